@@ -1,0 +1,300 @@
+"""Text in, tokens out: what the model is given and where each piece came from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+
+from bert_probe.errors import EmptyTextError, TextError, TokenizerError, TooLongError
+
+
+class Token(str):
+    """A token: its vocabulary string, and where it stands.
+
+    A ``str``, so that a list of tokens compares with a list of strings and labels a table.
+
+    Attributes:
+        position: index in the model's input, from 0.
+        id: row in the vocabulary.
+        segment: 0 for the first text, 1 for the second (its pair).
+        word: index of the word within its text, from 0; None for special tokens.
+        start, end: span ``text[start:end]`` in the text it came from; None for special tokens.
+        special: added by the tokenizer ([CLS], [SEP], <s>), not part of the text.
+        split: its word has more than one piece.
+        display: the token as a person reads it, without the vocabulary's space markers.
+    """
+
+    position: int
+    id: int
+    segment: int
+    word: int | None
+    start: int | None
+    end: int | None
+    special: bool
+    split: bool
+    display: str
+
+    def __new__(cls, token: str, **attributes: Any) -> Self:
+        self = super().__new__(cls, token)
+        self.__dict__.update(attributes)
+        return self
+
+    @property
+    def token(self) -> str:
+        """The vocabulary string alone."""
+        return str(self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"A token is read-only; {name} cannot be set.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle_token, (str(self), self.__dict__)
+
+
+def _unpickle_token(token: str, attributes: dict[str, Any]) -> Token:
+    return Token(token, **attributes)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the text and the tokens it became.
+
+    Attributes:
+        text: the word as written.
+        segment, index: which text, and which word of it, from 0.
+        positions: token positions in the model's input, at least one.
+    """
+
+    text: str
+    segment: int
+    index: int
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """One input of the model.
+
+    Attributes:
+        text, pair: what was given.
+        tokens: in input order.
+        inputs: what goes to the model, name → int64 [token].
+        max_tokens: the longest input the model accepts; None where it has no limit.
+        dropped: tokens cut off by truncation, 0 unless it was asked for and needed.
+    """
+
+    text: str
+    pair: str | None
+    tokens: tuple[Token, ...]
+    inputs: Mapping[str, np.ndarray]
+    max_tokens: int | None
+    dropped: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def ids(self) -> list[int]:
+        """Vocabulary ids in input order."""
+        return [token.id for token in self.tokens]
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """Words of both texts in reading order; special tokens belong to none."""
+        members: dict[tuple[int, int], list[Token]] = {}
+        for token in self.tokens:
+            if token.word is not None:
+                members.setdefault((token.segment, token.word), []).append(token)
+        texts = (self.text, self.pair or "")
+        return tuple(
+            Word(
+                text=texts[segment][pieces[0].start : pieces[-1].end],
+                segment=segment,
+                index=word,
+                positions=tuple(piece.position for piece in pieces),
+            )
+            for (segment, word), pieces in members.items()
+        )
+
+
+class Encoder:
+    """A tokenizer with the model's limits; safe to use from several threads.
+
+    Args:
+        tokenizer: a fast Hugging Face tokenizer.
+        max_tokens: the longest input the model accepts, special tokens included; None for no limit.
+        vocabulary_size: rows of the model's word embedding.
+        input_names: arguments that the model's forward pass takes.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        max_tokens: int | None,
+        vocabulary_size: int,
+        input_names: frozenset[str],
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self._vocabulary_size = vocabulary_size
+        self._input_names = input_names
+        self._byte_level = _is_byte_level(tokenizer)
+        # A fast tokenizer keeps its truncation setting as state, so calls take turns.
+        self._lock = threading.Lock()
+
+    def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
+        """Tokenize a text, or a text and its pair.
+
+        Raises:
+            EmptyTextError: a text without any token: empty, only spaces, only control characters.
+            TooLongError: more tokens than the model accepts, unless ``truncate``.
+            TextError: not a string, or one that UTF-8 cannot hold.
+        """
+        texts = (text,) if pair is None else (text, pair)
+        for part in texts:
+            _check_text(part)
+        full = self._tokenize(texts, truncate=False)
+        count = len(full["input_ids"])
+        self._check_not_empty(full, texts)
+        dropped = 0
+        if self.max_tokens is not None and count > self.max_tokens:
+            if not truncate:
+                raise TooLongError(
+                    f"{count:,} tokens; this model accepts {self.max_tokens:,}. "
+                    "Shorten the text or turn on truncation."
+                )
+            full = self._tokenize(texts, truncate=True)
+            dropped = count - len(full["input_ids"])
+            self._check_not_empty(full, texts)
+        tokens = self._tokens(full, texts)
+        top = max(token.id for token in tokens)
+        if top >= self._vocabulary_size:
+            raise TokenizerError(
+                f"The tokenizer gives id {top:,}, but the model's vocabulary ends at "
+                f"{self._vocabulary_size - 1:,}. Use the tokenizer that belongs to these weights."
+            )
+        inputs = {
+            name: np.asarray(values, dtype=np.int64)
+            for name, values in full.items()
+            if name in self._input_names
+        }
+        return Encoding(text, pair, tokens, inputs, self.max_tokens, dropped)
+
+    def _tokenize(self, texts: tuple[str, ...], truncate: bool) -> Any:
+        with self._lock:
+            return self.tokenizer(
+                *texts,
+                padding=False,
+                truncation=truncate,
+                max_length=self.max_tokens if truncate else None,
+                return_special_tokens_mask=True,
+                return_attention_mask=True,
+                verbose=False,
+            )
+
+    @staticmethod
+    def _check_not_empty(encoded: Any, texts: tuple[str, ...]) -> None:
+        present = set(encoded.encodings[0].sequence_ids)
+        for number, part in enumerate(texts):
+            if number in present:
+                continue
+            which = "The text" if len(texts) == 1 else f"Sentence {'AB'[number]}"
+            if not part.strip():
+                what = "is empty" if not part else "holds only spaces"
+            else:
+                what = "holds no character this model's tokenizer keeps, or no room is left for it"
+            raise EmptyTextError(f"{which} {what}. Write at least one word.")
+
+    def _tokens(self, encoded: Any, texts: tuple[str, ...]) -> tuple[Token, ...]:
+        fast = encoded.encodings[0]
+        special = encoded["special_tokens_mask"]
+        types = encoded.get("token_type_ids")
+        strings = self.tokenizer.convert_ids_to_tokens(encoded["input_ids"])
+        pieces: dict[tuple[int, int], int] = {}
+        for sequence, word in zip(fast.sequence_ids, fast.word_ids, strict=True):
+            if sequence is not None and word is not None:
+                pieces[sequence, word] = pieces.get((sequence, word), 0) + 1
+        tokens: list[Token] = []
+        segment = 0
+        for position, (string, sequence, word, span, added) in enumerate(
+            zip(strings, fast.sequence_ids, fast.word_ids, fast.offsets, special, strict=True)
+        ):
+            is_special = bool(added) or sequence is None
+            if sequence is not None:
+                segment = sequence
+            elif types is not None and len(texts) > 1:
+                segment = types[position]
+            start, end = (None, None) if is_special else _trim(texts[sequence], *span)
+            tokens.append(
+                Token(
+                    string,
+                    position=position,
+                    id=encoded["input_ids"][position],
+                    segment=segment,
+                    word=None if is_special else word,
+                    start=start,
+                    end=end,
+                    special=is_special,
+                    split=not is_special and pieces.get((sequence, word), 1) > 1,
+                    display=self._display(string, is_special),
+                )
+            )
+        return tuple(tokens)
+
+    def _display(self, token: str, special: bool) -> str:
+        if special:
+            return token
+        shown = _from_bytes(token) if self._byte_level else token.replace("▁", " ")
+        return shown.strip(" ") or "␣" * len(shown) or token
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise TextError(f"A text must be a string, not {type(text).__name__}.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise TextError(
+            f"Character {error.start} is half of a surrogate pair, which no encoding can hold. Remove it."
+        ) from None
+
+
+def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without the spaces that some tokenizers count into a token."""
+    piece = text[start:end]
+    bare = piece.strip()
+    if not bare:
+        return start, end
+    start += len(piece) - len(piece.lstrip())
+    return start, start + len(bare)
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    return "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+
+
+@lru_cache(maxsize=1)
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's byte alphabet (Radford et al. 2019): printable bytes stand for themselves, the
+    others for the characters from U+0100 on, in order."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    table = {chr(byte): byte for byte in printable}
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+def _from_bytes(token: str) -> str:
+    """A byte-level token as text; bytes that are only part of a character as ⟨F0 9F⟩."""
+    table = _byte_of_character()
+    if any(character not in table for character in token):
+        return token
+    raw = bytes(table[character] for character in token)
+    try:
+        return raw.decode("utf-8").replace("\n", "⏎").replace("\t", "⇥")
+    except UnicodeDecodeError:
+        return f"⟨{raw.hex(' ').upper()}⟩"

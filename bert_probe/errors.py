@@ -1,0 +1,80 @@
+"""Everything that can go wrong, as one tree.
+
+    ProbeError
+    ├── CheckpointError          a model could not be opened
+    │   ├── NotFoundError        no such folder or hub id
+    │   ├── NetworkError         the hub could not be reached
+    │   ├── ArchitectureError    not an encoder whose attention can be read
+    │   ├── WeightsError         pickle only, broken, truncated, or not matching the config
+    │   └── TokenizerError       no usable tokenizer
+    ├── TextError                a text could not be read
+    │   ├── EmptyTextError       no tokens in it
+    │   └── TooLongError         more tokens than the model accepts
+    ├── SelectionError           no such layer, head or token (also an IndexError)
+    ├── UnavailableError         this architecture does not have what was asked for
+    ├── ShapeError               arrays that do not fit together
+    ├── ExportError              a file that cannot be written
+    └── OutOfMemoryError         the machine has too little memory
+
+Each message is a sentence for people: what was given, the limit, the remedy.
+"""
+
+
+class ProbeError(Exception):
+    """Base of every error that BERT Probe raises on purpose."""
+
+
+class CheckpointError(ProbeError):
+    """A model could not be opened."""
+
+
+class NotFoundError(CheckpointError):
+    """There is no such folder, hub id or revision."""
+
+
+class NetworkError(CheckpointError):
+    """The model hub could not be reached, or refused."""
+
+
+class ArchitectureError(CheckpointError):
+    """The model is not an encoder whose attention can be read."""
+
+
+class WeightsError(CheckpointError):
+    """The weights are missing, unsafe, broken, or do not fit the config."""
+
+
+class TokenizerError(CheckpointError):
+    """The checkpoint has no tokenizer that gives character positions."""
+
+
+class TextError(ProbeError):
+    """A text cannot be turned into input for the model."""
+
+
+class EmptyTextError(TextError):
+    """The text holds nothing that becomes a token."""
+
+
+class TooLongError(TextError):
+    """The text has more tokens than the model accepts."""
+
+
+class SelectionError(ProbeError, IndexError):
+    """No such layer, head or token."""
+
+
+class UnavailableError(ProbeError):
+    """The architecture does not have, or does not show, what was asked for."""
+
+
+class ShapeError(ProbeError, ValueError):
+    """Arrays whose shapes do not fit together."""
+
+
+class ExportError(ProbeError):
+    """A result cannot be written to this file."""
+
+
+class OutOfMemoryError(ProbeError, MemoryError):
+    """The machine has too little memory for this model and text."""

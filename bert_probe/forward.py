@@ -1,0 +1,188 @@
+"""One fused forward pass over a padded batch, cut into one trace for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from bert_probe.capture import AttentionCall, recording
+from bert_probe.encoding import Encoding
+from bert_probe.errors import ArchitectureError, OutOfMemoryError
+from bert_probe.trace import Array, Trace, read_only
+
+BATCH_TOKENS = 8192
+"""Padded tokens in one forward pass at most, so that many texts need no more memory than a few."""
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> list[list[int]]:
+    """Indices grouped by similar length, padded size within the budget; every index once."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
+        # Longest first, so a group's first text sets its padded length.
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= budget:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def pad(encodings: Sequence[Encoding], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    """Model inputs [batch, token], padded on the right; ``padding`` names the filling, 0 by default."""
+    length = max(len(encoding) for encoding in encodings)
+    inputs = {}
+    for name in encodings[0].inputs:
+        rows = np.full((len(encodings), length), padding.get(name, 0), dtype=np.int64)
+        for row, encoding in zip(rows, encodings, strict=True):
+            row[: len(encoding)] = encoding.inputs[name]
+        inputs[name] = torch.from_numpy(rows)
+    return inputs
+
+
+@contextmanager
+def memory_errors(tokens: int) -> Iterator[None]:
+    """Turn every way of running out of memory into one sentence."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "alloc" not in str(error) and "memory" not in str(error):
+            raise
+        raise OutOfMemoryError(
+            f"{tokens:,} tokens need more memory than this machine has free. "
+            "Shorten the text or use a smaller model."
+        ) from None
+
+
+def run(
+    model: torch.nn.Module,
+    encodings: Sequence[Encoding],
+    provenance: Sequence[Mapping[str, Any]],
+    padding: Mapping[str, int],
+    fused: bool,
+) -> list[Trace]:
+    """Trace a batch of encoded texts in one forward pass.
+
+    Args:
+        fused: the model listens to `capture.IMPLEMENTATION`; otherwise it runs eager attention,
+            whose weights are kept because q, k and v cannot be seen.
+    """
+    inputs = pad(encodings, padding)
+    device = next(model.parameters()).device
+    with memory_errors(inputs["input_ids"].numel()), torch.inference_mode(), recording() as calls:
+        output = model(
+            **{name: tensor.to(device) for name, tensor in inputs.items()},
+            output_hidden_states=True,
+            output_attentions=not fused,
+        )
+        if fused:
+            return _cut_calls(output, calls, encodings, provenance)
+        return _cut_weights(output, encodings, provenance)
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.float().cpu().numpy()
+    return array
+
+
+def _cut(tensors: Sequence[torch.Tensor], row: int, length: int, axis: int) -> tuple[Array, ...]:
+    """One text's part of every layer, without its padding.
+
+    A batch of one text is not copied; parts of a larger batch are, lest they hold all of it.
+    """
+    parts = []
+    for tensor in tensors:
+        whole = tensor.shape[0] == 1 and tensor.shape[axis + 1] == length
+        part = tensor[row] if whole else tensor[row].narrow(axis, 0, length).clone()
+        parts.append(read_only(_array(part)))
+    return tuple(parts)
+
+
+def _common(output: Any, row: int, length: int) -> dict[str, Any]:
+    pooled = getattr(output, "pooler_output", None)
+    return {
+        "states": _cut(output.hidden_states, row, length, axis=0),
+        "pooler": None if pooled is None else _cut([pooled[:, None]], row, 1, axis=0)[0][0],
+    }
+
+
+def _cut_calls(
+    output: Any,
+    calls: list[AttentionCall],
+    encodings: Sequence[Encoding],
+    provenance: Sequence[Mapping[str, Any]],
+) -> list[Trace]:
+    layers = len(output.hidden_states) - 1
+    if len(calls) != layers:
+        raise ArchitectureError(
+            f"This model made {len(calls)} attention calls in {layers} layers, so its heads "
+            "cannot be told apart."
+        )
+    queries = [call.query for call in calls]
+    keys = [_each_head(call.key, call.query) for call in calls]
+    values = [_each_head(call.value, call.query) for call in calls]
+    traces = []
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        traces.append(
+            Trace(
+                encoding=encoding,
+                queries=_cut(queries, row, length, axis=1),
+                keys=_cut(keys, row, length, axis=1),
+                values=_cut(values, row, length, axis=1),
+                scaling=tuple(call.scaling for call in calls),
+                masks=_masks(calls, row, length),
+                provenance=provenance[row],
+                **_common(output, row, length),
+            )
+        )
+    return traces
+
+
+def _each_head(grouped: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Keys or values for each query head: grouped ones (Ainslie et al. 2023) repeated."""
+    repeats = query.shape[1] // grouped.shape[1]
+    return grouped if repeats == 1 else grouped.repeat_interleave(repeats, dim=1)
+
+
+def _masks(calls: list[AttentionCall], row: int, length: int) -> tuple[Array | None, ...]:
+    """One text's mask a layer. Layers usually share one tensor, and then share one array."""
+    seen: dict[int, Array | None] = {}
+    for call in calls:
+        if id(call.mask) not in seen:
+            seen[id(call.mask)] = _mask(call.mask, row, length)
+    return tuple(seen[id(call.mask)] for call in calls)
+
+
+def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
+    if mask is None:
+        return None
+    part = mask[row if mask.shape[0] > 1 else 0, :, :length, :length]
+    if part.dtype == torch.bool and bool(part.all()):
+        return None
+    part = part[0] if part.shape[0] == 1 else part
+    kept = part.clone() if part.dtype == torch.bool else part.float()
+    return read_only(np.array(kept.cpu()))
+
+
+def _cut_weights(
+    output: Any, encodings: Sequence[Encoding], provenance: Sequence[Mapping[str, Any]]
+) -> list[Trace]:
+    layers = len(output.hidden_states) - 1
+    weights = [layer for layer in output.attentions or () if layer is not None]
+    shape = tuple(output.hidden_states[0].shape[:2])
+    if len(weights) != layers or any(
+        (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights
+    ):
+        raise ArchitectureError("This model does not show a full attention matrix for every layer.")
+    return [
+        Trace(
+            encoding=encoding,
+            weights=tuple(part[:, :, : len(encoding)] for part in _cut(weights, row, len(encoding), axis=1)),
+            provenance=provenance[row],
+            **_common(output, row, len(encoding)),
+        )
+        for row, encoding in enumerate(encodings)
+    ]

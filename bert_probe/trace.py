@@ -1,0 +1,214 @@
+"""A trace: everything one text did in one forward pass, attention computed when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bert_probe.encoding import Encoding, Token
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+
+Array = np.ndarray
+
+
+def resolve(index: int, count: int, what: str) -> int:
+    """A Python index, negative ones counting from the end, as one from 0 to ``count`` - 1.
+
+    Raises:
+        SelectionError: outside that range, or not a whole number.
+    """
+    if isinstance(index, bool) or not isinstance(index, int | np.integer):
+        raise SelectionError(f"{what} must be a whole number, not {index!r}.")
+    if not -count <= index < count:
+        raise SelectionError(
+            f"There is no {what} {index}: indices run from 0 to {count - 1}, or from -{count} to -1."
+        )
+    return int(index) % count
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a model did with one text. All arrays are float32 and read-only.
+
+    Attributes:
+        encoding: the tokens and what was given to the model.
+        states: hidden states [token, hidden], one a layer after that of the embeddings.
+        pooler: the pooler's output, [hidden], or None where the model has no pooler.
+        provenance: model, weights, libraries and text that these numbers come from.
+        queries, keys, values: [head, token, head dim], one a layer; None where the architecture
+            hides them.
+        scaling: the factor of q·k, one a layer; None where q and k are hidden.
+        masks: one a layer, [query, key] or [head, query, key]: bool (True: may attend) or added to
+            the scores; None where every token may attend to every other.
+        weights: attention [head, query, key], one a layer, kept only where q and k are hidden.
+    """
+
+    encoding: Encoding
+    states: tuple[Array, ...]
+    pooler: Array | None
+    provenance: Mapping[str, Any]
+    queries: tuple[Array, ...] | None = None
+    keys: tuple[Array, ...] | None = None
+    values: tuple[Array, ...] | None = None
+    scaling: tuple[float, ...] | None = None
+    masks: tuple[Array | None, ...] | None = None
+    weights: tuple[Array, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.queries is None) == (self.weights is None):
+            raise ShapeError("A trace holds either q, k and v or the attention weights.")
+        length, layers = len(self.encoding), self.layers
+        for name, parts, ndim, axis, count in (
+            ("states", self.states, 2, 0, layers + 1),
+            ("queries", self.queries, 3, 1, layers),
+            ("keys", self.keys, 3, 1, layers),
+            ("values", self.values, 3, 1, layers),
+            ("weights", self.weights, 3, 1, layers),
+        ):
+            if parts is not None and (
+                len(parts) != count or any(part.ndim != ndim or part.shape[axis] != length for part in parts)
+            ):
+                shapes = [part.shape for part in parts]
+                raise ShapeError(
+                    f"{name} has shapes {shapes}; {count} arrays over {length} tokens are needed."
+                )
+
+    @cached_property
+    def hidden_states(self) -> Array:
+        """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings."""
+        return read_only(np.stack(self.states))
+
+    @cached_property
+    def q(self) -> Array | None:
+        """Queries, [layer, head, token, head dim], as the attention function gets them (after
+        rotary positions, where a model has them); None where the architecture hides them."""
+        return None if self.queries is None else read_only(np.stack(self.queries))
+
+    @cached_property
+    def k(self) -> Array | None:
+        """Keys, like `q`; grouped ones are repeated for each of their heads."""
+        return None if self.keys is None else read_only(np.stack(self.keys))
+
+    @cached_property
+    def v(self) -> Array | None:
+        """Values, like `q`; grouped ones are repeated for each of their heads."""
+        return None if self.values is None else read_only(np.stack(self.values))
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """The tokens, in input order; each is a `str` with its position, id, segment and word."""
+        return self.encoding.tokens
+
+    @property
+    def layers(self) -> int:
+        """Number of layers, the embeddings not counted."""
+        return len(self.states) - 1
+
+    @property
+    def heads(self) -> int:
+        """Attention heads in a layer."""
+        parts = self.queries or self.weights
+        assert parts is not None  # the constructor saw to it
+        return int(parts[0].shape[0])
+
+    @property
+    def cls(self) -> Array | None:
+        """Last-layer vector of [CLS] (or <s>), [hidden]; None if no special token comes first."""
+        return self.states[-1][0] if self.tokens[0].special else None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays held, those stacked on request included."""
+        groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
+        # Layers may share one mask, which counts once.
+        held = {id(array): array for group in groups for array in group or () if array is not None}
+        stacked = [self.__dict__.get(name) for name in ("hidden_states", "q", "k", "v")]
+        arrays = [*held.values(), self.pooler, *stacked]
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def vectors(self, layer: int) -> Array:
+        """Token vectors after a layer, [token, hidden]; 0 is the output of the embeddings.
+
+        Raises:
+            SelectionError: no such layer.
+        """
+        return self.states[resolve(layer, self.layers + 1, "layer")]
+
+    def scores(self, layer: int, head: int | None = None) -> Array:
+        """Scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
+
+        Returns:
+            [head, query, key], or [query, key] of one head.
+
+        Raises:
+            SelectionError: no such layer or head.
+            UnavailableError: the architecture hides its queries and keys.
+        """
+        layer = resolve(layer, self.layers, "layer")
+        heads = self._heads(head)
+        return self._scores(layer, heads)
+
+    def attention(self, layer: int, head: int | None = None) -> Array:
+        """Attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
+
+        Args:
+            layer, head: from 0; negative ones count from the end. No head: all of them.
+
+        Returns:
+            [head, query, key], or [query, key] of one head. Each row sums to 1; columns do not.
+
+        Raises:
+            SelectionError: no such layer or head.
+        """
+        layer = resolve(layer, self.layers, "layer")
+        heads = self._heads(head)
+        if self.weights is not None:
+            return self.weights[layer][heads]
+        return softmax(self._scores(layer, heads))
+
+    def mean_attention(self, layer: int) -> Array:
+        """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
+
+        Raises:
+            SelectionError: no such layer.
+        """
+        mean: Array = self.attention(layer).mean(axis=0)
+        return mean
+
+    def _heads(self, head: int | None) -> int | slice:
+        return slice(None) if head is None else resolve(head, self.heads, "head")
+
+    def _scores(self, layer: int, heads: int | slice) -> Array:
+        if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
+            raise UnavailableError(
+                f"{self.provenance['architecture']} hides its queries and keys, so there are no scores. "
+                "Its attention weights are available."
+            )
+        query, key = self.queries[layer][heads], self.keys[layer][heads]
+        scores: Array = query @ np.swapaxes(key, -1, -2)
+        scores *= np.float32(self.scaling[layer])
+        mask = self.masks[layer]
+        if mask is None:
+            return scores
+        mask = mask[heads] if mask.ndim == 3 else mask
+        if mask.dtype == np.bool_:
+            return np.where(mask, scores, np.float32(-np.inf))
+        return scores + mask
+
+
+def softmax(scores: Array) -> Array:
+    """Softmax over the last axis, in place; ``scores`` is float32 with a finite value in each row."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
+
+
+def read_only(array: Array) -> Array:
+    """The same array, refusing writes from now on."""
+    array.flags.writeable = False
+    return array
