@@ -25,7 +25,7 @@ class Token(str):
         word: index of the word within its text, from 0; None for special tokens.
         start, end: span ``text[start:end]`` in the text it came from; None for special tokens.
         special: added by the tokenizer ([CLS], [SEP], <s>), not part of the text.
-        split: its word has more than one piece.
+        split_word: its word has more than one piece.
         display: the token as a person reads it, without the vocabulary's space markers.
     """
 
@@ -36,7 +36,7 @@ class Token(str):
     start: int | None
     end: int | None
     special: bool
-    split: bool
+    split_word: bool
     display: str
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
@@ -240,7 +240,7 @@ class Encoder:
                     start=start,
                     end=end,
                     special=is_special,
-                    split=not is_special and pieces.get((sequence, word), 1) > 1,
+                    split_word=not is_special and pieces.get((sequence, word), 1) > 1,
                     display=self._display(string, is_special),
                 )
             )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 import torch

@@ -112,17 +112,16 @@ def _download(name: str, revision: str | None, progress: Progress | None) -> Sou
 def _reporting_to(progress: Progress) -> type:
     from tqdm import tqdm
 
-    class Reporter(tqdm):  # type: ignore[type-arg]
+    class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The hub client's own class takes a group name that plain tqdm does not know.
             kwargs.pop("name", None)
             super().__init__(*args, **kwargs)
 
-        def update(self, n: float | None = 1) -> bool | None:
-            shown = super().update(n)
+        def update(self, n: float | None = 1) -> None:
+            super().update(n)
             if self.unit == "B":
                 progress(int(self.n), int(self.total or 0))
-            return shown
 
     return Reporter
 

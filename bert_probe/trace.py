@@ -197,7 +197,8 @@ class Trace:
         mask = mask[heads] if mask.ndim == 3 else mask
         if mask.dtype == np.bool_:
             return np.where(mask, scores, np.float32(-np.inf))
-        return scores + mask
+        masked: Array = scores + mask
+        return masked
 
 
 def softmax(scores: Array) -> Array:
