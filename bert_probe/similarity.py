@@ -1,0 +1,174 @@
+"""Cosine similarity of token vectors, and the baseline without which it means little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+
+from bert_probe.checkpoint import Checkpoint
+from bert_probe.encoding import Token
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.trace import Array, Trace
+
+
+def cosine(a: Array, b: Array) -> Array:
+    """Cosine of every row of ``a`` [m, hidden] with every row of ``b`` [n, hidden].
+
+    Returns:
+        float32 [m, n], -1 to 1; NaN where a row is all zeros, which has no direction.
+
+    Raises:
+        ShapeError: not two matrices with rows of one length.
+    """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
+        raise ShapeError(f"Rows of one length are needed; the shapes are {a.shape} and {b.shape}.")
+    # Double precision, so that a vector's cosine with itself is 1 and not 0.99999994.
+    product = _unit(a) @ _unit(b).T
+    bounded: Array = np.clip(product, -1.0, 1.0).astype(np.float32)
+    return bounded
+
+
+def _unit(rows: Array) -> Array:
+    rows = rows.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Array = np.divide(rows, lengths, out=np.full_like(rows, np.nan), where=lengths > 0)
+    return unit
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Tokens of one text against tokens of another, or of the same one.
+
+    Attributes:
+        a, b: the traces; the same one twice for a text with itself.
+        row_positions, column_positions: the tokens compared, as positions in ``a`` and ``b``.
+    """
+
+    a: Trace
+    b: Trace
+    row_positions: tuple[int, ...]
+    column_positions: tuple[int, ...]
+
+    @property
+    def rows(self) -> tuple[Token, ...]:
+        """Tokens of ``a`` that are compared."""
+        return tuple(self.a.tokens[position] for position in self.row_positions)
+
+    @property
+    def columns(self) -> tuple[Token, ...]:
+        """Tokens of ``b`` that are compared."""
+        return tuple(self.b.tokens[position] for position in self.column_positions)
+
+    def cosine(self, layer: int) -> Array:
+        """Cosines after a layer, [row token, column token]; 0 is the output of the embeddings.
+
+        Raises:
+            SelectionError: no such layer.
+        """
+        return cosine(
+            self.a.vectors(layer)[list(self.row_positions)],
+            self.b.vectors(layer)[list(self.column_positions)],
+        )
+
+
+def similarity(
+    checkpoint: Checkpoint,
+    text_a: str,
+    text_b: str | None = None,
+    *,
+    specials: bool = False,
+    truncate: bool = False,
+) -> Similarity:
+    """Compare every token of two separate texts, read in one batched pass.
+
+    Args:
+        text_b: None compares ``text_a`` with itself.
+        specials: keep [CLS] and [SEP].
+
+    Raises:
+        TextError, OutOfMemoryError: as `Checkpoint.trace`.
+    """
+    if text_b is None:
+        trace = checkpoint.trace(text_a, truncate=truncate)
+        return compare(trace, trace, specials=specials)
+    a, b = checkpoint.traces([text_a, text_b], truncate=truncate)
+    return compare(a, b, specials=specials)
+
+
+def compare(a: Trace, b: Trace, *, specials: bool = False) -> Similarity:
+    """Every token of one trace with every token of another."""
+    return Similarity(a, b, _positions(a, None, specials), _positions(b, None, specials))
+
+
+def compare_segments(trace: Trace, *, specials: bool = False) -> Similarity:
+    """The first sentence of a pair with the second, in the context of each other.
+
+    Raises:
+        SelectionError: the trace is not of a pair.
+    """
+    if trace.encoding.pair is None:
+        raise SelectionError("This text is one sentence; two segments are needed. Trace it with a pair.")
+    return Similarity(trace, trace, _positions(trace, 0, specials), _positions(trace, 1, specials))
+
+
+def _positions(trace: Trace, segment: int | None, specials: bool) -> tuple[int, ...]:
+    return tuple(
+        token.position
+        for token in trace.tokens
+        if (specials or not token.special) and segment in (None, token.segment)
+    )
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Cosines that unrelated tokens of a model reach, one value a layer from the embeddings on.
+
+    Attributes:
+        mean, p5, p50, p95: mean and percentiles over all pairs, each of length layers + 1.
+        pairs: number of token pairs behind each value.
+        sentences: number of sentences in the sample.
+    """
+
+    mean: tuple[float, ...]
+    p5: tuple[float, ...]
+    p50: tuple[float, ...]
+    p95: tuple[float, ...]
+    pairs: int
+    sentences: int
+
+
+@lru_cache(maxsize=1)
+def baseline_sentences() -> tuple[str, ...]:
+    """The text sample shipped with the package: short sentences on unrelated subjects."""
+    text = resources.files("bert_probe").joinpath("data/baseline_sentences.txt").read_text("utf-8")
+    return tuple(line for line in text.splitlines() if line.strip())
+
+
+def baseline(checkpoint: Checkpoint) -> Baseline:
+    """Measure the cosine of unrelated tokens: every two tokens of the shipped sample that come from
+    different sentences and differ in id; special tokens left out.
+
+    Contextual vectors point in similar directions whatever they stand for, the more so in upper
+    layers (Ethayarajh 2019), so a cosine says something only next to this.
+    """
+    traces = checkpoint.traces(list(baseline_sentences()))
+    kept = [[token.position for token in trace.tokens if not token.special] for trace in traces]
+    ids = np.concatenate(
+        [[trace.tokens[i].id for i in rows] for trace, rows in zip(traces, kept, strict=True)]
+    )
+    sentence = np.repeat(np.arange(len(traces)), [len(rows) for rows in kept])
+    first, second = np.triu_indices(len(ids), k=1)
+    unrelated = (sentence[first] != sentence[second]) & (ids[first] != ids[second])
+    first, second = first[unrelated], second[unrelated]
+    rows = []
+    for layer in range(traces[0].layers + 1):
+        vectors = np.concatenate(
+            [trace.vectors(layer)[positions] for trace, positions in zip(traces, kept, strict=True)]
+        )
+        cosines = cosine(vectors, vectors)[first, second]
+        rows.append([float(cosines.mean(dtype=np.float64)), *np.percentile(cosines, [5, 50, 95]).tolist()])
+    mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
+    return Baseline(mean, p5, p50, p95, pairs=len(first), sentences=len(traces))
