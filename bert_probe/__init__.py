@@ -1,1 +1,104 @@
-"""BERT Probe."""
+"""BERT Probe: open a transformer encoder and see what it does with your text.
+
+>>> import bert_probe
+>>> trace = bert_probe.load().trace("Almost before we knew it, we had left the ground.")
+>>> bert_probe.attention_table(trace).shape
+(14, 14)
+"""
+
+from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
+from bert_probe.checkpoint import Checkpoint, Description
+from bert_probe.encoding import Encoding, Token, Word
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    EmptyTextError,
+    ExportError,
+    NetworkError,
+    NotFoundError,
+    OutOfMemoryError,
+    ProbeError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    TokenizerError,
+    TooLongError,
+    UnavailableError,
+    WeightsError,
+)
+from bert_probe.files import save
+from bert_probe.loading import load
+from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
+from bert_probe.similarity import (
+    Baseline,
+    Similarity,
+    baseline,
+    compare,
+    compare_segments,
+    cosine,
+    token_similarity,
+)
+from bert_probe.tables import (
+    anatomy_table,
+    attention_long,
+    attention_table,
+    baseline_table,
+    embeddings_table,
+    parameters_table,
+    pooler_table,
+    similarity_table,
+    tokens_table,
+)
+from bert_probe.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArchitectureError",
+    "Baseline",
+    "Checkpoint",
+    "CheckpointError",
+    "Description",
+    "EmbeddingAnatomy",
+    "EmptyTextError",
+    "Encoding",
+    "ExportError",
+    "NetworkError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "Parameter",
+    "Parameters",
+    "PoolerReplay",
+    "ProbeError",
+    "SelectionError",
+    "ShapeError",
+    "Similarity",
+    "TextError",
+    "Token",
+    "TokenizerError",
+    "TooLongError",
+    "Trace",
+    "UnavailableError",
+    "WeightsError",
+    "Word",
+    "anatomy_table",
+    "attention_long",
+    "attention_table",
+    "baseline",
+    "baseline_table",
+    "compare",
+    "compare_segments",
+    "cosine",
+    "embedding_anatomy",
+    "embeddings_table",
+    "list_parameters",
+    "load",
+    "parameters_of_config",
+    "parameters_table",
+    "pooler_replay",
+    "pooler_table",
+    "save",
+    "similarity_table",
+    "token_similarity",
+    "tokens_table",
+]

@@ -74,7 +74,7 @@ class Similarity:
         )
 
 
-def similarity(
+def token_similarity(
     checkpoint: Checkpoint,
     text_a: str,
     text_b: str | None = None,

@@ -1,0 +1,183 @@
+"""The command line: tables on standard output, or in a file.
+
+Layers and heads count from 1 here; layer 0 is the output of the embeddings. Bad input is one line on
+standard error and exit status 2.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import click
+import pandas as pd
+from click.exceptions import NoArgsIsHelpError
+
+from bert_probe import files, tables
+from bert_probe.checkpoint import Checkpoint
+from bert_probe.errors import ProbeError, SelectionError
+from bert_probe.loading import load
+from bert_probe.similarity import token_similarity
+
+Command = Callable[..., pd.DataFrame]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def app() -> None:
+    """Open a transformer encoder and see what it does with your text.
+
+    Tables go to standard output as CSV, or to a file with --out.
+    """
+
+
+def _common(command: Command) -> Callable[..., None]:
+    """Options that every command takes: open the model first, write the table last."""
+
+    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
+    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
+    @click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write to a .csv, .json, .npz or .parquet file.",
+    )
+    @functools.wraps(command)
+    def run(
+        model: str | None, revision: str | None, truncate: bool, out: Path | None, **given: object
+    ) -> None:
+        frame = command(load(model, revision), truncate=truncate, **given)
+        if out is not None:
+            files.save(frame, out)
+            return
+        # Tokens may be any Unicode, whatever the terminal's own encoding.
+        sys.stdout.buffer.write(files.to_bytes(frame, "csv"))
+        sys.stdout.buffer.flush()
+
+    return run
+
+
+_pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
+_layer = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
+_layer_from_0 = click.option(
+    "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
+)
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@_common
+def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
+    """Tokens of TEXT: id, segment, word, place in the text."""
+    return tables.tokens_table(checkpoint.trace(text, pair, truncate))
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@_layer
+@click.option("--head", default="mean", metavar="N|mean", help="Head, counted from 1, or their mean.")
+@click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
+@_common
+def attention(
+    checkpoint: Checkpoint, text: str, pair: str | None, layer: str, head: str, layout: str, truncate: bool
+) -> pd.DataFrame:
+    """Attention weights of a head, or averaged over a layer's heads."""
+    chosen = _counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
+    which: tables.Head = "mean"
+    if head != "mean":
+        which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
+    trace = checkpoint.trace(text, pair, truncate)
+    if layout == "long":
+        return tables.attention_long(trace, [chosen], [which])
+    return tables.attention_table(trace, chosen, which)
+
+
+@app.command()
+@click.argument("text_a")
+@click.argument("text_b")
+@_layer_from_0
+@_common
+def similarity(checkpoint: Checkpoint, text_a: str, text_b: str, layer: str, truncate: bool) -> pd.DataFrame:
+    """Cosine of every token of TEXT_A with every token of TEXT_B, special tokens left out."""
+    chosen = _counted(layer, "layer", 0, checkpoint.description.layers, "last")
+    return tables.similarity_table(token_similarity(checkpoint, text_a, text_b, truncate=truncate), chosen)
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@_layer_from_0
+@click.option(
+    "--vectors",
+    type=click.Choice(["tokens", "cls", "pooler"]),
+    default="tokens",
+    show_default=True,
+    help="A vector for each token, that of [CLS], or the pooler's.",
+)
+@_common
+def embeddings(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    layer: str,
+    vectors: Literal["tokens", "cls", "pooler"],
+    truncate: bool,
+) -> pd.DataFrame:
+    """Vectors of the tokens, of [CLS], or of the pooler."""
+    layers = checkpoint.description.layers
+    chosen = _counted(layer, "layer", 0, layers, "last")
+    if vectors == "pooler" and chosen != layers:
+        raise SelectionError(f"The pooler reads the last layer, {layers}, not {layer}. Leave --layer out.")
+    return tables.embeddings_table(checkpoint.trace(text, pair, truncate), chosen, vectors)
+
+
+@app.command()
+@_common
+def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa: ARG001
+    """Every parameter of the model: name, group, shape, count, type, bytes."""
+    return tables.parameters_table(checkpoint)[["name", "group", "shape", "count", "dtype", "bytes"]]
+
+
+def _counted(given: str, what: str, first: int, count: int, word: str) -> int:
+    """A number as people count, checked; "last" is the highest."""
+    if given == word == "last":
+        return count
+    try:
+        number = int(given)
+    except ValueError:
+        number = -1
+    if not first <= number <= count:
+        raise SelectionError(
+            f"There is no {what} {given}: this model has {what}s {first} to {count}. "
+            f"Give one of them or {word}."
+        )
+    return number
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; every failure that a person can mend is one line and status 2."""
+    try:
+        app.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
+    except ProbeError as error:
+        _fail(str(error))
+    except NoArgsIsHelpError as error:
+        sys.stdout.write(f"{error.format_message()}\n")
+    except click.ClickException as error:
+        _fail(f"{error.format_message()} See bert-probe --help.")
+    except click.Abort:
+        _fail("Interrupted.")
+    except BrokenPipeError:
+        # The reader has seen enough (| head). Nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(0)
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"bert-probe: {' '.join(message.split())}\n")
+    sys.exit(2)

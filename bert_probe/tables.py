@@ -1,0 +1,230 @@
+"""Every result as a pandas DataFrame that knows where it came from.
+
+``frame.attrs["provenance"]`` names model, digest, libraries, text and view. Layers and heads in tables
+count from 1, as people do; arguments of the functions are Python indices from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay
+from bert_probe.checkpoint import Checkpoint
+from bert_probe.encoding import Token
+from bert_probe.errors import UnavailableError
+from bert_probe.parameters import Parameters, list_parameters
+from bert_probe.similarity import Baseline, Similarity
+from bert_probe.trace import Array, Trace, resolve
+
+Head = int | Literal["mean"]
+TOKEN = "token"
+
+
+def tokens_table(trace: Trace) -> pd.DataFrame:
+    """One row a token: position, token, id, segment, word, start, end, special.
+
+    ``word``, ``start`` and ``end`` are empty for special tokens.
+    """
+    frame = pd.DataFrame(
+        {
+            "position": [token.position for token in trace.tokens],
+            TOKEN: _names(trace.tokens),
+            "id": [token.id for token in trace.tokens],
+            "segment": [token.segment for token in trace.tokens],
+            "word": pd.array([token.word for token in trace.tokens], dtype="Int64"),
+            "start": pd.array([token.start for token in trace.tokens], dtype="Int64"),
+            "end": pd.array([token.end for token in trace.tokens], dtype="Int64"),
+            "special": [token.special for token in trace.tokens],
+        }
+    )
+    return _with(frame, trace.provenance, table="tokens")
+
+
+def weights_of(trace: Trace, layer: int, head: Head) -> Array:
+    """Attention of one head, or the mean over the layer's heads, [query, key].
+
+    Raises:
+        SelectionError: no such layer or head.
+    """
+    return trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
+
+
+def attention_table(trace: Trace, layer: int = -1, head: Head = "mean") -> pd.DataFrame:
+    """Attention as a matrix: a row for each query token, a column for each key token; rows sum to 1.
+
+    Raises:
+        SelectionError: no such layer or head.
+    """
+    return matrix_table(
+        weights_of(trace, layer, head),
+        trace.tokens,
+        trace.tokens,
+        trace.provenance,
+        table="attention",
+        layer=resolve(layer, trace.layers, "layer") + 1,
+        head=head if head == "mean" else resolve(head, trace.heads, "head") + 1,
+    )
+
+
+def attention_long(
+    trace: Trace, layers: Iterable[int] | None = None, heads: Iterable[Head] | None = None
+) -> pd.DataFrame:
+    """Attention in long form: layer, head, query_position, query_token, key_position, key_token, weight.
+
+    Args:
+        layers, heads: which ones; all of them by default.
+
+    Raises:
+        SelectionError: no such layer or head.
+    """
+    parts = list(long_parts(trace, layers, heads))
+    frame = pd.concat(parts, ignore_index=True)
+    return _with(frame, trace.provenance, table="attention", layout="long")
+
+
+def long_parts(
+    trace: Trace, layers: Iterable[int] | None = None, heads: Iterable[Head] | None = None
+) -> Iterator[pd.DataFrame]:
+    """`attention_long`, one layer and head at a time, for files too large to hold at once."""
+    length = len(trace.tokens)
+    names = np.array(_names(trace.tokens), dtype=object)
+    positions = np.arange(length)
+    chosen = list(range(trace.heads)) if heads is None else list(heads)
+    for layer in range(trace.layers) if layers is None else layers:
+        for head in chosen:
+            yield pd.DataFrame(
+                {
+                    "layer": resolve(layer, trace.layers, "layer") + 1,
+                    "head": head if head == "mean" else resolve(head, trace.heads, "head") + 1,
+                    "query_position": np.repeat(positions, length),
+                    "query_token": np.repeat(names, length),
+                    "key_position": np.tile(positions, length),
+                    "key_token": np.tile(names, length),
+                    "weight": weights_of(trace, layer, head).reshape(-1),
+                }
+            )
+
+
+def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
+    """Cosines as a matrix: a row for each token of A, a column for each of B.
+
+    Raises:
+        SelectionError: no such layer.
+    """
+    return matrix_table(
+        result.cosine(layer),
+        result.rows,
+        result.columns,
+        result.a.provenance,
+        table="similarity",
+        text_b=result.b.provenance["text"],
+        pair_b=result.b.provenance["pair"],
+        layer=resolve(layer, result.a.layers + 1, "layer"),
+    )
+
+
+def embeddings_table(
+    trace: Trace, layer: int = -1, vectors: Literal["tokens", "cls", "pooler"] = "tokens"
+) -> pd.DataFrame:
+    """Vectors, a row each and a column for each dimension; layer 0 is the output of the embeddings.
+
+    Raises:
+        SelectionError: no such layer.
+        UnavailableError: the model has no pooler, or its input does not begin with [CLS].
+    """
+    layer = resolve(layer, trace.layers + 1, "layer")
+    about: dict[str, Any] = {"table": "embeddings", "vectors": vectors, "layer": layer}
+    if vectors == "pooler":
+        if trace.pooler is None:
+            raise UnavailableError(f"{trace.provenance['architecture']} here has no pooler. Use cls.")
+        return vectors_table(trace.pooler[None], ["pooler"], trace.provenance, **about)
+    if vectors == "cls":
+        if not trace.tokens[0].special:
+            raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
+        return vectors_table(trace.vectors(layer)[:1], trace.tokens[:1], trace.provenance, **about)
+    return vectors_table(trace.vectors(layer), trace.tokens, trace.provenance, **about)
+
+
+def anatomy_table(anatomy: EmbeddingAnatomy, position: int) -> pd.DataFrame:
+    """The steps of one token's input embedding, a row each: word, position, segment, sum, LayerNorm.
+
+    Raises:
+        SelectionError: no such token.
+    """
+    position = resolve(position, len(anatomy.trace.tokens), "token")
+    steps = anatomy.parts
+    return vectors_table(
+        np.stack([step[position] for step in steps.values()]),
+        list(steps),
+        anatomy.trace.provenance,
+        label="step",
+        table="embedding anatomy",
+        position=position,
+        token=str(anatomy.trace.tokens[position]),
+        difference_to_model=anatomy.difference,
+    )
+
+
+def pooler_table(replay: PoolerReplay, trace: Trace) -> pd.DataFrame:
+    """The pooler's steps, a row each: cls, linear, tanh, and the model's own output."""
+    return vectors_table(
+        np.stack([replay.cls, replay.linear, replay.replay, replay.model_output]),
+        ["cls", "W·cls + b", "tanh(W·cls + b)", "model"],
+        trace.provenance,
+        label="step",
+        table="pooler replay",
+        difference_to_model=replay.difference,
+    )
+
+
+def baseline_table(baseline: Baseline, checkpoint: Checkpoint) -> pd.DataFrame:
+    """Cosines of unrelated tokens, a row a layer from 0: layer, mean, p5, p50, p95."""
+    columns = {name: getattr(baseline, name) for name in ("mean", "p5", "p50", "p95")}
+    frame = pd.DataFrame({"layer": range(len(baseline.mean)), **columns})
+    about = {"sentences": baseline.sentences, "token_pairs": baseline.pairs}
+    return _with(frame, checkpoint.provenance(), table="similarity baseline", **about)
+
+
+def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
+    """One row a parameter: name, group, part, kind, shape, count, dtype, bytes, share, tied_to."""
+    found = source if isinstance(source, Parameters) else list_parameters(source.model)
+    fields = ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to")
+    frame = pd.DataFrame({name: [getattr(row, name) for row in found.rows] for name in fields})
+    frame["shape"] = ["×".join(map(str, row.shape)) for row in found.rows]
+    provenance = source.provenance() if isinstance(source, Checkpoint) else {}
+    return _with(frame, provenance, table="parameters", total=found.total)
+
+
+def matrix_table(
+    values: Array,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    provenance: Mapping[str, Any],
+    **view: Any,
+) -> pd.DataFrame:
+    """A matrix with token names on both axes; names may repeat."""
+    index = pd.Index(_names(rows), name=TOKEN, dtype=object)
+    frame = pd.DataFrame(values, index=index, columns=pd.Index(_names(columns), dtype=object))
+    return _with(frame, provenance, **view)
+
+
+def vectors_table(
+    values: Array, rows: Sequence[str], provenance: Mapping[str, Any], label: str = TOKEN, **view: Any
+) -> pd.DataFrame:
+    """Vectors with a name each; columns are the dimensions, "0", "1", …"""
+    index = pd.Index(_names(rows), name=label, dtype=object)
+    columns = [str(dimension) for dimension in range(values.shape[1])]
+    return _with(pd.DataFrame(values, index=index, columns=columns), provenance, **view)
+
+
+def _names(tokens: Sequence[Token] | Sequence[str]) -> list[str]:
+    return [str(token) for token in tokens]
+
+
+def _with(frame: pd.DataFrame, provenance: Mapping[str, Any], **view: Any) -> pd.DataFrame:
+    frame.attrs["provenance"] = {**provenance, "view": view}
+    return frame
