@@ -7,6 +7,7 @@
 """
 
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
+from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.encoding import Encoding, Token, Word
 from bert_probe.errors import (
@@ -55,6 +56,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArchitectureError",
+    "AttentionMap",
     "Baseline",
     "Checkpoint",
     "CheckpointError",
@@ -83,6 +85,7 @@ __all__ = [
     "Word",
     "anatomy_table",
     "attention_long",
+    "attention_map",
     "attention_table",
     "baseline",
     "baseline_table",

@@ -18,6 +18,7 @@ import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe import files, tables
+from bert_probe.attention import Head
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.loading import load
@@ -89,7 +90,7 @@ def attention(
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
     chosen = _counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
-    which: tables.Head = "mean"
+    which: Head = "mean"
     if head != "mean":
         which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)

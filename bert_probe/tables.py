@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay
+from bert_probe.attention import AttentionMap, Head, attention_map
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Token
 from bert_probe.errors import UnavailableError
@@ -20,7 +21,6 @@ from bert_probe.parameters import Parameters, list_parameters
 from bert_probe.similarity import Baseline, Similarity
 from bert_probe.trace import Array, Trace, resolve
 
-Head = int | Literal["mean"]
 TOKEN = "token"
 
 
@@ -44,29 +44,32 @@ def tokens_table(trace: Trace) -> pd.DataFrame:
     return _with(frame, trace.provenance, table="tokens")
 
 
-def weights_of(trace: Trace, layer: int, head: Head) -> Array:
-    """Attention of one head, or the mean over the layer's heads, [query, key].
-
-    Raises:
-        SelectionError: no such layer or head.
-    """
-    return trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
-
-
-def attention_table(trace: Trace, layer: int = -1, head: Head = "mean") -> pd.DataFrame:
+def attention_table(
+    trace: Trace, layer: int = -1, head: Head = "mean", specials: bool = True, renormalise: bool = False
+) -> pd.DataFrame:
     """Attention as a matrix: a row for each query token, a column for each key token; rows sum to 1.
 
+    Args:
+        layer, head, specials, renormalise: as in `attention_map`.
+
     Raises:
         SelectionError: no such layer or head.
     """
+    return attention_map_table(attention_map(trace, layer, head, specials, renormalise), trace)
+
+
+def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
+    """The matrix of an `AttentionMap`, exactly as it is."""
     return matrix_table(
-        weights_of(trace, layer, head),
-        trace.tokens,
-        trace.tokens,
+        shown.weights,
+        shown.queries,
+        shown.keys,
         trace.provenance,
         table="attention",
-        layer=resolve(layer, trace.layers, "layer") + 1,
-        head=head if head == "mean" else resolve(head, trace.heads, "head") + 1,
+        layer=shown.layer + 1,
+        head=shown.head if shown.head == "mean" else shown.head + 1,
+        special_tokens=shown.specials,
+        renormalised=shown.renormalised,
     )
 
 
@@ -96,15 +99,16 @@ def long_parts(
     chosen = list(range(trace.heads)) if heads is None else list(heads)
     for layer in range(trace.layers) if layers is None else layers:
         for head in chosen:
+            shown = attention_map(trace, layer, head)
             yield pd.DataFrame(
                 {
-                    "layer": resolve(layer, trace.layers, "layer") + 1,
-                    "head": head if head == "mean" else resolve(head, trace.heads, "head") + 1,
+                    "layer": shown.layer + 1,
+                    "head": shown.head if shown.head == "mean" else shown.head + 1,
                     "query_position": np.repeat(positions, length),
                     "query_token": np.repeat(names, length),
                     "key_position": np.tile(positions, length),
                     "key_token": np.tile(names, length),
-                    "weight": weights_of(trace, layer, head).reshape(-1),
+                    "weight": shown.weights.reshape(-1),
                 }
             )
 
