@@ -1,0 +1,8 @@
+"""The server's entry: `streamlit run app.py`, or `uvicorn app:app` from this folder."""
+
+import streamlit as st
+
+from bert_probe.ui import server
+
+# Streamlit finds the app by reading this line, so the call must stand here as it is.
+app = st.App(server.MAIN_SCRIPT, routes=server.routes(), middleware=server.middleware())

@@ -1,0 +1,104 @@
+"""The web server around the pages: routes of our own and the headers that keep a page to itself."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bert_probe.ui import bertviz_frames
+
+MAIN_SCRIPT = Path(__file__).with_name("main.py")
+"""The Streamlit script; absolute, so that the server may be started from any folder."""
+
+APP_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        # blob: because components bring their module as one.
+        "script-src 'self' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "frame-src 'self'",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "frame-ancestors 'self'",
+        "form-action 'self'",
+    )
+)
+"""What a page may load: this server and nothing else, so that no text can leave by way of the browser."""
+
+HEADERS = {
+    "Content-Security-Policy": APP_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": ", ".join(
+        f"{feature}=()"
+        for feature in (
+            "camera",
+            "microphone",
+            "geolocation",
+            "payment",
+            "usb",
+            "serial",
+            "bluetooth",
+            "midi",
+        )
+    ),
+}
+
+
+class SecurityHeaders:
+    """ASGI middleware that adds `HEADERS` to every HTTP response, Streamlit's own included.
+
+    A header that a response already carries is kept: BertViz frames bring a stricter policy.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; add the headers where the response starts."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def package_version() -> str:
+    """Version of the installed package; "unknown" when run from a folder that was never installed."""
+    try:
+        return version("bert-probe")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+async def health(_request: Request) -> JSONResponse:
+    """Answer that the server is up, and which version it is."""
+    return JSONResponse({"status": "ok", "version": package_version()}, headers={"Cache-Control": "no-store"})
+
+
+def routes() -> list[BaseRoute]:
+    """The routes beside Streamlit's own."""
+    return [Route("/health", health), *bertviz_frames.routes()]
+
+
+def middleware() -> list[Middleware]:
+    """The middleware around Streamlit's own."""
+    return [Middleware(SecurityHeaders)]
