@@ -1,0 +1,1 @@
+"""The Streamlit pages of BERT Probe: they read controls, call the library and draw."""

@@ -1,0 +1,476 @@
+// The component: one view per mounted element, updated on every data or theme change.
+
+const memory = new Map(); // key of the component → what a reader had set, so that a remount does not lose it
+const views = new WeakMap();
+
+/** An element with attributes, children and text; user text only ever arrives here as text. */
+function element(name, attributes = {}, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+function buildParts(root) {
+  const parts = {
+    readout: element("p", { class: "readout" }),
+    pinnedLine: element("p", { class: "pinned" }),
+    out: button("Zoom out", "−"),
+    fit: button("Show every cell at once", "Fit"),
+    in: button("Zoom in", "+"),
+    png: button("Save the picture as PNG", "PNG"),
+    svg: button("Save the picture as SVG", "SVG"),
+    base: element("canvas", { "aria-hidden": "true" }),
+    stage: element("canvas", { class: "marks", tabindex: "0", role: "application" }),
+    bar: element("canvas", { "aria-hidden": "true" }),
+    ticks: element("div", { class: "ticks" }),
+    legendText: element("p", { class: "legend-text" }),
+    live: element("p", { class: "unseen", "aria-live": "polite" }),
+    help: element(
+      "p",
+      { class: "unseen", id: "help" },
+      "Arrow keys move between cells; Home, End, Page up and Page down go further. Enter pins a cell, Escape lets go.",
+    ),
+  };
+  parts.sticky = element("div", { class: "sticky" }, parts.base, parts.stage);
+  parts.extent = element("div", { class: "extent" }, parts.sticky);
+  parts.scroll = element("div", { class: "scroll" }, parts.extent);
+  parts.stage.setAttribute("aria-describedby", "help");
+  root.replaceChildren(
+    element(
+      "div",
+      { class: "head" },
+      element("div", { class: "lines" }, parts.readout, parts.pinnedLine),
+      element(
+        "div",
+        { class: "tools" },
+        element("div", { class: "group", role: "group", "aria-label": "Zoom" }, parts.out, parts.fit, parts.in),
+        element("div", { class: "group", role: "group", "aria-label": "Save" }, parts.png, parts.svg),
+      ),
+    ),
+    parts.scroll,
+    element("div", { class: "legend" }, parts.legendText, element("div", { class: "scale" }, parts.bar, parts.ticks)),
+    parts.live,
+    parts.help,
+  );
+  return parts;
+}
+
+function button(title, text) {
+  return element("button", { type: "button", title, "aria-label": title }, text);
+}
+
+class MatrixView {
+  constructor(root) {
+    this.root = root;
+    this.parts = buildParts(root);
+    this.generation = 0;
+    this.hovered = null;
+    this.notice = null;
+    this.resized = new ResizeObserver(() => this.fitToWidth());
+    this.redraw = () => this.fitToWidth(true);
+    this.handle();
+  }
+
+  /** Called on every rerun that changed data or theme; returns the clean-up for exactly this call. */
+  update({ data, setStateValue }) {
+    const generation = ++this.generation;
+    this.report = (cell) => setStateValue("cell", cell && { ...cell, labels: this.model.labels });
+    if (data !== this.data) this.take(data);
+    this.theme = readTheme(this.root, this.model);
+    this.measure = textMeasure(this.theme);
+    this.describe();
+    this.connect();
+    this.fitToWidth(true);
+    document.fonts.load(fontOf(this.theme, 12)).then(() => this.refont(generation));
+    // Streamlit may clean up after a superseded call once a newer one has run: only the newest may let go.
+    return () => generation === this.generation && this.disconnect();
+  }
+
+  take(data) {
+    const before = this.model;
+    this.data = data;
+    this.model = unpack(data);
+    if (before?.labels === this.model.labels) return;
+    const known = memory.get(this.model.key);
+    const same = known?.labels === this.model.labels;
+    const alike = same || (known && known.rowCount === this.model.rowCount && known.columnCount === this.model.columnCount);
+    this.zoom = alike ? known.zoom : { mode: "auto", factor: 1 };
+    this.wantedScroll = alike ? known.scroll : { x: 0, y: 0 };
+    this.cursor = alike ? known.cursor : null;
+    const [row, column] = this.model.pinned ?? [];
+    this.pinned = this.model.pinned ? { row, column } : null;
+    this.hovered = null;
+  }
+
+  remember() {
+    const { labels, rowCount, columnCount, key } = this.model;
+    const { scrollLeft: x, scrollTop: y } = this.parts.scroll;
+    memory.set(key, { labels, rowCount, columnCount, zoom: this.zoom, scroll: { x, y }, cursor: this.cursor });
+  }
+
+  connect() {
+    this.resized.observe(this.root);
+    window.addEventListener("resize", this.redraw); // adding the same listener again adds nothing
+  }
+
+  disconnect() {
+    this.resized.disconnect();
+    window.removeEventListener("resize", this.redraw);
+  }
+
+  /** Widths measured before the page's font had arrived are wrong. */
+  refont(generation) {
+    if (generation !== this.generation) return;
+    this.measure = textMeasure(this.theme);
+    this.fitToWidth(true);
+  }
+
+  describe() {
+    const { model, parts } = this;
+    parts.stage.setAttribute("aria-label", model.caption);
+    parts.legendText.textContent = legendSentence(model);
+    parts.ticks.replaceChildren(...legendTicks(model.scale).map((tick) => this.tick(tick)));
+    parts.legendText.classList.toggle("has-missing", model.missing);
+  }
+
+  tick(value) {
+    const place = placeOnBar(this.model.scale, value);
+    const node = element("span", {}, tickText(this.model, value));
+    node.style.left = `${place * 100}%`;
+    node.className = place === 0 ? "first" : place === 1 ? "last" : "";
+    return node;
+  }
+
+  // Size and drawing
+
+  fitToWidth(force = false) {
+    const width = this.root.clientWidth;
+    if (!width || (!force && width === this.width)) return; // hidden, e.g. in a tab that is not open
+    this.width = width;
+    this.arrange();
+  }
+
+  /** Lays everything out anew and keeps `anchor`, a point of the view, over the same cell. */
+  arrange() {
+    const { parts, model, zoom, measure } = this;
+    const box = { width: this.width, height: mostHeight() };
+    const bar = scrollbarWidth(parts.scroll);
+    let geometry = layout(model, box, zoom, measure);
+    const tall = geometry.contentHeight > box.height;
+    if (tall) geometry = layout(model, { ...box, width: box.width - bar }, zoom, measure);
+    const wide = geometry.contentWidth > box.width - (tall ? bar : 0) + 1;
+    this.geometry = geometry;
+    parts.scroll.style.overflowX = wide ? "scroll" : "hidden";
+    parts.scroll.style.overflowY = tall ? "scroll" : "hidden";
+    parts.scroll.style.height = `${Math.min(geometry.contentHeight, box.height) + (wide ? bar : 0)}px`;
+    parts.extent.style.width = `${Math.max(geometry.contentWidth, 1)}px`;
+    parts.extent.style.height = `${geometry.contentHeight}px`;
+    this.restoreScroll();
+    this.sizeCanvases();
+    this.paint();
+    this.setTools();
+  }
+
+  restoreScroll() {
+    if (!this.wantedScroll) return;
+    this.parts.scroll.scrollTo({ left: this.wantedScroll.x, top: this.wantedScroll.y, behavior: "instant" });
+    this.wantedScroll = null;
+  }
+
+  sizeCanvases() {
+    const { scroll, sticky, base, stage } = this.parts;
+    const [width, height] = [scroll.clientWidth, scroll.clientHeight];
+    this.ratio = window.devicePixelRatio || 1;
+    sticky.style.width = `${width}px`;
+    sticky.style.height = `${height}px`;
+    for (const canvas of [base, stage]) {
+      canvas.width = Math.round(width * this.ratio);
+      canvas.height = Math.round(height * this.ratio);
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+  }
+
+  get picture() {
+    const { scroll } = this.parts;
+    return {
+      model: this.model,
+      theme: this.theme,
+      measure: this.measure,
+      geometry: this.geometry,
+      ratio: this.ratio,
+      view: { x: scroll.scrollLeft, y: scroll.scrollTop, width: scroll.clientWidth, height: scroll.clientHeight },
+    };
+  }
+
+  paint() {
+    const picture = this.picture;
+    paintPicture(this.contextOf(this.parts.base), picture);
+    this.paintMarks(picture);
+    this.paintLegend();
+  }
+
+  paintMarks(picture = this.picture) {
+    const active = this.hovered ?? (this.focused ? this.cursor : null);
+    paintMarks(this.contextOf(this.parts.stage), picture, { active, pinned: this.pinned });
+    this.writeReadout(active);
+  }
+
+  contextOf(canvas) {
+    const context = canvas.getContext("2d");
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    return context;
+  }
+
+  paintLegend() {
+    const { bar } = this.parts;
+    const [width, height] = [bar.clientWidth, bar.clientHeight];
+    bar.width = Math.round(width * this.ratio);
+    bar.height = Math.round(height * this.ratio);
+    paintBar(this.contextOf(bar), this.theme, 0, 0, width, height);
+  }
+
+  setTools() {
+    const { parts, zoom, geometry } = this;
+    const fits = zoom.mode === "fit";
+    parts.fit.setAttribute("aria-pressed", String(fits));
+    parts.fit.title = fits ? "Back to a readable size" : "Show every cell at once";
+    parts.out.disabled = geometry.pitchX <= geometry.whole.x + 0.01;
+    parts.in.disabled = geometry.pitchX >= LARGEST_PITCH;
+  }
+
+  // Words
+
+  writeReadout(active) {
+    const { parts, model } = this;
+    parts.readout.classList.toggle("hint", !active && !this.notice);
+    if (this.notice) parts.readout.replaceChildren(this.notice);
+    else if (active) parts.readout.replaceChildren(...readoutNodes(model, active));
+    else parts.readout.replaceChildren("Point at a cell, or use the arrow keys");
+    parts.pinnedLine.classList.toggle("hint", !this.pinned);
+    parts.pinnedLine.replaceChildren(
+      ...(this.pinned ? [element("span", { class: "dot" }, "Pinned"), ...readoutNodes(model, this.pinned)] : ["Click to pin it"]),
+    );
+  }
+
+  say(text) {
+    this.parts.live.textContent = text;
+  }
+
+  // What a reader does
+
+  handle() {
+    const { stage, scroll, out, fit, in: zoomIn, png, svg } = this.parts;
+    stage.onpointermove = (event) => this.hover(event);
+    stage.onpointerleave = () => this.setHovered(null);
+    stage.onclick = (event) => this.click(event);
+    stage.onkeydown = (event) => this.press(event);
+    stage.onfocus = () => this.focusChanged(stage.matches(":focus-visible"));
+    stage.onblur = () => this.focusChanged(false);
+    scroll.onscroll = () => this.scrolled();
+    scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    out.onclick = () => this.zoomBy(1 / 1.3);
+    zoomIn.onclick = () => this.zoomBy(1.3);
+    fit.onclick = () => this.toggleFit();
+    png.onclick = () => savePng(this.picture);
+    svg.onclick = () => this.saveSvgOrSay();
+  }
+
+  hover(event) {
+    if (event.pointerType === "touch") return;
+    this.setHovered(this.cellOf(event));
+  }
+
+  cellOf(event) {
+    const { model, geometry, view } = { ...this.picture };
+    return pointed(model, geometry, view, event.offsetX, event.offsetY);
+  }
+
+  setHovered(cell) {
+    if (cell?.row === this.hovered?.row && cell?.column === this.hovered?.column) return;
+    this.hovered = cell;
+    this.notice = null;
+    this.parts.stage.style.cursor = cell && cell.row !== null && cell.column !== null ? "crosshair" : "default";
+    this.paintMarks();
+  }
+
+  click(event) {
+    const cell = this.cellOf(event);
+    if (!cell || cell.row === null || cell.column === null) return;
+    this.cursor = cell;
+    this.togglePin(cell);
+  }
+
+  togglePin(cell) {
+    const same = this.pinned && cell && this.pinned.row === cell.row && this.pinned.column === cell.column;
+    this.setPinned(same ? null : cell);
+  }
+
+  setPinned(cell) {
+    this.pinned = cell;
+    this.remember();
+    this.paintMarks();
+    this.say(cell ? `Pinned: ${sentence(this.model, cell)}` : "Nothing is pinned");
+    this.report(cell);
+  }
+
+  focusChanged(focused) {
+    this.focused = focused;
+    this.paintMarks();
+  }
+
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const cursor = this.cursor ?? this.pinned ?? { row: 0, column: 0 };
+    const target = this.cursor || event.key === "Enter" ? this.destination(event.key, cursor) : this.firstCell(event.key, cursor);
+    if (target) this.moveTo(target);
+    else if (event.key === "Enter" || event.key === " ") this.togglePin(cursor);
+    else if (event.key === "Escape") this.escape();
+    else if (event.key === "+" || event.key === "=") this.zoomBy(1.3);
+    else if (event.key === "-") this.zoomBy(1 / 1.3);
+    else return;
+    event.preventDefault();
+  }
+
+  /** The first arrow shows where the cursor is; it moves from the second on. */
+  firstCell(key, cursor) {
+    return this.destination(key, cursor) && cursor;
+  }
+
+  destination(key, { row, column }) {
+    const { model } = this;
+    const page = Math.max(Math.floor((this.parts.scroll.clientHeight - this.geometry.top) / this.geometry.pitchY) - 1, 1);
+    const steps = {
+      ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1],
+      ArrowUp: [row - 1, column],
+      ArrowDown: [row + 1, column],
+      Home: [row, 0],
+      End: [row, model.columnCount - 1],
+      PageUp: [row - page, column],
+      PageDown: [row + page, column],
+    };
+    if (!Object.hasOwn(steps, key)) return null;
+    const within = (index, count) => Math.min(Math.max(index, 0), count - 1);
+    return { row: within(steps[key][0], model.rowCount), column: within(steps[key][1], model.columnCount) };
+  }
+
+  moveTo(cell) {
+    this.cursor = cell;
+    this.hovered = null;
+    this.notice = null;
+    this.focused = true;
+    this.reveal(cell);
+    this.remember();
+    this.paintMarks();
+    this.say(sentence(this.model, cell));
+  }
+
+  escape() {
+    this.hovered = null;
+    if (this.pinned) this.setPinned(null);
+    else {
+      this.cursor = null;
+      this.paintMarks();
+    }
+  }
+
+  /** Scrolls by as little as shows a cell. */
+  reveal({ row, column }) {
+    const { scroll } = this.parts;
+    const { left, top, pitchX, pitchY } = this.geometry;
+    const shown = (start, pitch, from, room) => Math.max(Math.min(from, start), start + pitch - room);
+    scroll.scrollTo({
+      left: shown(column * pitchX, pitchX, scroll.scrollLeft, scroll.clientWidth - left - 2),
+      top: shown(row * pitchY, pitchY, scroll.scrollTop, scroll.clientHeight - top - 2),
+      behavior: "instant",
+    });
+  }
+
+  scrolled() {
+    if (this.painting) return;
+    this.painting = requestAnimationFrame(() => {
+      this.painting = null;
+      this.hovered = null;
+      this.paint();
+      this.remember();
+    });
+  }
+
+  wheel(event) {
+    if (!event.ctrlKey) return;
+    event.preventDefault(); // otherwise the browser zooms the page
+    this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
+  }
+
+  toggleFit() {
+    this.zoom = this.zoom.mode === "fit" ? { mode: "auto", factor: 1 } : { mode: "fit", factor: 1 };
+    this.arrange();
+    this.remember();
+  }
+
+  /** Zooms and keeps the point `at` of the view, by default its middle, over the same cell. */
+  zoomBy(ratio, at = null) {
+    const before = this.picture;
+    const old = this.geometry;
+    const point = at ?? { x: (before.view.width + old.left) / 2, y: (before.view.height + old.top) / 2 };
+    const least = old.whole.x / old.automatic.x;
+    const most = LARGEST_PITCH / old.automatic.x;
+    const factor = Math.min(Math.max(stepped(old, ratio), least), most);
+    this.zoom = factor <= least * 1.001 ? { mode: "fit", factor: 1 } : { mode: "free", factor };
+    const column = (point.x - old.left + before.view.x) / old.pitchX;
+    const row = (point.y - old.top + before.view.y) / old.pitchY;
+    this.arrange();
+    const { left, top, pitchX, pitchY } = this.geometry;
+    const goal = { left: column * pitchX - (point.x - left), top: row * pitchY - (point.y - top) };
+    this.parts.scroll.scrollTo({ ...goal, behavior: "instant" });
+    this.paint();
+    this.remember();
+  }
+
+  saveSvgOrSay() {
+    this.notice = svgRefusal(this.model);
+    if (!this.notice) return saveSvg(this.picture);
+    this.say(this.notice);
+    return this.paintMarks();
+  }
+}
+
+/** The factor after one zoom step; whole-pixel pitches would otherwise swallow small steps. */
+function stepped(geometry, ratio) {
+  const wanted = geometry.pitchX * ratio;
+  const pitch = wanted < 6 ? wanted : ratio > 1 ? Math.ceil(wanted) : Math.floor(wanted);
+  return pitch / geometry.automatic.x;
+}
+
+/** "ground (11) → left (9): 0.6486" as nodes, so that long tokens shrink and the value never does. */
+function readoutNodes(model, { row, column }) {
+  const nodes = [];
+  if (row !== null) nodes.push(...nameNodes(model.rowLabels[row], positionOf(model.rowPositions, row)));
+  if (row !== null && column !== null) nodes.push(element("span", { class: "arrow" }, " → "));
+  if (column !== null) nodes.push(...nameNodes(model.columnLabels[column], positionOf(model.columnPositions, column)));
+  if (row === null || column === null) return nodes;
+  const value = formatted(valueAt(model, row, column), model.decimals);
+  return [...nodes, element("span", { class: "value" }, `: ${value}`)];
+}
+
+function nameNodes(label, position) {
+  const name = element("span", { class: "name", title: label }, element("bdi", {}, label));
+  return position === null ? [name] : [name, element("span", { class: "place" }, ` (${position})`)];
+}
+
+function mostHeight() {
+  return Math.max(420, Math.min(window.innerHeight * 0.85, 860));
+}
+
+function scrollbarWidth(scroll) {
+  scroll.style.overflowY = "scroll";
+  return scroll.offsetWidth - scroll.clientWidth;
+}
+
+export default function (component) {
+  const root = component.parentElement.querySelector(".matrix");
+  if (!views.has(root)) views.set(root, new MatrixView(root));
+  return views.get(root).update(component);
+}
