@@ -33,17 +33,17 @@ from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.trace import Array, Trace, resolve
 from bert_probe.ui import palette
 
-HEAD_VIEW_TOKENS: Final = 96
+HEAD_VIEW_TOKENS: Final = 80
 """Longest text for the head view, in tokens; fewer where a layer has more than 12 heads."""
 
-MODEL_VIEW_TOKENS: Final = 32
+MODEL_VIEW_TOKENS: Final = 48
 """Longest text for the model view, in tokens; fewer where a model has more than 72 heads in all."""
 
-# What a browser draws in about a second: one SVG line for each head, query and key on the screen.
+# What a browser draws in two or three seconds: one SVG line for each head, query and key on the screen.
 _HEAD_VIEW_LINES: Final = 12 * HEAD_VIEW_TOKENS**2
 _MODEL_VIEW_LINES: Final = 72 * MODEL_VIEW_TOKENS**2
 # The weights of all layers travel with either view, about ten characters each.
-_WEIGHTS: Final = 72 * HEAD_VIEW_TOKENS**2
+_WEIGHTS: Final = 144 * HEAD_VIEW_TOKENS**2
 
 HEAD_VIEW_CAPTION: Final = (
     "BertViz head view. Lines run from each token (left) to the tokens it attends to (right); a line is as "
@@ -283,7 +283,7 @@ def _page(title: str, drawing: str, trace: Trace, dark: bool, colours: Sequence[
     return "\n".join(
         (
             "<!doctype html>",
-            '<html lang="en">',
+            f'<html lang="en" class="{"dark" if dark else "light"}">',
             f'<head><meta charset="utf-8"><title>{html.escape(title)}</title>',
             f"<style>{_variables(dark, longest)}\n{_static('frame.css')}</style></head>",
             f'<body data-colours="{html.escape(json.dumps(list(colours)))}">{markup}',

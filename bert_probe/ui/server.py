@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import streamlit
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -17,43 +21,47 @@ from bert_probe.ui import bertviz_frames
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
 
-APP_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        # blob: because components bring their module as one.
-        "script-src 'self' blob:",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "connect-src 'self'",
-        "frame-src 'self'",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "frame-ancestors 'self'",
-        "form-action 'self'",
+
+def app_policy() -> str:
+    """What a page may load: this server and nothing else, so that no text can leave by way of the browser."""
+    return "; ".join(
+        (
+            "default-src 'self'",
+            # blob: because components bring their module as one.
+            " ".join(("script-src 'self' blob:", *_inline_scripts())),
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "frame-src 'self'",
+            "worker-src 'self' blob:",
+            "object-src 'none'",
+            "base-uri 'self'",
+            "frame-ancestors 'self'",
+            "form-action 'self'",
+        )
     )
-)
-"""What a page may load: this server and nothing else, so that no text can leave by way of the browser."""
+
+
+def _inline_scripts() -> list[str]:
+    """Digests of the scripts written into Streamlit's own index page, which would be refused otherwise."""
+    page = Path(streamlit.__file__).with_name("static").joinpath("index.html").read_text(encoding="utf-8")
+    digests = (
+        hashlib.sha256(script.encode()).digest()
+        for script in re.findall(r"<script>(.*?)</script>", page, re.S)
+    )
+    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+
+
+_UNUSED_FEATURES = ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi")
 
 HEADERS = {
-    "Content-Security-Policy": APP_POLICY,
+    "Content-Security-Policy": app_policy(),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Permissions-Policy": ", ".join(
-        f"{feature}=()"
-        for feature in (
-            "camera",
-            "microphone",
-            "geolocation",
-            "payment",
-            "usb",
-            "serial",
-            "bluetooth",
-            "midi",
-        )
-    ),
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
 }
+"""Sent with every response."""
 
 
 class SecurityHeaders:
