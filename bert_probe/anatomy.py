@@ -92,8 +92,8 @@ def embedding_anatomy(checkpoint: Checkpoint, trace: Trace) -> EmbeddingAnatomy:
             f"{checkpoint.description.architecture} does not look its input up in a word table and "
             "add to it, so its embedding cannot be taken apart this way."
         )
-    inputs = {name: torch.from_numpy(ids)[None] for name, ids in trace.encoding.inputs.items()}
-    inputs = {name: ids.to(table.weight.device) for name, ids in inputs.items()}
+    device = table.weight.device
+    inputs = {name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()}
     with torch.inference_mode():
         rows = _rows(module, table, inputs)
         # The order in which the models add, so that even the rounding is theirs.

@@ -1,0 +1,196 @@
+"""What pages are put together from: headings, token strips, exports, refusals."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe import files
+from bert_probe.encoding import Token
+from bert_probe.errors import CheckpointError, ProbeError, TextError
+from bert_probe.trace import Trace
+from bert_probe.ui import state
+from bert_probe.ui.components.strip import Piece, strip
+from bert_probe.ui.workbench import Request
+
+_MIME = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+    "npz": "application/octet-stream",
+    "zip": "application/zip",
+}
+
+
+def heading(title: str, lead: str) -> None:
+    """A page's title and the sentence that says what it is for."""
+    st.title(title, anchor=False)
+    st.markdown(f":gray[{lead}]")
+
+
+def refusal(error: ProbeError) -> None:
+    """What went wrong, with the remedy, where the picture would be."""
+    if isinstance(error, CheckpointError):
+        title, rest = "This model cannot be opened", "Choose another one under Model and length."
+    elif isinstance(error, TextError):
+        title, rest = "This text cannot be read", "What you typed is still there, in the workbench."
+    else:
+        title, rest = "This cannot be shown", "Everything you typed and chose is still there."
+    with st.container(border=True, key="refusal"):
+        st.markdown(f"#### {title}")
+        # st.text shows a person's own words as they are; Markdown would not.
+        st.text(str(error))
+        st.caption(rest)
+
+
+def truncation_notice(trace: Trace) -> None:
+    """Say what was cut off."""
+    dropped = trace.encoding.dropped
+    if dropped:
+        st.warning(
+            f"{dropped:,} tokens at the end were cut off: this model reads {trace.encoding.max_tokens:,}. "
+            "What follows is about the part that is left.",
+            icon=":material/content_cut:",
+        )
+
+
+def labels(tokens: Sequence[Token]) -> list[str]:
+    """Tokens as people read them."""
+    return [token.display for token in tokens]
+
+
+def positions(tokens: Sequence[Token]) -> list[int]:
+    """Places of the tokens in the input."""
+    return [token.position for token in tokens]
+
+
+def named(tokens: Sequence[Token]) -> list[str]:
+    """Tokens as unique column names: each with its position."""
+    return [f"{token.position} {token.display}" for token in tokens]
+
+
+def token_strip(trace: Trace, key: str, label: str, selected: int | None = None) -> int | None:
+    """The text as pills; with ``selected`` one can be chosen."""
+    tokens = trace.tokens
+    pieces = [
+        Piece(
+            text=token.display,
+            position=token.position,
+            segment=token.segment,
+            special=token.special,
+            joined=_continues(tokens, token),
+            detail=_detail(token),
+        )
+        for token in tokens
+    ]
+    return strip(
+        pieces, key=key, label=label, selectable="none" if selected is None else "one", selected=selected
+    )
+
+
+def _continues(tokens: Sequence[Token], token: Token) -> bool:
+    before = tokens[token.position - 1] if token.position else None
+    return (
+        before is not None
+        and token.word is not None
+        and (before.segment, before.word) == (token.segment, token.word)
+    )
+
+
+def _detail(token: Token) -> str:
+    place = "special token" if token.special else f"characters {token.start}–{token.end}"
+    raw = "" if token.display == str(token) else f" · in the vocabulary {token}"
+    return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
+
+
+def exports(
+    frame: pd.DataFrame,
+    name: str,
+    python: str,
+    command: str,
+    more: Sequence[tuple[str, str, Callable[[], bytes]]] = (),
+) -> None:
+    """A menu with the table as a file in every format, and the code that makes it again.
+
+    Args:
+        more: further downloads: label, file name, and what makes the bytes when it is clicked.
+    """
+    with st.popover("Export", icon=":material/download:"):
+        st.caption("Exactly what is shown, at full precision.")
+        with st.container(horizontal=True):
+            for form in files.FORMATS:
+                _download(form.upper(), f"{name}.{form}", partial(files.to_bytes, frame, form))
+            _download("CSV + provenance", f"{name}.zip", partial(files.csv_zip, frame, name))
+        for label, file_name, make in more:
+            _download(label, file_name, make)
+        st.caption("The same in Python")
+        st.code(python, language="python")
+        st.caption("The same on the command line")
+        st.code(command, language="bash", wrap_lines=True)
+
+
+def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:
+    # The bytes are made when somebody clicks, so an open page costs nothing.
+    st.download_button(
+        label,
+        make,
+        file_name=file_name,
+        mime=_MIME[file_name.rpartition(".")[2]],
+        key=f"download {file_name} {label}",
+        on_click="ignore",
+    )
+
+
+def python_code(request: Request, *lines: str) -> str:
+    """A script that opens the same model and ends in ``lines``; TEXTS stands for the request's texts."""
+    model = json_or_none(request.model)
+    revision = f", revision={request.revision!r}" if request.revision else ""
+    return "\n".join(["import bert_probe", "", f"checkpoint = bert_probe.load({model}{revision})", *lines])
+
+
+def json_or_none(text: str) -> str:
+    """A Python literal of a text; nothing for the empty one."""
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def trace_code(request: Request, trace: Trace) -> str:
+    """The line of Python that makes this trace."""
+    given = [repr(trace.encoding.text)]
+    if trace.encoding.pair is not None:
+        given.append(repr(trace.encoding.pair))
+    if request.truncate:
+        given.append("truncate=True")
+    return f"trace = checkpoint.trace({', '.join(given)})"
+
+
+def command_line(request: Request, command: str, *arguments: str, trace: Trace | None = None) -> str:
+    """The shell command for a table, quoted."""
+    words = ["bert-probe", command]
+    if trace is not None:
+        words.append(trace.encoding.text)
+        words += ["--pair", trace.encoding.pair] if trace.encoding.pair is not None else []
+    words += [*arguments]
+    for option, value in (("--model", request.model), ("--revision", request.revision)):
+        words += [option, value] if value else []
+    words += ["--truncate"] if request.truncate else []
+    return shlex.join(words)
+
+
+def caveat(text: str) -> None:
+    """What a picture does not mean, beneath it."""
+    st.caption(text)
+
+
+def dark() -> bool:
+    """Whether the reader's theme is dark."""
+    return st.context.theme.type == "dark"
+
+
+def model_summary(trace: Trace) -> str:
+    """One line for captions: model and length."""
+    return f"{state.plain(str(trace.provenance['model']))} · {len(trace.tokens)} tokens"

@@ -1,0 +1,54 @@
+"""Texts to begin with, each showing something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Relation = Literal["compare", "pair"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text, or two.
+
+    Attributes:
+        title: what it is about.
+        a, b: the texts; ``b`` may be empty.
+        relation: whether B is a text of its own to compare, or the second segment of A's input.
+    """
+
+    title: str
+    a: str
+    b: str = ""
+    relation: Relation = "compare"
+
+
+EXAMPLES = (
+    Example(
+        "A pronoun: what was full, what was empty?",
+        "I poured water from the bottle into the cup until it was full.",
+        "I poured water from the bottle into the cup until it was empty.",
+    ),
+    Example(
+        "One word, two senses: Python",
+        "The coolest programming language is Python",
+        "Python can be aggressive sometimes during hunting",
+    ),
+    Example(
+        "Other words, same meaning",
+        "President greets the press in Chicago",
+        "Obama speaks to media in Illinois",
+    ),
+    Example(
+        "A passage with a repeated word",
+        "Almost before we knew it, we had left the ground. The unknown holds its grounds.",
+    ),
+    Example(
+        "A question and its context, as a pair",
+        "Where do emperor penguins keep their egg?",
+        "Emperor penguins balance their only egg on their feet and cover it with a fold of skin.",
+        "pair",
+    ),
+    Example("A name that splits into pieces", "Mehdi Wolpertinger moved to Tallahassee unexpectedly."),
+)

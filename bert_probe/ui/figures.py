@@ -1,0 +1,146 @@
+"""Plotly figures and small tables. Nothing here knows Streamlit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from bert_probe.parameters import Parameters
+from bert_probe.similarity import Baseline
+from bert_probe.trace import Array
+from bert_probe.ui.components.matrix import Scale
+
+CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+_ACCENT, _SECOND, _GRAY = "#635BE4", "#C2601A", "#8A8797"
+"""Readable on both themes."""
+
+
+@dataclass(frozen=True)
+class PairCurve:
+    """Cosine of one pair of tokens at every layer from 0."""
+
+    name: str
+    cosines: list[float]
+
+
+def symmetric_scale(*arrays: Array) -> Scale:
+    """A diverging scale around 0 for all the arrays, its end rounded up to two digits.
+
+    It covers 99.5 % of the values: a few dimensions are so large that the others would be blank beside
+    them. Those keep the colour of the end, which the legend says.
+    """
+    sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
+    largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
+    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    end = round(math.ceil(largest / digit) * digit, 10)
+    return Scale("diverging", -end, end)
+
+
+def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
+    """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
+    layers = list(range(len(baseline.mean)))
+    figure = go.Figure()
+    figure.add_scatter(
+        x=layers + layers[::-1],
+        y=[*baseline.p95, *baseline.p5[::-1]],
+        fill="toself",
+        fillcolor="rgba(138,135,151,0.22)",
+        line={"width": 0},
+        hoverinfo="skip",
+        name="unrelated: middle 90 %",
+    )
+    figure.add_scatter(
+        x=layers,
+        y=baseline.mean,
+        line={"color": _GRAY, "dash": "dot"},
+        name="unrelated: mean",
+        hovertemplate="layer %{x}: %{y:.4f}<extra>unrelated, mean</extra>",
+    )
+    if pair is not None:
+        name = _as_text(pair.name)
+        figure.add_scatter(
+            x=layers,
+            y=pair.cosines,
+            mode="lines+markers",
+            line={"color": _ACCENT, "width": 3},
+            name=name,
+            hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+        )
+    figure.add_vline(x=layer, line={"color": _SECOND, "width": 1})
+    figure.update_layout(
+        height=300,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        legend={"orientation": "h", "y": 1.12, "x": 0},
+        xaxis={"title": "layer", "dtick": max(1, len(layers) // 12), "zeroline": False},
+        yaxis={"title": "cosine", "range": [-1.02 if _goes_low(baseline, pair) else -0.3, 1.02]},
+        hovermode="closest",
+    )
+    return figure
+
+
+def _goes_low(baseline: Baseline, pair: PairCurve | None) -> bool:
+    return min([*baseline.p5, *(pair.cosines if pair else [])]) < -0.3
+
+
+def _as_text(text: str) -> str:
+    """Text for a Plotly label, which reads a little HTML and templates."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
+
+
+def parameter_treemap(found: Parameters) -> Any:
+    """Area by count: group, then part, then tensor."""
+    ids, labels, parents, values = [""], ["model"], [""], [0]
+    ids[0] = "model"
+    parents[0] = ""
+    sums: dict[tuple[str, str], int] = {}
+    for row in found.rows:
+        for key in ((row.group, ""), (row.group, row.part)):
+            sums[key] = sums.get(key, 0) + row.count
+    for (group, part), count in sums.items():
+        if part == group:
+            continue
+        ids.append(f"{group}/{part}" if part else group)
+        labels.append(part or group)
+        parents.append(group if part else "model")
+        values.append(count)
+    for row in found.rows:
+        if row.count:
+            ids.append(row.name)
+            labels.append(row.name.removesuffix(".weight"))
+            parents.append(row.group if row.part == row.group else f"{row.group}/{row.part}")
+            values.append(row.count)
+    values[0] = found.total
+    figure = go.Figure(
+        go.Treemap(
+            ids=ids,
+            labels=labels,
+            parents=parents,
+            values=values,
+            branchvalues="total",
+            maxdepth=3,
+            texttemplate="%{label}<br>%{value:,}",
+            hovertemplate="%{label}<br>%{value:,} parameters<br>"
+            "%{percentRoot:.2%} of the model<extra></extra>",
+            tiling={"pad": 2},
+            pathbar={"visible": True},
+        )
+    )
+    figure.update_layout(height=460, margin={"l": 0, "r": 0, "t": 24, "b": 0})
+    return figure
+
+
+def subtotals_frame(sums: dict[str, int], total: int) -> pd.DataFrame:
+    """Subtotals with their share of the whole, as text for reading."""
+    return pd.DataFrame(
+        {
+            "": list(sums),
+            "parameters": [f"{count:,}" for count in sums.values()],
+            "share": [f"{count / total:.1%}" for count in sums.values()],
+        }
+    )

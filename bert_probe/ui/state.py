@@ -1,0 +1,123 @@
+"""What a person chose: kept over pages, and in the address, so that a copied link opens the same view.
+
+Everything that comes out of an address is checked here; what cannot be had is said, never replaced in
+silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import streamlit as st
+
+T = TypeVar("T")
+
+_ADDRESS = "address"
+"""Session key of the parameters to be shown in the address, those of other pages included."""
+
+
+def address() -> dict[str, str]:
+    """Parameters of the address, from the first visit on; change them with `remember`."""
+    if _ADDRESS not in st.session_state:
+        st.session_state[_ADDRESS] = dict(st.query_params)
+    held: dict[str, str] = st.session_state[_ADDRESS]
+    return held
+
+
+def remember(key: str, value: str | None) -> None:
+    """Put a parameter into the address; None takes it out, as for a default."""
+    if value is None:
+        address().pop(key, None)
+    else:
+        address()[key] = value
+
+
+def publish() -> None:
+    """Show the parameters in the browser's address."""
+    wanted = address()
+    if dict(st.query_params) != wanted:
+        st.query_params.from_dict(wanted)
+
+
+def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str) -> None:
+    """Give a widget its value before it is drawn: from the session, else the address, else the default.
+
+    Args:
+        key: of the widget and of the parameter in the address.
+        options: all values that can be had now; a model with fewer layers has fewer.
+        default: one of them.
+        write: how a value stands in the address.
+    """
+    held: Any = st.session_state.get(key)
+    asked = write(held) if held is not None else address().get(key)
+    known = {write(option): option for option in options}
+    if asked is not None and asked not in known:
+        st.caption(
+            f":orange[There is no {key.replace('_', ' ')} {plain(asked)} here; showing {write(default)}.]"
+        )
+    chosen = known.get(asked, default) if asked is not None else default
+    if held != chosen or held is None:
+        st.session_state[key] = chosen
+    remember(key, None if chosen == default else write(chosen))
+
+
+def plain(text: str) -> str:
+    """Text of a person for a place that reads Markdown: shown as it is, whatever it holds."""
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in text[:200])
+    return " ".join(escaped.split())
+
+
+def layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
+    """A slider over layers, counted from 1; 0, where it is offered, is the output of the embeddings."""
+    prepare(key, range(first, last + 1), last)
+    if first == last:
+        st.caption(f"{label} {last}, the only one")
+        return last
+    chosen: int = st.slider(label, first, last, key=key, help=help_text, persist_state="session")
+    return chosen
+
+
+def head(key: str, count: int) -> int | str:
+    """Pills for the mean over the heads and each head, counted from 1."""
+    options: list[int | str] = ["mean", *range(1, count + 1)]
+    prepare(key, options, "mean")
+    chosen = st.pills(
+        "Head",
+        options,
+        required=True,
+        format_func=lambda option: "Mean of all" if option == "mean" else str(option),
+        key=key,
+        persist_state="session",
+        help="Each layer looks at the text through several heads at once, each with weights of its own. "
+        "The mean over them is a summary that hides what single heads do.",
+    )
+    return "mean" if chosen is None else chosen
+
+
+def switch(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
+    """An on-off switch."""
+    prepare(key, [False, True], default, lambda value: "1" if value else "0")
+    return st.toggle(label, key=key, help=help_text, disabled=disabled, persist_state="session")
+
+
+def pick(
+    key: str,
+    label: str,
+    options: dict[str, str],
+    default: str,
+    help_text: str | None = None,
+) -> str:
+    """One of a few named views; ``options`` maps the word in the address to the label."""
+    prepare(key, list(options), default)
+    chosen = st.segmented_control(
+        label,
+        list(options),
+        required=True,
+        format_func=options.__getitem__,
+        key=key,
+        help=help_text,
+        label_visibility="visible" if help_text else "collapsed",
+        persist_state="session",
+    )
+    return default if chosen is None else chosen

@@ -1,0 +1,104 @@
+"""What sessions share: opened checkpoints, traces and baselines, each bounded in memory.
+
+Keys are tuples of every cause of a result, compared as a whole, so two texts cannot meet in one entry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from bert_probe import loading
+from bert_probe.checkpoint import Checkpoint
+from bert_probe.similarity import Baseline, baseline
+from bert_probe.sources import Progress
+from bert_probe.trace import Trace
+
+CHECKPOINTS = 3
+TRACE_BYTES = 1_000_000_000
+PASSES_AT_ONCE = 2
+
+Text = tuple[str, str | None]
+"""A text, and its pair or None."""
+
+_checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
+_baselines: LRUCache[tuple[str, str], Baseline] = LRUCache(CHECKPOINTS)
+_traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
+_lock = threading.Lock()
+_opening = threading.Lock()
+# A model answers several threads at once; what has to be bounded is the memory that they need together.
+_passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
+
+
+def opened(model: str, revision: str) -> Checkpoint | None:
+    """A checkpoint that is open already, or None."""
+    with _lock:
+        return _checkpoints.get((model, revision))
+
+
+def open_checkpoint(model: str, revision: str, progress: Progress | None = None) -> Checkpoint:
+    """A checkpoint, opened once for all sessions; "" is the built-in.
+
+    Raises:
+        CheckpointError: see `bert_probe.load`.
+    """
+    with _opening:
+        found = opened(model, revision)
+        if found is None:
+            found = loading.load(model or None, revision or None, progress=progress)
+            with _lock:
+                _checkpoints[model, revision] = found
+        return found
+
+
+def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> list[Trace]:
+    """Traces of texts; those not at hand are made in one batched pass.
+
+    Raises:
+        TextError, OutOfMemoryError: see `Checkpoint.trace`.
+    """
+    about = checkpoint.description
+    keys = [
+        (about.weights_sha256, about.name, about.revision, about.dtype, about.device, text, truncate)
+        for text in texts
+    ]
+    with _lock:
+        found = {key: _traces[key] for key in keys if key in _traces}
+    missing = [key for key in dict.fromkeys(keys) if key not in found]
+    if missing:
+        with _passes:
+            made = checkpoint.traces([texts[keys.index(key)] for key in missing], truncate=truncate)
+        found.update(zip(missing, made, strict=True))
+        with _lock:
+            for key, trace in zip(missing, made, strict=True):
+                if trace.nbytes <= TRACE_BYTES:
+                    _traces[key] = trace
+    return [found[key] for key in keys]
+
+
+def measured_baseline(checkpoint: Checkpoint) -> Baseline:
+    """The cosine that unrelated tokens reach in this model, measured once."""
+    key = (checkpoint.description.weights_sha256, checkpoint.description.dtype)
+    with _lock:
+        found = _baselines.get(key)
+    if found is None:
+        with _passes:
+            found = baseline(checkpoint)
+        with _lock:
+            _baselines[key] = found
+    return found
+
+
+@dataclass
+class DownloadProgress:
+    """Bytes done and in all, written by a download and read by the page that waits for it."""
+
+    done: int = 0
+    total: int = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take a report of the download."""
+        self.done, self.total = done, total

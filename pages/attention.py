@@ -1,0 +1,161 @@
+"""Attention: who looks at whom, in any layer and head."""
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+import bert_probe
+from bert_probe import files
+from bert_probe.tables import attention_map_table
+from bert_probe.trace import Trace
+from bert_probe.ui import bertviz_frames, blocks, state, workbench
+from bert_probe.ui.components.matrix import Scale, matrix
+
+VIEWS = {
+    "heatmap": "Heatmap",
+    "table": "Table",
+    "head-view": "BertViz head view",
+    "model-view": "BertViz model view",
+}
+
+
+def controls(trace: Trace) -> tuple[int, int | str]:
+    """Layer and head, counted from 1; the head may be "mean"."""
+    left, right = st.columns([1, 2], gap="large")
+    with left:
+        layer = state.layer(
+            "layer",
+            1,
+            trace.layers,
+            "The text passes through the layers one after the other; the last one is nearest to the output.",
+        )
+    with right:
+        return layer, state.head("head", trace.heads)
+
+
+def heatmap(shown: bert_probe.AttentionMap, title: str, root: bool) -> None:
+    """The matrix as a picture."""
+    matrix(
+        shown.weights,
+        blocks.labels(shown.queries),
+        blocks.labels(shown.keys),
+        key="attention_matrix",
+        scale=Scale("sequential", 0, 1, "sqrt" if root else "linear"),
+        row_axis="query",
+        column_axis="key",
+        value_name="attention weight",
+        caption=title,
+        row_positions=blocks.positions(shown.queries),
+        column_positions=blocks.positions(shown.keys),
+        file_name="attention",
+    )
+
+
+def table(shown: bert_probe.AttentionMap) -> None:
+    """The matrix as numbers, with what each row adds up to."""
+    frame = pd.DataFrame(
+        shown.weights,
+        index=pd.Index(blocks.named(shown.queries), name="query ↓ · key →"),
+        columns=blocks.named(shown.keys),
+    )
+    frame.insert(0, "row sum", shown.row_sums)
+    st.dataframe(
+        frame,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 640),
+        column_config={name: st.column_config.NumberColumn(format="%.4f") for name in frame},
+        alt="Attention weights, a row for each query token",
+    )
+
+
+def bertviz(trace: Trace, layer: int, head: int | str, view: str) -> None:
+    """BertViz's own drawing of the same weights, in a frame of its own."""
+    try:
+        if view == "head-view":
+            heads = None if head == "mean" else [int(head) - 1]
+            frame = bertviz_frames.head_view(trace, layer - 1, heads, blocks.dark())
+        else:
+            frame = bertviz_frames.model_view(trace, blocks.dark())
+    except bert_probe.TooLongError as error:
+        with st.container(border=True):
+            st.markdown("#### Too long for BertViz")
+            st.text(str(error))
+        return
+    if view == "head-view" and head == "mean":
+        st.caption("BertViz draws single heads, not their mean: all heads of the layer are switched on.")
+    st.iframe(frame.url, height=frame.height, alt=frame.title)
+    blocks.caveat(frame.caption)
+
+
+blocks.heading(
+    "Attention",
+    "In every head, each token (the query) spreads a weight of 1 over all tokens (the keys). "
+    "A row shows where one token looks.",
+)
+study = workbench.study()
+with st.container(horizontal=True, gap="large"):
+    view = state.pick("show", "View", VIEWS, "heatmap")
+    trace = workbench.chosen_text(study)
+blocks.truncation_notice(trace)
+layer, head = controls(trace)
+
+if view in ("head-view", "model-view"):
+    bertviz(trace, layer, head, view)
+else:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        specials = state.switch(
+            "specials",
+            "Special tokens",
+            True,
+            "[CLS] and [SEP] often draw most of the attention. Without them the rest is easier to see.",
+        )
+        renormalise = state.switch(
+            "renormalise",
+            "Rows sum to 1 again",
+            False,
+            "Divides each row by what is left of it once special tokens are hidden.",
+            disabled=specials,
+        )
+        root = state.switch(
+            "root",
+            "Root colours",
+            True,
+            "Colour runs from 0 to 1 either way. With root colours small weights can be seen; without, "
+            "colour is proportional to the weight.",
+        )
+        index = head if head == "mean" else int(head) - 1
+        shown = bert_probe.attention_map(
+            trace, layer - 1, index, specials=specials, renormalise=renormalise and not specials
+        )
+        what = "mean over the heads" if head == "mean" else f"head {head}"
+        title = f"Attention in layer {layer}, {what}"
+        call = f"bert_probe.attention_table(trace, layer={layer - 1}, head={index!r}"
+        call += "" if specials else f", specials=False, renormalise={shown.renormalised}"
+        blocks.exports(
+            attention_map_table(shown, trace),
+            f"attention-layer{layer}-head{head}",
+            blocks.python_code(study.request, blocks.trace_code(study.request, trace), call + ")"),
+            blocks.command_line(
+                study.request, "attention", "--layer", str(layer), "--head", str(head), trace=trace
+            ),
+            [("All layers and heads, long CSV", "attention-all.zip", partial(files.attention_zip, trace))],
+        )
+    if view == "heatmap":
+        heatmap(shown, title, root)
+    else:
+        table(shown)
+    sums = shown.row_sums
+    if specials:
+        said = "Each row sums to 1; columns need not."
+    elif shown.renormalised:
+        said = "Special tokens are hidden and each row was divided by the rest, so rows sum to 1 again."
+    else:
+        said = (
+            f"Special tokens are hidden: rows now sum to between {sums.min():.2f} and {sums.max():.2f}, "
+            "and the rest went to the special tokens."
+        )
+    blocks.caveat(
+        f"{title}. {said} Attention says where a head reads from, not what the model's output depends on: "
+        "it is not an explanation by itself (Jain and Wallace 2019)."
+    )
