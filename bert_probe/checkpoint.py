@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from bert_probe.encoding import Encoder, Encoding
+from bert_probe.errors import TextError
 from bert_probe.forward import batches, run
 from bert_probe.trace import Trace
 
@@ -63,12 +64,15 @@ class Checkpoint:
         encoder: turns text into tokens.
         model: the transformers model, in evaluation mode.
         libraries: name → version of what computes the numbers.
+        pads: texts of different lengths may share a padded batch; False where padding would change
+            their numbers, as in models that mix neighbouring tokens before the attention.
     """
 
     description: Description
     encoder: Encoder
     model: torch.nn.Module
     libraries: Mapping[str, str]
+    pads: bool = True
 
     @property
     def tokenizer(self) -> Any:
@@ -102,13 +106,15 @@ class Checkpoint:
         Raises:
             EmptyTextError, TooLongError, TextError, OutOfMemoryError: as `trace`.
         """
-        pairs = [(text, None) if isinstance(text, str) else text for text in texts]
+        if isinstance(texts, str):
+            raise TextError("Give a list of texts; for a single one there is trace.")
+        pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
         return self.trace_encodings([self.encode(*pair, truncate=truncate) for pair in pairs])
 
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
         """Trace texts that are encoded already; in the order given."""
         traces: dict[int, Trace] = {}
-        for group in batches([len(encoding) for encoding in encodings]):
+        for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
             members = [encodings[index] for index in group]
             done = run(
                 self.model,

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -40,6 +41,7 @@ class Token(str):
     display: str
 
     def __new__(cls, token: str, **attributes: Any) -> Self:
+        """The vocabulary string with the attributes above."""
         self = super().__new__(cls, token)
         self.__dict__.update(attributes)
         return self
@@ -83,7 +85,7 @@ class Encoding:
     Attributes:
         text, pair: what was given.
         tokens: in input order.
-        inputs: what goes to the model, name → int64 [token].
+        inputs: what goes to the model, name → int64 [token], read-only.
         max_tokens: the longest input the model accepts; None where it has no limit.
         dropped: tokens cut off by truncation, 0 unless it was asked for and needed.
     """
@@ -183,7 +185,9 @@ class Encoder:
             for name, values in full.items()
             if name in self._input_names
         }
-        return Encoding(text, pair, tokens, inputs, self.max_tokens, dropped)
+        for values in inputs.values():
+            values.flags.writeable = False
+        return Encoding(text, pair, tokens, MappingProxyType(inputs), self.max_tokens, dropped)
 
     def _tokenize(self, texts: tuple[str, ...], truncate: bool) -> Any:
         with self._lock:

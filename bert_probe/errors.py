@@ -19,6 +19,10 @@
 Each message is a sentence for people: what was given, the limit, the remedy.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ProbeError(Exception):
     """Base of every error that BERT Probe raises on purpose."""
@@ -78,3 +82,20 @@ class ExportError(ProbeError):
 
 class OutOfMemoryError(ProbeError, MemoryError):
     """The machine has too little memory for this model and text."""
+
+
+_NO_MEMORY = re.compile(r"out of memory|not enough memory|can't allocate memory|failed to allocate", re.I)
+
+
+@contextmanager
+def memory_errors(message: str) -> Iterator[None]:
+    """Turn every way of running out of memory into an OutOfMemoryError with this message.
+
+    Python and NumPy raise a MemoryError; torch a RuntimeError, told apart by its text alone.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _NO_MEMORY.search(str(error)):
+            raise
+        raise OutOfMemoryError(message) from None

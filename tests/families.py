@@ -1,0 +1,272 @@
+"""Tiny checkpoints of many families, built with seeded random weights and tokenizers trained here.
+
+Random weights of the usual size give attention that is nearly uniform, which would hide errors.
+So all matrices are drawn larger, and every vector (bias, LayerNorm) differs from its initial value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoModel, PreTrainedTokenizerFast
+
+SENTENCES = (
+    "Almost before we knew it, we had left the ground.",
+    "The unknown holds its grounds, and nobody can say why.",
+    "A small boat crosses the wide river at night.",
+    "Three engineers repaired the old bridge in the rain.",
+    "Where does the path behind the mill lead to?",
+    "It isn't easy to read a map without any light!",
+    "Çelik köprüler naïve café – Straße, 東京 2024.",
+)
+
+TEXT = "Almost before we knew it, we had left the ground."
+PAIR = "Where does the wide river lead to?"
+LONG = " ".join(SENTENCES)
+
+
+@dataclass(frozen=True)
+class Special:
+    """Special tokens of a family, and how it writes a text and a pair."""
+
+    cls: str
+    sep: str
+    pad: str
+    unk: str
+    mask: str
+    middle: str = "{sep}"
+    second_segment: int = 1
+
+    @property
+    def ordered(self) -> list[str]:
+        """In the order of their ids; [PAD] first, or <s> first as in RoBERTa."""
+        if self.cls == "<s>":
+            return [self.cls, self.pad, self.sep, self.unk, self.mask]
+        return [self.pad, self.unk, self.cls, self.sep, self.mask]
+
+    def processor(self, tokenizer: Tokenizer) -> Any:
+        """Adds the special tokens around one text and between two."""
+        middle = self.middle.format(sep=f"{self.sep}:0")
+        second = self.second_segment
+        return processors.TemplateProcessing(
+            single=f"{self.cls}:0 $A:0 {self.sep}:0",
+            pair=f"{self.cls}:0 $A:0 {middle} $B:{second} {self.sep}:{second}",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (self.cls, self.sep)],
+        )
+
+
+BERT = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
+ROBERTA = Special("<s>", "</s>", "<pad>", "<unk>", "<mask>", middle="{sep} {sep}", second_segment=0)
+MODERN = Special("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", second_segment=0)
+
+
+def wordpiece(special: Special) -> Tokenizer:
+    """Like BERT's: lower case without accents, words cut at spaces and punctuation, ## pieces.
+
+    Its vocabulary is written down, because the trainer breaks ties at random.
+    """
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    marks = [".", ",", "!", "?", "'", "–", "-", "[", "]", "東", "ß", "é"]
+    pieces = ["##" + letter for letter in [*letters, "ß", "京"]]
+    pieces += ["##ing", "##ed", "##s", "##er", "##eers", "##est", "##nown", "##ly", "##ross", "##es"]
+    words = "almost before we knew it had left the ground un hold its boat c wide river at night lead to do"
+    vocabulary = [*special.ordered, *letters, *marks, *pieces, *(w for w in words.split() if len(w) > 1)]
+    model = models.WordPiece(
+        {token: row for row, token in enumerate(dict.fromkeys(vocabulary))}, unk_token=special.unk
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return _finish(tokenizer, special)
+
+
+def byte_level(special: Special) -> Tokenizer:
+    """Like RoBERTa's: pieces of bytes, a leading space belongs to the word."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=special.ordered,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    return _train(tokenizer, trainer, special)
+
+
+def metaspace(special: Special) -> Tokenizer:
+    """Like SentencePiece's unigram model: a word starts with ▁."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=special.ordered, unk_token=special.unk, show_progress=False
+    )
+    return _train(tokenizer, trainer, special)
+
+
+def _train(tokenizer: Tokenizer, trainer: Any, special: Special) -> Tokenizer:
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return _finish(tokenizer, special)
+
+
+def _finish(tokenizer: Tokenizer, special: Special) -> Tokenizer:
+    tokenizer.add_special_tokens(special.ordered)
+    tokenizer.post_processor = special.processor(tokenizer)
+    return tokenizer
+
+
+def fast(tokenizer: Tokenizer, special: Special, **options: Any) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers saves it."""
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token=special.cls,
+        sep_token=special.sep,
+        pad_token=special.pad,
+        unk_token=special.unk,
+        mask_token=special.mask,
+        **options,
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    """How a tiny model of a family is made.
+
+    Attributes:
+        config: name of transformers' config class.
+        tokenizer: trains the kind of tokenizer that the family uses.
+        special: its special tokens.
+        settings: config values that differ from `COMMON`.
+        shows_qkv: whether its attention goes through transformers' attention interface.
+    """
+
+    config: str
+    tokenizer: Callable[[Special], Tokenizer]
+    special: Special
+    settings: dict[str, Any]
+    shows_qkv: bool = True
+
+
+COMMON: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 160,
+}
+_WITH_TWO_MORE_POSITIONS: dict[str, Any] = {"max_position_embeddings": 162, "type_vocab_size": 1}
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family("BertConfig", wordpiece, BERT, {}),
+    "roberta": Family("RobertaConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS),
+    "distilbert": Family(
+        "DistilBertConfig",
+        wordpiece,
+        BERT,
+        {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 160},
+    ),
+    "electra": Family("ElectraConfig", wordpiece, BERT, {"embedding_size": 20}),
+    "albert": Family("AlbertConfig", metaspace, BERT, {"embedding_size": 20}),
+    "camembert": Family("CamembertConfig", metaspace, ROBERTA, _WITH_TWO_MORE_POSITIONS),
+    "xlm-roberta": Family("XLMRobertaConfig", metaspace, ROBERTA, _WITH_TWO_MORE_POSITIONS),
+    "mobilebert": Family(
+        "MobileBertConfig", wordpiece, BERT, {"embedding_size": 20, "intra_bottleneck_size": 16}
+    ),
+    "modernbert": Family(
+        "ModernBertConfig",
+        byte_level,
+        MODERN,
+        # Layer 1 of 3 sees everything, the others eight tokens to each side.
+        {"local_attention": 16, "global_attn_every_n_layers": 3},
+    ),
+    "nomic_bert": Family("NomicBertConfig", wordpiece, BERT, {"head_dim": 8}),
+    "eurobert": Family(
+        "EuroBertConfig", byte_level, MODERN, {"num_key_value_heads": 2, "head_dim": 8, "mask_token_id": 4}
+    ),
+    "mpnet": Family("MPNetConfig", wordpiece, ROBERTA, {"max_position_embeddings": 162}, shows_qkv=False),
+    "deberta-v2": Family(
+        "DebertaV2Config",
+        metaspace,
+        BERT,
+        {
+            "relative_attention": True,
+            "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": False,
+            "position_buckets": 16,
+            "share_att_key": True,
+            "norm_rel_ebd": "layer_norm",
+        },
+        shows_qkv=False,
+    ),
+    "ernie": Family("ErnieConfig", wordpiece, BERT, {}),
+    "xlm-roberta-xl": Family("XLMRobertaXLConfig", metaspace, ROBERTA, _WITH_TWO_MORE_POSITIONS),
+    "roberta-prelayernorm": Family(
+        "RobertaPreLayerNormConfig", byte_level, ROBERTA, _WITH_TWO_MORE_POSITIONS
+    ),
+    "gte": Family("GteConfig", metaspace, ROBERTA, {}),
+    "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
+    "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
+}
+
+
+def config(name: str, **changes: Any) -> Any:
+    """The config of a tiny model; ``changes`` win over the family's own settings."""
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer(family.special)
+    common = {} if name == "distilbert" else COMMON
+    ids = {
+        f"{role}_token_id": tokenizer.token_to_id(token)
+        for role, token in (
+            ("pad", family.special.pad),
+            ("bos", family.special.cls),
+            ("eos", family.special.sep),
+            ("cls", family.special.cls),
+            ("sep", family.special.sep),
+        )
+    }
+    settings = common | {"vocab_size": tokenizer.get_vocab_size()} | ids | family.settings | changes
+    return getattr(transformers, family.config)(**settings)
+
+
+def build(name: str, folder: Path, seed: int = 0, **changes: Any) -> Any:
+    """Save a tiny model and its tokenizer into a folder; the model comes back."""
+    settings = config(name, **changes)
+    torch.manual_seed(seed)
+    model = AutoModel.from_config(settings)
+    randomize(model, seed)
+    model.save_pretrained(folder)
+    save_tokenizer(name, folder)
+    return model
+
+
+def save_tokenizer(name: str, folder: Path) -> None:
+    """Save the family's tokenizer into a folder."""
+    family = FAMILIES[name]
+    tokenizer = family.tokenizer(family.special)
+    names = ["input_ids", "attention_mask"]
+    if family.special.second_segment == 1:
+        names.insert(1, "token_type_ids")
+    fast(tokenizer, family.special, model_input_names=names).save_pretrained(folder)
+
+
+def randomize(model: torch.nn.Module, seed: int = 0) -> None:
+    """Weights that make a difference: sharp attention, biases and norms off their initial values."""
+    generator = torch.Generator().manual_seed(seed)
+    # MobileBERT's NoNorm does not bound its states, which would grow past what float32 compares.
+    gain = 1.0 if isinstance(model, transformers.MobileBertModel) else 1.5
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim > 1:
+                parameter.copy_(noise * gain * parameter.shape[-1] ** -0.5)
+            else:
+                parameter.add_(noise * 0.1)
