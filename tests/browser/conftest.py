@@ -1,0 +1,185 @@
+"""A real Chromium, apps served on this machine, and a watch on what leaves it.
+
+``page`` is a browser page that reaches only the apps started here; at its end it must have asked for nothing
+else, and neither its console nor its scripts may have reported an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    # Whatever slips past the routes below ends at a proxy that is not there.
+    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-bypass-list=127.0.0.1;localhost",
+)
+
+
+@dataclass
+class Watch:
+    """What a page did that it should not. A test that provokes an error clears it."""
+
+    foreign: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class App:
+    """A running app: where it is, and what it wrote."""
+
+    origin: str
+    log: Path
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], App]]:
+    """Path of an ASGI entry → the app, started once and stopped when all tests are done."""
+    folder = tmp_path_factory.mktemp("apps")
+    running: dict[Path, tuple[subprocess.Popen[bytes], App]] = {}
+
+    def start(entry: Path) -> App:
+        if entry not in running:
+            running[entry] = _started(entry, folder)
+        return running[entry][1]
+
+    yield start
+    for process, _ in running.values():
+        process.terminate()
+    for process, _ in running.values():
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def app(serve: Callable[[Path], App]) -> App:
+    """BERT Probe itself, as `streamlit run app.py` starts it."""
+    return serve(ROOT / "app.py")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("No Chromium here: install Debian's package, or set CHROMIUM to a browser's path.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    """What the test's page has done so far."""
+    return Watch()
+
+
+@pytest.fixture
+def new_page(chromium: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
+    """Makes pages with the options of Playwright's `Browser.new_page`, all of them watched."""
+    pages: list[Page] = []
+
+    def make(**options: object) -> Page:
+        page = chromium.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})  # type: ignore[arg-type]
+        pages.append(page)
+        _put_under(watch, page)
+        return page
+
+    yield make
+    for page in pages:
+        # Streamlit's connection closes with the page; unrouting first leaves no request half handled.
+        page.unroute_all(behavior="ignoreErrors")
+        page.close()
+    assert watch.foreign == [], "asked for something that is not on this machine"
+    assert watch.errors == [], "errors in the browser"
+
+
+@pytest.fixture
+def page(new_page: Callable[..., Page]) -> Page:
+    """A watched page of 1280 × 900 in the light theme."""
+    return new_page(color_scheme="light")
+
+
+def visit(page: Page, url: str) -> Page:
+    """Open an app's page and wait until its script has run."""
+    page.goto(url)
+    return settled(page)
+
+
+def settled(page: Page, timeout: float = 60_000) -> Page:
+    """The same page, when Streamlit's script is not running any more."""
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
+    return page
+
+
+def _put_under(watch: Watch, page: Page) -> None:
+    def allow_own(route: Route) -> None:
+        if _is_ours(route.request.url):
+            route.continue_()
+        else:
+            watch.foreign.append(route.request.url)
+            route.abort()
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            watch.errors.append(message.text)
+
+    page.route("**/*", allow_own)
+    page.on("console", note)
+    page.on("pageerror", lambda error: watch.errors.append(str(error)))
+    page.on("websocket", lambda one: None if _is_ours(one.url) else watch.foreign.append(one.url))
+
+
+def _is_ours(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in ("data", "blob") or parts.hostname == "127.0.0.1"
+
+
+def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = folder / f"{entry.stem}-{port}.log"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "streamlit", "run", str(entry), f"--server.port={port}"]
+    with log.open("wb") as output:
+        # From the root, where the settings are.
+        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
+    origin = f"http://127.0.0.1:{port}"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for _ in range(600):
+        if process.poll() is not None:
+            raise RuntimeError(f"{entry} did not start:\n{log.read_text()}")
+        try:
+            with opener.open(f"{origin}/_stcore/health", timeout=5):
+                return process, App(origin, log)
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.1)
+    process.kill()
+    raise RuntimeError(f"{entry} did not answer within a minute:\n{log.read_text()}")

@@ -1,0 +1,27 @@
+"""BertViz frames of traces written by hand, or of the built-in model's; the address says which."""
+
+import streamlit as st
+
+import bert_probe
+from bert_probe.ui import bertviz_frames
+from tests.browser.hand_traces import HOSTILE, hand_trace
+
+st.set_page_config(page_title="Frames", layout="wide")
+asked = st.query_params
+dark = "dark" in asked
+if "text" in asked:
+    trace = bert_probe.load().trace(asked["text"], asked.get("pair"))
+elif "hostile" in asked:
+    trace = hand_trace(HOSTILE)
+else:
+    # A token that is a number, so that counting from 1 must not touch it; a long one, and one with spaces.
+    tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
+    trace = hand_trace(tokens, layers=5, heads=12, second=5 if "pair" in asked else None)
+if "model" in asked:
+    frame = bertviz_frames.model_view(trace, dark)
+else:
+    heads = [int(head) for head in asked.get_all("head")] or None
+    frame = bertviz_frames.head_view(trace, int(asked.get("layer", 0)), heads, dark)
+st.title("Frames")
+st.iframe(frame.url, height=frame.height, alt=frame.title)
+st.caption(frame.caption)
