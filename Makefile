@@ -1,0 +1,86 @@
+# Everything happens in .venv; nothing outside this folder is changed, but for the browser of `make test`.
+# Needed: Python 3.11 or newer, make, git.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+PORT ?= 8501
+# Processes that run tests side by side, and what pytest is asked beyond the usual: make test TESTS="-k cosine"
+WORKERS ?= 2
+TESTS ?=
+
+BIN := .venv/bin
+# One line a package, so that a long download is seen to move on; errors come whole on standard error.
+INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install
+PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
+
+.PHONY: help run test check bench
+
+help: ## Show this list
+	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "The first run sets .venv up, which takes some minutes; PORT=8600 and PYTHON=python3.12 may be given."
+
+run: .venv/.ready ## Start the app on this machine (PORT, else 8501)
+	@echo "BERT Probe opens at http://127.0.0.1:$(PORT) (Ctrl+C stops it)"
+	@exec $(BIN)/python -m streamlit run app.py --server.port $(PORT)
+
+test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
+	@$(find_browser)
+	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread.
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+
+check: .venv/.ready-dev ## Style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
+	$(BIN)/python -m benchmarks
+
+# Packages are installed again when a list of them is newer than the last installation.
+.venv/.ready: requirements.txt pyproject.toml
+	@$(check_python)
+	@test -x $(BIN)/pip || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
+	@echo "Installing packages; the first time this takes some minutes, most of them for torch"
+	@set -o pipefail; $(INSTALL) -r requirements.txt | $(PROGRESS)
+	@$(INSTALL) --quiet --no-deps -e .
+	@touch $@
+
+.venv/.ready-dev: .venv/.ready requirements-dev.txt
+	@echo "Installing what the tests need"
+	@set -o pipefail; $(INSTALL) -r requirements-dev.txt | $(PROGRESS)
+	@touch $@
+
+define check_python
+command -v $(PYTHON) >/dev/null || { \
+  echo "There is no $(PYTHON) here. Install Python 3.11 or newer." >&2; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "$$($(PYTHON) --version) is too old: 3.11 or newer is needed. Name another: make run PYTHON=python3.12" >&2; \
+  exit 1; }; \
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+  echo "$(PYTHON) lacks venv. On Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+endef
+
+# Tests in a browser skip where there is none. Installing one is tried only where it asks for no password.
+define find_browser
+if test -n "$${CHROMIUM:-}" || command -v chromium google-chrome >/dev/null; then exit 0; fi; \
+if ! command -v apt-get >/dev/null; then why="there is no apt-get to install one with"; \
+elif test "$$(id -u)" = 0; then sudo=""; \
+elif sudo -n true 2>/dev/null; then sudo="sudo -n"; \
+else why="installing one needs root"; fi; \
+if test -z "$${why:-}"; then \
+  echo "Installing Chromium for the tests in a browser"; \
+  export DEBIAN_FRONTEND=noninteractive; \
+  { $$sudo apt-get update -qq && \
+    $$sudo apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } </dev/null >/dev/null \
+  || why="apt-get could not install one"; fi; \
+if test -n "$${why:-}"; then \
+  echo "No Chromium here, and $$why: the tests in a browser are skipped. CHROMIUM=/path/to/chrome names one."; fi
+endef
