@@ -94,7 +94,7 @@ blocks.heading(
     "A row shows where one token looks.",
 )
 study = workbench.study()
-with st.container(horizontal=True, gap="large"):
+with st.container(horizontal=True, gap="medium"):
     view = state.pick("show", "View", VIEWS, "heatmap")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)
@@ -117,7 +117,7 @@ else:
             "Divides each row by what is left of it once special tokens are hidden.",
             disabled=specials,
         )
-        root = state.switch(
+        root = view == "heatmap" and state.switch(
             "root",
             "Root colours",
             True,

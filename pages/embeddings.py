@@ -165,7 +165,7 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> None:
         picture(
             np.stack([replay.replay, replay.model_output]),
             ["tanh(W · CLS + b)", "the model's pooler"],
-            Scale("diverging", -1, 1),
+            figures.symmetric_scale(replay.model_output),
             "pooler",
             "The pooler's output, computed again and as the model gives it",
         )
@@ -187,7 +187,7 @@ blocks.heading(
     "whole text.",
 )
 study = workbench.study()
-with st.container(horizontal=True, gap="large"):
+with st.container(horizontal=True, gap="medium"):
     part = state.pick("part", "Part", PARTS, "input")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)

@@ -20,6 +20,15 @@ CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"
 _ACCENT, _SECOND, _GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
 
+_PART_COLOURS = {
+    "embeddings": "#5D57A6",
+    "attention": "#635BE4",
+    "attention output": "#928CEE",
+    "feed-forward": "#B3652B",
+    "pooler": "#5F6B7A",
+}
+"""A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
+
 
 @dataclass(frozen=True)
 class PairCurve:
@@ -51,6 +60,7 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
         y=[*baseline.p95, *baseline.p5[::-1]],
         fill="toself",
         fillcolor="rgba(138,135,151,0.22)",
+        mode="lines",
         line={"width": 0},
         hoverinfo="skip",
         name="unrelated: middle 90 %",
@@ -58,6 +68,7 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
     figure.add_scatter(
         x=layers,
         y=baseline.mean,
+        mode="lines",
         line={"color": _GRAY, "dash": "dot"},
         name="unrelated: mean",
         hovertemplate="layer %{x}: %{y:.4f}<extra>unrelated, mean</extra>",
@@ -74,9 +85,9 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
         )
     figure.add_vline(x=layer, line={"color": _SECOND, "width": 1})
     figure.update_layout(
-        height=300,
+        height=340,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": 1.12, "x": 0},
+        legend={"orientation": "h", "y": -0.3, "x": 0},
         xaxis={"title": "layer", "dtick": max(1, len(layers) // 12), "zeroline": False},
         yaxis={"title": "cosine", "range": [-1.02 if _goes_low(baseline, pair) else -0.3, 1.02]},
         hovermode="closest",
@@ -95,9 +106,7 @@ def _as_text(text: str) -> str:
 
 def parameter_treemap(found: Parameters) -> Any:
     """Area by count: group, then part, then tensor."""
-    ids, labels, parents, values = [""], ["model"], [""], [0]
-    ids[0] = "model"
-    parents[0] = ""
+    ids, labels, parents, values, colours = ["model"], ["model"], [""], [found.total], ["rgba(0,0,0,0)"]
     sums: dict[tuple[str, str], int] = {}
     for row in found.rows:
         for key in ((row.group, ""), (row.group, row.part)):
@@ -109,13 +118,14 @@ def parameter_treemap(found: Parameters) -> Any:
         labels.append(part or group)
         parents.append(group if part else "model")
         values.append(count)
+        colours.append(_PART_COLOURS.get(part or group, "rgba(138,135,151,0.28)"))
     for row in found.rows:
         if row.count:
             ids.append(row.name)
             labels.append(row.name.removesuffix(".weight"))
             parents.append(row.group if row.part == row.group else f"{row.group}/{row.part}")
             values.append(row.count)
-    values[0] = found.total
+            colours.append(_PART_COLOURS.get(row.part, _GRAY))
     figure = go.Figure(
         go.Treemap(
             ids=ids,
@@ -127,11 +137,16 @@ def parameter_treemap(found: Parameters) -> Any:
             texttemplate="%{label}<br>%{value:,}",
             hovertemplate="%{label}<br>%{value:,} parameters<br>"
             "%{percentRoot:.2%} of the model<extra></extra>",
+            marker={"colors": colours, "line": {"width": 0}},
             tiling={"pad": 2},
             pathbar={"visible": True},
         )
     )
-    figure.update_layout(height=460, margin={"l": 0, "r": 0, "t": 24, "b": 0})
+    figure.update_layout(
+        height=460,
+        margin={"l": 0, "r": 0, "t": 24, "b": 0},
+        uniformtext={"minsize": 11, "mode": "hide"},
+    )
     return figure
 
 

@@ -31,8 +31,14 @@ def main() -> None:
         ],
         position="top",
     )
-    st.set_page_config(f"{page.title} · BERT Probe", _STATIC / "favicon.svg", layout="wide")
+    st.set_page_config(
+        f"{page.title} · BERT Probe", _STATIC / "favicon.svg", layout="wide", initial_sidebar_state=340
+    )
     st.html(_STATIC / "page.css")
+    if blocks.dark():
+        # White on the dark theme's light accent could hardly be read.
+        st.html(_STATIC / "page-dark.css")
+    st.logo(_STATIC / "logo.svg", size="large", icon_image=_STATIC / "favicon.svg")
     try:
         workbench.sidebar()
         page.run()
