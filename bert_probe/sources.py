@@ -110,14 +110,16 @@ def _download(name: str, revision: str | None, progress: Progress | None) -> Sou
         ) from None
     except hub.HFValidationError:
         raise NotFoundError(f"{name} is neither a folder nor a valid hub id.") from None
-    except hub.HfHubHTTPError as error:
+    except (
+        hub.LocalEntryNotFoundError,
+        hub.OfflineModeIsEnabled,
+        ConnectionError,
+        TimeoutError,
+        _HTTPError,
+    ) as error:
         raise NetworkError(
-            f"The hub refused {name}{at} (HTTP {error.response.status_code}). Try again later."
-        ) from None
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, ConnectionError, TimeoutError, _HTTPError):
-        raise NetworkError(
-            f"{name}{at} is not a folder here, is not in the local cache, and the hub cannot be "
-            "reached. Check the network, or give the path of a folder that holds the model."
+            f"{name}{at} is not a folder here, is not in the local cache, and the hub {_trouble(error)}. "
+            "Check the network, or give the path of a folder that holds the model."
         ) from None
     except OSError as error:  # a full disk, a cache that cannot be written, a download cut short
         raise CheckpointError(
@@ -125,6 +127,15 @@ def _download(name: str, revision: str | None, progress: Progress | None) -> Sou
         ) from None
     path = Path(folder)
     return Source(path, name, "hub", path.name)
+
+
+def _trouble(error: BaseException | None) -> str:
+    """Whether the hub answered at all; its client wraps the answer in errors of its own."""
+    while error is not None:
+        if isinstance(error, hub.HfHubHTTPError):
+            return f"answered with HTTP status {error.response.status_code}"
+        error = error.__cause__
+    return "cannot be reached"
 
 
 def _reporting_to(progress: Progress) -> type:
