@@ -1,10 +1,5 @@
 """A page with the components in the states that tests and eyes look at; ?show=name picks one."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 import numpy as np
 import streamlit as st
 

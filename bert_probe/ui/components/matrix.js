@@ -3,63 +3,6 @@
 const memory = new Map(); // key of the component → what a reader had set, so that a remount does not lose it
 const views = new WeakMap();
 
-/** An element with attributes, children and text; user text only ever arrives here as text. */
-function element(name, attributes = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
-}
-
-function buildParts(root) {
-  const parts = {
-    readout: element("p", { class: "readout" }),
-    pinnedLine: element("p", { class: "pinned" }),
-    out: button("Zoom out", "−"),
-    fit: button("Show every cell at once", "Fit"),
-    in: button("Zoom in", "+"),
-    png: button("Save the picture as PNG", "PNG"),
-    svg: button("Save the picture as SVG", "SVG"),
-    base: element("canvas", { "aria-hidden": "true" }),
-    stage: element("canvas", { class: "marks", tabindex: "0", role: "application" }),
-    bar: element("canvas", { "aria-hidden": "true" }),
-    ticks: element("div", { class: "ticks" }),
-    legendText: element("p", { class: "legend-text" }),
-    live: element("p", { class: "unseen", "aria-live": "polite" }),
-    help: element(
-      "p",
-      { class: "unseen", id: "help" },
-      "Arrow keys move between cells; Home, End, Page up and Page down go further. Enter pins a cell, Escape lets go.",
-    ),
-  };
-  parts.sticky = element("div", { class: "sticky" }, parts.base, parts.stage);
-  parts.extent = element("div", { class: "extent" }, parts.sticky);
-  parts.scroll = element("div", { class: "scroll" }, parts.extent);
-  parts.stage.setAttribute("aria-describedby", "help");
-  root.replaceChildren(
-    element(
-      "div",
-      { class: "head" },
-      element("div", { class: "lines" }, parts.readout, parts.pinnedLine),
-      element(
-        "div",
-        { class: "tools" },
-        element("div", { class: "group", role: "group", "aria-label": "Zoom" }, parts.out, parts.fit, parts.in),
-        element("div", { class: "group", role: "group", "aria-label": "Save" }, parts.png, parts.svg),
-      ),
-    ),
-    parts.scroll,
-    element("div", { class: "legend" }, parts.legendText, element("div", { class: "scale" }, parts.bar, parts.ticks)),
-    parts.live,
-    parts.help,
-  );
-  return parts;
-}
-
-function button(title, text) {
-  return element("button", { type: "button", title, "aria-label": title }, text);
-}
-
 class MatrixView {
   constructor(root) {
     this.root = root;
@@ -236,6 +179,7 @@ class MatrixView {
     const fits = zoom.mode === "fit";
     parts.fit.setAttribute("aria-pressed", String(fits));
     parts.fit.title = fits ? "Back to a readable size" : "Show every cell at once";
+    parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title.toLowerCase()}`);
     parts.out.disabled = geometry.pitchX <= geometry.whole.x + 0.01;
     parts.in.disabled = geometry.pitchX >= LARGEST_PITCH;
   }
@@ -247,11 +191,19 @@ class MatrixView {
     parts.readout.classList.toggle("hint", !active && !this.notice);
     if (this.notice) parts.readout.replaceChildren(this.notice);
     else if (active) parts.readout.replaceChildren(...readoutNodes(model, active));
-    else parts.readout.replaceChildren("Point at a cell, or use the arrow keys");
+    else parts.readout.replaceChildren(this.hint());
     parts.pinnedLine.classList.toggle("hint", !this.pinned);
     parts.pinnedLine.replaceChildren(
-      ...(this.pinned ? [element("span", { class: "dot" }, "Pinned"), ...readoutNodes(model, this.pinned)] : ["Click to pin it"]),
+      ...(this.pinned ? [element("span", { class: "dot" }, "Pinned"), ...readoutNodes(model, this.pinned)] : ["Click a cell to pin it"]),
     );
+  }
+
+  hint() {
+    const { scroll } = this.parts;
+    const { contentWidth, contentHeight } = this.geometry;
+    const more = contentWidth > scroll.clientWidth + 1 || contentHeight > scroll.clientHeight + 1;
+    if (!more) return "Point at a cell, or use the arrow keys";
+    return `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all`;
   }
 
   say(text) {
@@ -283,7 +235,7 @@ class MatrixView {
   }
 
   cellOf(event) {
-    const { model, geometry, view } = { ...this.picture };
+    const { model, geometry, view } = this.picture;
     return pointed(model, geometry, view, event.offsetX, event.offsetY);
   }
 
@@ -291,8 +243,15 @@ class MatrixView {
     if (cell?.row === this.hovered?.row && cell?.column === this.hovered?.column) return;
     this.hovered = cell;
     this.notice = null;
+    this.parts.stage.title = this.wholeLabel(cell);
     this.parts.stage.style.cursor = cell && cell.row !== null && cell.column !== null ? "crosshair" : "default";
     this.paintMarks();
+  }
+
+  /** The full text of a label under the pointer, which the picture may have cut. */
+  wholeLabel(cell) {
+    if (!cell || (cell.row !== null && cell.column !== null)) return "";
+    return cell.row === null ? this.model.columnLabels[cell.column] : this.model.rowLabels[cell.row];
   }
 
   click(event) {
@@ -317,13 +276,14 @@ class MatrixView {
 
   focusChanged(focused) {
     this.focused = focused;
+    if (focused) this.cursor ??= this.pinned ?? { row: 0, column: 0 };
     this.paintMarks();
   }
 
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const cursor = this.cursor ?? this.pinned ?? { row: 0, column: 0 };
-    const target = this.cursor || event.key === "Enter" ? this.destination(event.key, cursor) : this.firstCell(event.key, cursor);
+    const target = this.destination(event.key, cursor);
     if (target) this.moveTo(target);
     else if (event.key === "Enter" || event.key === " ") this.togglePin(cursor);
     else if (event.key === "Escape") this.escape();
@@ -331,11 +291,6 @@ class MatrixView {
     else if (event.key === "-") this.zoomBy(1 / 1.3);
     else return;
     event.preventDefault();
-  }
-
-  /** The first arrow shows where the cursor is; it moves from the second on. */
-  firstCell(key, cursor) {
-    return this.destination(key, cursor) && cursor;
   }
 
   destination(key, { row, column }) {
@@ -401,7 +356,11 @@ class MatrixView {
   wheel(event) {
     if (!event.ctrlKey) return;
     event.preventDefault(); // otherwise the browser zooms the page
-    this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
+    // Touchpads send many small turns; they add up to steps as a wheel makes them.
+    this.turned = (this.turned ?? 0) - event.deltaY;
+    if (Math.abs(this.turned) < 40) return;
+    this.zoomBy(this.turned > 0 ? 1.15 : 1 / 1.15, { x: event.offsetX, y: event.offsetY });
+    this.turned = 0;
   }
 
   toggleFit() {
@@ -442,31 +401,6 @@ function stepped(geometry, ratio) {
   const wanted = geometry.pitchX * ratio;
   const pitch = wanted < 6 ? wanted : ratio > 1 ? Math.ceil(wanted) : Math.floor(wanted);
   return pitch / geometry.automatic.x;
-}
-
-/** "ground (11) → left (9): 0.6486" as nodes, so that long tokens shrink and the value never does. */
-function readoutNodes(model, { row, column }) {
-  const nodes = [];
-  if (row !== null) nodes.push(...nameNodes(model.rowLabels[row], positionOf(model.rowPositions, row)));
-  if (row !== null && column !== null) nodes.push(element("span", { class: "arrow" }, " → "));
-  if (column !== null) nodes.push(...nameNodes(model.columnLabels[column], positionOf(model.columnPositions, column)));
-  if (row === null || column === null) return nodes;
-  const value = formatted(valueAt(model, row, column), model.decimals);
-  return [...nodes, element("span", { class: "value" }, `: ${value}`)];
-}
-
-function nameNodes(label, position) {
-  const name = element("span", { class: "name", title: label }, element("bdi", {}, label));
-  return position === null ? [name] : [name, element("span", { class: "place" }, ` (${position})`)];
-}
-
-function mostHeight() {
-  return Math.max(420, Math.min(window.innerHeight * 0.85, 860));
-}
-
-function scrollbarWidth(scroll) {
-  scroll.style.overflowY = "scroll";
-  return scroll.offsetWidth - scroll.clientWidth;
 }
 
 export default function (component) {

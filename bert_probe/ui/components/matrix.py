@@ -22,7 +22,14 @@ Matrix: TypeAlias = NDArray[np.float32]
 
 _FOLDER: Final = Path(__file__).parent
 # One ES module in several files: the browser gets them joined, with a single `export default` at the end.
-_SCRIPTS: Final = ("matrix_model.js", "matrix_layout.js", "matrix_paint.js", "matrix_save.js", "matrix.js")
+_SCRIPTS: Final = (
+    "matrix_model.js",
+    "matrix_layout.js",
+    "matrix_paint.js",
+    "matrix_save.js",
+    "matrix_parts.js",
+    "matrix.js",
+)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 const MOST_PITCH = 56;
 const READABLE_PITCH = 16; // below this a label of 11 px no longer has its own line
+const TIGHT_PITCH = 14; // the least that is chosen without being asked for
 const ROOMY_PITCH = 20; // down to this the whole matrix is preferred to scrolling
 const LARGEST_PITCH = 96;
 const GAP = 8; // between a label and its cells
+const BOLD = 1.1; // how much wider a label may become when it is highlighted
 const ROW_LABEL_LIMIT = 150;
 const COLUMN_LABEL_LIMIT = 120;
 const DIAGONAL = Math.SQRT1_2;
@@ -86,7 +88,7 @@ function rowGutter(model, box, size, measure) {
   const limit = Math.min(ROW_LABEL_LIMIT, Math.max(64, box.width * 0.3));
   const labels = widest(model.rowLabels, size, measure, limit);
   const axes = Math.max(measure(rowAxisText(model), 11, 600), measure(columnAxisText(model), 11, 600));
-  return Math.ceil(Math.min(Math.max(labels, axes), Math.max(limit, 64))) + GAP + 4;
+  return Math.ceil(Math.min(Math.max(labels * BOLD, axes), limit)) + GAP + 6;
 }
 
 function rowAxisText(model) {
@@ -115,7 +117,9 @@ function equal(pitch) {
 }
 
 function automaticSquare(fit) {
-  const wide = Math.min(Math.max(Math.floor(fit.x), READABLE_PITCH), MOST_PITCH);
+  // A little tighter than readable is better than scrolling for the last two columns.
+  const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
+  const wide = Math.min(readable, MOST_PITCH);
   // Rather a little smaller and wholly in view than large and scrolled.
   const shown = Math.max(Math.min(wide, Math.floor(fit.y)), ROOMY_PITCH);
   return equal(Math.min(wide, shown));
@@ -140,7 +144,7 @@ function crisp(pitch) {
 
 /** Angle, thinning and height of the column labels for a pitch. */
 function columnLabelling(model, pitch, measure) {
-  const numeric = model.columnLabels.every((label) => /^-?\d+$/.test(label));
+  const numeric = countsUp(model.columnLabels);
   const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
   const longest = widest(model.columnLabels, size, measure, COLUMN_LABEL_LIMIT);
   const axes = 38; // the corner's two axis names
@@ -149,11 +153,18 @@ function columnLabelling(model, pitch, measure) {
     return { angle: 0, size, every, limit: longest + 1, height: axes, overhang: longest / 2 - pitch / 2 };
   }
   const every = everyNth(model.columnLabels, pitch, 13);
+  const shown = model.columnLabels.filter((label, i) => isShown(label, i, every));
+  const tallest = widest(shown, size, measure, COLUMN_LABEL_LIMIT);
   if (pitch * every >= ROOMY_PITCH && every === 1) {
-    const height = Math.max(Math.ceil((longest + 6) * DIAGONAL) + 16, axes);
+    const height = Math.max(Math.ceil((longest * BOLD + 6) * DIAGONAL) + 16, axes);
     return { angle: 45, size, every, limit: longest + 1, height, overhang: diagonalOverhang(model, pitch, size, measure) };
   }
-  return { angle: 90, size, every, limit: longest + 1, height: Math.max(Math.ceil(longest) + GAP + 6, axes), overhang: 2 };
+  return { angle: 90, size, every, limit: longest + 1, height: Math.max(Math.ceil(tallest * BOLD) + GAP + 6, axes), overhang: 2 };
+}
+
+/** Whether labels are 1, 2, 3 … as for dimensions: only then may most of them be left out. */
+function countsUp(labels) {
+  return labels.length > 1 && labels.every((label, i) => /^\d+$/.test(label) && Number(label) === Number(labels[0]) + i);
 }
 
 /** How far slanted labels reach beyond the last column. */

@@ -28,8 +28,9 @@ function unpack(bytes) {
 function visibleText(text) {
   if (text.trim() === "") return text === "" ? "∅" : "␣";
   return text
-    .replace(/[\u0000-\u001f]/g, (control) => String.fromCharCode(0x2400 + control.charCodeAt(0)))
-    .replace(/[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+    .replace(/\r?\n/g, "↵")
+    .replace(/\t/g, "⇥")
+    .replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 function valueAt(model, row, column) {
@@ -53,7 +54,7 @@ function colourIndexer(scale) {
   };
 }
 
-/** Where a value lies along the legend's bar, 0 to 1; the inverse of nothing but the colours themselves. */
+/** Where the colour of a value lies along the legend's bar, 0 to 1. */
 function placeOnBar(scale, value) {
   const bend = scale.curve === "sqrt" ? Math.sqrt : (share) => share;
   if (scale.kind === "diverging") {
@@ -65,7 +66,7 @@ function placeOnBar(scale, value) {
 function legendTicks(scale) {
   const shares = scale.curve === "sqrt" ? [0, 0.05, 0.25, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1];
   if (scale.kind === "diverging") {
-    const positive = scale.curve === "sqrt" ? [0.05, 0.25, 1] : [0.5, 1];
+    const positive = scale.curve === "sqrt" ? [0.25, 1] : [0.5, 1];
     const upper = positive.map((share) => share * scale.high);
     return [...upper.map((value) => -value).reverse(), 0, ...upper];
   }
@@ -136,12 +137,13 @@ function readTheme(element, model) {
   };
 }
 
+const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+
 /** Any CSS colour as red, green and blue; the browser itself is the parser. */
 function channels(colour) {
-  const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  context.fillStyle = colour;
-  context.fillRect(0, 0, 1, 1);
-  return context.getImageData(0, 0, 1, 1).data.slice(0, 3);
+  probe.fillStyle = colour;
+  probe.fillRect(0, 0, 1, 1);
+  return probe.getImageData(0, 0, 1, 1).data.slice(0, 3);
 }
 
 function luminance([red, green, blue]) {

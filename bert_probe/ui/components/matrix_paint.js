@@ -192,12 +192,24 @@ function paintRowLabels(context, picture, range) {
     const label = model.rowLabels[row];
     if (!isShown(label, row, every)) continue;
     const shown = ellipsised(label, geometry.left - GAP - 2, size, measure);
-    context.fillText(shown, geometry.left - GAP, rowMiddle(picture, row) + 0.5);
+    context.fillText(shown, geometry.left - GAP, rowLabelMiddle(picture, row) + 0.5);
   }
 }
 
 function rowMiddle(picture, row) {
   return (rowEdge(picture, row) + rowEdge(picture, row + 1) - gapOf(picture.geometry)) / 2;
+}
+
+/** Of rows finer than their label, the first one's label is moved in rather than cut. */
+function rowLabelMiddle(picture, row) {
+  const { pitchY, top } = picture.geometry;
+  return pitchY < GAPPED_PITCH ? Math.max(rowMiddle(picture, row), top + 6) : rowMiddle(picture, row);
+}
+
+function columnLabelMiddle(picture, column) {
+  const { pitchX, left, columns } = picture.geometry;
+  const middle = columnMiddle(picture, column);
+  return pitchX < GAPPED_PITCH && columns.angle ? Math.max(middle, left + 6) : middle;
 }
 
 function columnMiddle(picture, column) {
@@ -231,7 +243,8 @@ function atColumnLabel(context, picture, column, paint) {
   const { geometry } = picture;
   const angle = geometry.columns.angle;
   context.save();
-  context.translate(columnMiddle(picture, column), geometry.top - GAP + (angle === 0 ? 0 : 2));
+  // A slanted tag reaches furthest below its own start.
+  context.translate(columnLabelMiddle(picture, column), geometry.top - { 0: 8, 45: 11, 90: 7 }[angle]);
   if (angle) context.rotate((-angle * Math.PI) / 180);
   context.textBaseline = angle ? "middle" : "alphabetic";
   context.textAlign = angle ? "left" : "center";
@@ -281,15 +294,29 @@ function paintBands(context, picture, cell) {
   context.lineWidth = 1;
   const right = columnEdge(picture, model.columnCount);
   const bottom = rowEdge(picture, model.rowCount);
+  // Of a band thinner than its outline only one line is left, so that the cells beside it stay visible.
+  const thickness = (start, end) => (end - start < 4 ? 0 : end - start);
   if (cell.row !== null) {
     const [top, end] = [rowEdge(picture, cell.row), rowEdge(picture, cell.row + 1)];
-    context.strokeRect(columnEdge(picture, 0) - 0.5, top - 0.5, right - columnEdge(picture, 0), end - top);
+    const left = columnEdge(picture, 0);
+    paintBand(context, left - 0.5, top - 0.5, right - left, thickness(top, end));
   }
   if (cell.column !== null) {
     const [left, end] = [columnEdge(picture, cell.column), columnEdge(picture, cell.column + 1)];
-    context.strokeRect(left - 0.5, rowEdge(picture, 0) - 0.5, end - left, bottom - rowEdge(picture, 0));
+    const top = rowEdge(picture, 0);
+    paintBand(context, left - 0.5, top - 0.5, thickness(left, end), bottom - top);
   }
   context.globalAlpha = 1;
+}
+
+function paintBand(context, x, y, width, height) {
+  context.beginPath();
+  if (width && height) context.rect(x, y, width, height);
+  else {
+    context.moveTo(x, y);
+    context.lineTo(x + width, y + height);
+  }
+  context.stroke();
 }
 
 function paintOutline(context, picture, cell, colour, width) {
@@ -327,8 +354,10 @@ function paintRowTag(context, picture, row, fill) {
   const size = geometry.rows.size;
   const shown = ellipsised(model.rowLabels[row], geometry.left - GAP - 2, size, measure, 600);
   const width = measure(shown, size, 600);
-  const y = rowMiddle(picture, row);
+  const y = rowLabelMiddle(picture, row);
   if (y < geometry.top - 1) return;
+  const cleared = (near) => ({ x: 0, y: rowLabelMiddle(picture, near) - 9, width: geometry.left - GAP + 2, height: 18 });
+  clearNeighbours(context, picture, row, 17 / geometry.pitchY, model.rowLabels, geometry.rows.every, cleared);
   paintTag(context, geometry.left - GAP - width - 4, y - 8, width + 8, 16, fill);
   context.fillStyle = theme.background;
   context.font = fontOf(theme, size, 600);
@@ -340,8 +369,12 @@ function paintRowTag(context, picture, row, fill) {
 function paintColumnTag(context, picture, column, fill) {
   const { model, geometry, theme, measure } = picture;
   const { size, limit, angle } = geometry.columns;
-  const shown = ellipsised(model.columnLabels[column], limit, size, measure, 600);
+  const shown = ellipsised(model.columnLabels[column], limit * BOLD, size, measure, 600);
   const width = measure(shown, size, 600);
+  const reach = angle === 0 ? width / 2 + limit / 2 + 8 : 17;
+  const room = angle === 0 ? limit + 4 : 18;
+  const cleared = (near) => ({ x: columnLabelMiddle(picture, near) - room / 2, y: 0, width: room, height: geometry.top - 2 });
+  clearNeighbours(context, picture, column, reach / geometry.pitchX, model.columnLabels, geometry.columns.every, cleared);
   if (columnMiddle(picture, column) < geometry.left - 1) return;
   atColumnLabel(context, picture, column, () => {
     const x = angle ? -4 : -width / 2 - 4;
@@ -350,6 +383,18 @@ function paintColumnTag(context, picture, column, fill) {
     context.font = fontOf(theme, size, 600);
     context.fillText(shown, 0, 0);
   });
+}
+
+/** Hides those of thinned labels that a tag would only half cover. */
+function clearNeighbours(context, { theme }, index, span, labels, every, area) {
+  if (every === 1) return;
+  context.fillStyle = theme.background;
+  const last = Math.min(index + Math.ceil(span), labels.length - 1);
+  for (let near = Math.max(index - Math.ceil(span), 0); near <= last; near++) {
+    if (Math.abs(near - index) > span || !isShown(labels[near], near, every)) continue;
+    const { x, y, width, height } = area(near);
+    context.fillRect(x, y, width, height);
+  }
 }
 
 function paintTag(context, x, y, width, height, fill) {

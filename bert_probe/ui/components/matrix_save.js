@@ -79,7 +79,7 @@ function paintLegend(context, { model, theme }, x, y) {
   context.textBaseline = "alphabetic";
   context.font = fontOf(theme, 12);
   context.fillStyle = theme.muted;
-  context.fillText(legendSentence(model), x, y);
+  context.fillText(savedLegend(model), x, y);
   paintBar(context, theme, x, y + 8, LEGEND_WIDTH, 10);
   context.font = fontOf(theme, 11);
   context.fillStyle = theme.muted;
@@ -88,6 +88,10 @@ function paintLegend(context, { model, theme }, x, y) {
     context.textAlign = place === 0 ? "left" : place === 1 ? "right" : "center";
     context.fillText(tickText(model, tick), x + place * LEGEND_WIDTH, y + 32);
   }
+}
+
+function savedLegend(model) {
+  return model.missing ? `${legendSentence(model)}; hatched: no value` : legendSentence(model);
 }
 
 /** A sentence that says why there will be no SVG, or null. */
@@ -115,7 +119,7 @@ function drawnSvg(picture) {
   const height = top + view.height + LEGEND_HEIGHT + MARGIN;
   const svg = svgNode("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": theme.font });
   svg.append(svgNode("title", {}, model.caption));
-  svg.append(svgNode("rect", { width, height, fill: theme.background }));
+  svg.append(svgNode("rect", { width, height, fill: theme.background }), svgHatching(theme));
   lines.forEach((line, i) => svg.append(svgText(line, MARGIN, MARGIN + 14 + i * 20, 14, theme.ink, { "font-weight": 600 })));
   const body = svgNode("g", { transform: `translate(${MARGIN} ${top})` });
   body.append(svgCells(picture), svgRowLabels(picture), svgColumnLabels(picture), svgAxisNames(picture));
@@ -134,7 +138,12 @@ function svgText(text, x, y, size, fill, more = {}) {
   return svgNode("text", { x, y, "font-size": size, fill, ...more }, text);
 }
 
-/** One rectangle a cell; neighbours of the same value share one. */
+/** The page's font may be missing where the file is opened; a label still keeps to its place. */
+function asWideAs(width) {
+  return width ? { textLength: Math.ceil(width), lengthAdjust: "spacingAndGlyphs" } : {};
+}
+
+/** One rectangle a cell; neighbours of the same value share one where cells touch. */
 function svgCells(picture) {
   const { model, theme } = picture;
   const group = svgNode("g", { "shape-rendering": "crispEdges" });
@@ -142,7 +151,7 @@ function svgCells(picture) {
   const number = numberStyle(picture);
   for (let row = 0; row < model.rowCount; row++) {
     for (let start = 0; start < model.columnCount; ) {
-      const end = number ? start + 1 : endOfRun(model, row, start);
+      const end = number || gapOf(picture.geometry) ? start + 1 : endOfRun(model, row, start);
       const value = valueAt(model, row, start);
       group.append(svgCell(picture, row, start, end, theme, model.colourIndex(value)));
       if (number && value === value) numbers.append(svgNumber(picture, row, start, value));
@@ -165,10 +174,25 @@ function svgCell(picture, row, start, end, theme, entry) {
   const [x, y] = [columnEdge(picture, start), rowEdge(picture, row)];
   const width = columnEdge(picture, end) - x - gap;
   const height = rowEdge(picture, row + 1) - y - gap;
-  const fill = entry === NO_VALUE ? theme.missing[1] : theme.css[entry];
+  const fill = entry === NO_VALUE ? "url(#no-value)" : theme.css[entry];
   const cell = svgNode("rect", { x, y, width, height, fill });
   if (entry === NO_VALUE) cell.append(svgNode("title", {}, "no value"));
   return cell;
+}
+
+function svgHatching(theme) {
+  const pattern = svgNode("pattern", {
+    id: "no-value",
+    width: 5,
+    height: 5,
+    patternUnits: "userSpaceOnUse",
+    patternTransform: "rotate(45)",
+  });
+  pattern.append(
+    svgNode("rect", { width: 5, height: 5, fill: theme.missing[0] }),
+    svgNode("rect", { width: 1, height: 5, fill: theme.missing[1] }),
+  );
+  return pattern;
 }
 
 function svgFrame(picture) {
@@ -196,7 +220,8 @@ function svgRowLabels(picture) {
   model.rowLabels.forEach((label, row) => {
     if (!isShown(label, row, every)) return;
     const shown = ellipsised(label, geometry.left - GAP - 2, size, measure);
-    group.append(svgText(shown, geometry.left - GAP, rowMiddle(picture, row) + size / 3, size, theme.ink));
+    const sized = asWideAs(measure(shown, size));
+    group.append(svgText(shown, geometry.left - GAP, rowMiddle(picture, row) + size / 3, size, theme.ink, sized));
   });
   return group;
 }
@@ -209,7 +234,8 @@ function svgColumnLabels(picture) {
     if (!isShown(label, column, every)) return;
     const [x, y] = [columnMiddle(picture, column), geometry.top - GAP];
     const shown = ellipsised(label, limit, size, measure);
-    const turned = angle ? { transform: `translate(${x} ${y + 2}) rotate(${-angle})` } : {};
+    const turned = angle ? { transform: `translate(${x} ${y}) rotate(${-angle})` } : {};
+    Object.assign(turned, asWideAs(measure(shown, size)));
     group.append(svgText(shown, angle ? 0 : x, angle ? size / 3 : y, size, theme.ink, turned));
   });
   return group;
@@ -227,7 +253,7 @@ function svgAxisNames(picture) {
 
 function svgLegend({ model, theme }, x, y) {
   const group = svgNode("g", {});
-  group.append(svgText(legendSentence(model), x, y, 12, theme.muted));
+  group.append(svgText(savedLegend(model), x, y, 12, theme.muted));
   const bar = svgNode("g", { "shape-rendering": "crispEdges" });
   theme.css.forEach((fill, i) => {
     const start = x + (i * LEGEND_WIDTH) / 256;

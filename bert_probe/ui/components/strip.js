@@ -13,8 +13,9 @@ function element(name, attributes = {}, ...children) {
 function visibleText(text) {
   if (text.trim() === "") return text === "" ? "∅" : "␣";
   return text
-    .replace(/[\u0000-\u001f]/g, (control) => String.fromCharCode(0x2400 + control.charCodeAt(0)))
-    .replace(/[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+    .replace(/\r?\n/g, "↵")
+    .replace(/\t/g, "⇥")
+    .replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 function isDark(root) {

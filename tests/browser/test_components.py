@@ -1,0 +1,321 @@
+"""The components in a real browser: exact readouts, keyboard, answers to Python, files, hostile text."""
+
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Download, Locator, Page
+
+from tests.browser.conftest import App, settled, visit
+from tests.browser.demo_components import HOSTILE, attention, tokens
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def demo(serve: Callable[[Path], App]) -> App:
+    return serve(Path(__file__).with_name("demo_components.py"))
+
+
+def shown(page: Page, demo: App, query: str) -> Locator:
+    """Open the demo and return the canvas that takes the pointer."""
+    visit(page, f"{demo.origin}/?{query}")
+    canvas = page.locator("canvas.marks")
+    canvas.wait_for()
+    page.locator(".readout", has_text=re.compile(".")).wait_for()
+    return canvas
+
+
+def readout(page: Page) -> str:
+    return page.locator(".readout").text_content() or ""
+
+
+def sentence(count: int, row: int, column: int) -> str:
+    words = tokens(count)
+    return f"{words[row]} ({row}) → {words[column]} ({column}): {attention(count)[row, column]:.4f}"
+
+
+def focus(canvas: Locator) -> None:
+    """By the keyboard, as focus by script would not count as visible."""
+    canvas.page.get_by_role("button", name="SVG").focus()
+    canvas.page.keyboard.press("Tab")
+    assert canvas.evaluate("node => node.getRootNode().activeElement === node")
+
+
+def saved(page: Page, kind: str) -> Download:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=kind).click()
+    return download.value
+
+
+def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=20")
+    focus(canvas)
+    assert readout(page) == sentence(20, 0, 0)
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert readout(page) == sentence(20, 1, 1)
+    assert page.locator(".unseen[aria-live=polite]").text_content() == sentence(20, 1, 1)
+    page.keyboard.press("End")
+    assert readout(page) == sentence(20, 1, 19)
+    page.keyboard.press("ArrowRight")
+    assert readout(page) == sentence(20, 1, 19), "there is nothing beyond the last column"
+    page.keyboard.press("PageDown")
+    page.keyboard.press("Home")
+    assert readout(page) == sentence(20, 19, 0)
+
+
+def test_enter_pins_for_python_and_escape_lets_go(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=20")
+    focus(canvas)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.get_by_text("pinned: Cell(row=1, column=0)").wait_for()
+    assert (page.locator(".pinned").text_content() or "").endswith(sentence(20, 1, 0))
+    page.keyboard.press("ArrowDown")
+    assert sentence(20, 1, 0) in (page.locator(".pinned").text_content() or ""), "the pin stays where it is"
+    page.keyboard.press("Escape")
+    page.get_by_text("pinned: None").wait_for()
+
+
+def test_hovering_reads_and_clicking_pins_and_unpins(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=5")
+    box = canvas.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 120, box["y"] + box["height"] - 20)
+    match = re.fullmatch(r"\S+ \((\d)\) → \S+ \((\d)\): (\S+)", readout(page))
+    assert match, readout(page)
+    row, column = int(match[1]), int(match[2])
+    assert readout(page) == sentence(5, row, column)
+    assert row == 4, "the last row is at the bottom"
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_text(f"pinned: Cell(row={row}, column={column})").wait_for()
+    page.mouse.down()
+    page.mouse.up()
+    page.get_by_text("pinned: None").wait_for()
+
+
+def test_hovering_asks_nothing_of_the_server(page: Page, demo: App) -> None:
+    frames: list[object] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
+    canvas = shown(page, demo, "show=20")
+    before = len(frames)
+    assert before, "the app's own start was seen"
+    box = canvas.bounding_box()
+    assert box is not None
+    for step in range(30):
+        page.mouse.move(box["x"] + 90 + step * 12, box["y"] + 120 + step * 9)
+    page.wait_for_timeout(300)
+    assert len(frames) == before
+
+
+def test_what_lies_under_the_pointer_has_the_colour_of_its_value(page: Page, demo: App) -> None:
+    """The strongest cell of the drawn picture must be the strongest number of the matrix."""
+    canvas = shown(page, demo, "show=40")
+    darkest = page.locator(".sticky canvas").first.evaluate(
+        """canvas => {
+            const {data, width} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            let [least, at] = [Infinity, 0];
+            for (let i = 0; i < data.length; i += 4) {
+                const blueness = data[i] + data[i + 1] - data[i + 2];  // ink is grey: only cells go below 0
+                if (blueness < least) [least, at] = [blueness, i / 4];
+            }
+            return [(at % width) / devicePixelRatio, Math.floor(at / width) / devicePixelRatio];
+        }"""
+    )
+    canvas.hover(position={"x": darkest[0] + 3, "y": darkest[1] + 3})
+    assert readout(page).endswith(f": {attention(40).max():.4f}")
+
+
+@pytest.mark.parametrize("count", [200, 512])
+def test_large_matrices_scroll_fit_and_stay_exact(page: Page, demo: App, count: int) -> None:
+    canvas = shown(page, demo, f"show={count}")
+    assert readout(page) == f"{count} × {count} cells: scroll, or press Fit to see them all"
+    scroll = page.locator(".scroll")
+    assert scroll.evaluate("node => node.scrollWidth > node.clientWidth * 2")
+    focus(canvas)
+    page.keyboard.press("End")
+    for _ in range(40):
+        page.keyboard.press("PageDown")
+    assert readout(page) == sentence(count, count - 1, count - 1)
+    assert scroll.evaluate("node => node.scrollLeft > 0 && node.scrollTop > 0"), "the cursor is in view"
+    fit = page.get_by_role("button", name="Fit")
+    fit.click()
+    assert scroll.evaluate("node => node.scrollWidth <= node.clientWidth")
+    assert scroll.evaluate("node => node.scrollHeight <= node.clientHeight")
+    fit.click()
+    assert scroll.evaluate("node => node.scrollWidth > node.clientWidth * 2")
+
+
+def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=200")
+    page.get_by_role("button", name="Zoom in").click()
+    scroll = page.locator(".scroll")
+    scroll.evaluate("node => node.scrollTo(900, 1200)")
+    page.wait_for_timeout(100)
+    before = scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.6})
+    page.get_by_text("pinned: Cell").wait_for()
+    settled(page)
+    page.wait_for_timeout(200)
+    assert scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]") == before
+
+
+def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=200")
+    box = canvas.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.5
+    page.mouse.move(x, y)
+    cell = readout(page)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -240)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(150)
+    page.mouse.move(x + 1, y)
+    page.mouse.move(x, y)
+    assert readout(page) == cell
+    assert page.locator(".extent").evaluate("node => node.clientWidth") > 200 * 16 + 60
+
+
+def test_hostile_text_is_only_text(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=hostile")
+    focus(canvas)
+    page.keyboard.press("ArrowRight")
+    assert HOSTILE in readout(page)
+    page.keyboard.press("Enter")
+    page.get_by_text("pinned: Cell(row=0, column=1)").wait_for()
+    assert canvas.get_attribute("aria-label") == HOSTILE
+    assert page.locator(".matrix img").count() == 0
+    assert page.title() != "owned"
+    drawing = ElementTree.parse(saved(page, "SVG").path())
+    texts = [node.text for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert HOSTILE in texts, "the caption"
+    assert "−0.20" in texts
+
+
+def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=difference")
+    focus(canvas)
+    for key in ["ArrowDown"] * 2 + ["ArrowRight"] * 3:
+        page.keyboard.press(key)
+    assert readout(page) == "bank (2) → raised (3): no value"
+    assert page.locator(".legend-text").evaluate("node => getComputedStyle(node, '::after').content") == (
+        '"hatched: no value"'
+    )
+
+
+def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demo: App) -> None:
+    shown(page, demo, "show=20&curve=sqrt")
+    assert page.locator(".legend-text").inner_text() == (
+        "attention weight, fixed scale 0 to 1, square-root colours"
+    )
+    ticks = page.locator(".ticks span")
+    assert ticks.all_inner_texts() == ["0", "0.05", "0.25", "0.5", "1"]
+    places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
+    assert places == pytest.approx([0, 22.36, 50, 70.71, 100], abs=0.01)
+
+
+def test_png_is_the_whole_matrix(page: Page, demo: App) -> None:
+    shown(page, demo, "show=200")
+    download = saved(page, "PNG")
+    assert download.suggested_filename == "attention-200.png"
+    start = Path(download.path()).read_bytes()[:24]
+    assert start[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", start[16:24])
+    assert min(width, height) > 200 * 14
+
+
+def test_svg_has_a_rectangle_a_cell_and_its_number(page: Page, demo: App) -> None:
+    shown(page, demo, "show=5")
+    download = saved(page, "SVG")
+    assert download.suggested_filename == "attention-5.svg"
+    drawing = ElementTree.parse(download.path())
+    texts = [node.text or "" for node in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if re.fullmatch(r"\d\.\d\d", text)][:25] == [
+        f"{value:.2f}" for value in attention(5).ravel()
+    ]
+    assert {"query ↓", "key →", "attention weight, fixed scale 0 to 1"} <= set(texts)
+
+
+def test_a_huge_svg_is_refused_with_a_sentence(page: Page, demo: App) -> None:
+    shown(page, demo, "show=512")
+    page.get_by_role("button", name="SVG").click()
+    assert readout(page) == (
+        "This matrix has 262,144 cells; an SVG here holds at most 40,000. Save it as PNG instead."
+    )
+
+
+def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demo: App) -> None:
+    corners = []
+    for scheme in ("light", "dark"):
+        page = new_page(color_scheme=scheme)
+        shown(page, demo, "show=5")
+        base = page.locator(".sticky canvas").first
+        corners.append(base.evaluate("node => [...node.getContext('2d').getImageData(1, 1, 1, 1).data]"))
+    assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]
+
+
+def test_nothing_jumps_or_spills_on_a_phone(new_page: Callable[..., Page], demo: App) -> None:
+    page = new_page(viewport={"width": 360, "height": 740})
+    canvas = shown(page, demo, "show=40")
+    top = canvas.evaluate("node => node.getBoundingClientRect().top")
+    canvas.hover(position={"x": 200, "y": 200})
+    assert canvas.evaluate("node => node.getBoundingClientRect().top") == top
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
+
+
+def test_vectors_fill_the_width_and_label_round_dimensions(page: Page, demo: App) -> None:
+    canvas = shown(page, demo, "show=vectors")
+    assert page.locator(".scroll").evaluate("node => node.scrollWidth <= node.clientWidth")
+    focus(canvas)
+    page.keyboard.press("End")
+    assert re.fullmatch(r"\[CLS\] \(0\) → 384: −?\d\.\d{4}", readout(page))
+
+
+def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demo: App) -> None:
+    visit(page, f"{demo.origin}/?show=strip")
+    page.get_by_text("chosen: 3").wait_for()
+    group = page.get_by_role("radiogroup", name="Tokens")
+    pills = group.get_by_role("radio")
+    pills.nth(7).click()
+    page.get_by_text("chosen: 7").wait_for()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("chosen: 8").wait_for()
+    page.keyboard.press("End")
+    page.get_by_text("chosen: 39").wait_for()
+    checked = group.locator('[aria-checked="true"]')
+    assert checked.count() == 1
+    assert group.locator('[tabindex="0"]').count() == 1
+
+
+def test_a_pill_tells_its_detail_unclipped(page: Page, demo: App) -> None:
+    visit(page, f"{demo.origin}/?show=strip&count=512")
+    pill = page.get_by_role("radio").nth(2)
+    pill.hover()
+    tip = page.locator(".tip:popover-open")
+    assert tip.inner_text() == "id 2002 · position 2 · characters 8–11"
+    box = tip.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["y"] >= 0
+    assert pill.get_attribute("aria-label") == "bank, id 2002 · position 2 · characters 8–11"
+    page.mouse.move(5, 5)
+    assert page.locator(".tip:popover-open").count() == 0
+
+
+def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demo: App) -> None:
+    visit(page, f"{demo.origin}/?show=strip&count=512")
+    strip = page.get_by_role("radiogroup", name="Tokens")
+    assert strip.get_by_role("radio").count() == 512
+    assert strip.evaluate("node => node.clientHeight < 300 && node.scrollHeight > node.clientHeight")
+    assert page.get_by_role("list", name=HOSTILE).inner_text() == HOSTILE
+    assert page.locator(".strip img").count() == 0
+    assert page.title() != "owned"
