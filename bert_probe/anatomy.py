@@ -1,6 +1,7 @@
 """Taking the first and the last step of an encoder apart: the input embedding and the pooler.
 
-Each replay stands beside what the model itself computes, with the largest absolute difference.
+Each replay stands beside what the model itself computes, with the largest absolute difference. One
+that differs by more than rounding is refused: the architecture does something else.
 """
 
 from __future__ import annotations
@@ -87,11 +88,9 @@ def embedding_anatomy(checkpoint: Checkpoint, trace: Trace) -> EmbeddingAnatomy:
     model: Any = checkpoint.model
     module = getattr(model, "embeddings", model)
     table = _first(module, _WORD_TABLES)
-    if table is None or hasattr(module, "embedding_transformation"):
-        raise UnavailableError(
-            f"{checkpoint.description.architecture} does not look its input up in a word table and "
-            "add to it, so its embedding cannot be taken apart this way."
-        )
+    other = None if table is None or module is model else _another_part(module)
+    if table is None or other is not None:
+        raise _another_way(checkpoint, f" (it has {other})" if other else "")
     device = table.weight.device
     inputs = {name: torch.tensor(ids, device=device)[None] for name, ids in trace.encoding.inputs.items()}
     with torch.inference_mode():
@@ -105,6 +104,9 @@ def embedding_anatomy(checkpoint: Checkpoint, trace: Trace) -> EmbeddingAnatomy:
         output = _model_output(model, module, inputs)
     made = _vectors(total if normalised is None else normalised)
     expected = trace.states[0] if output is None else _vectors(output)
+    difference = float(np.abs(made - expected).max())
+    if not difference <= _tolerance(table.weight, expected):
+        raise _another_way(checkpoint, f" (the sum is off by {difference:.2g})")
     return EmbeddingAnatomy(
         trace=trace,
         word=_vectors(rows["word"]),
@@ -113,7 +115,7 @@ def embedding_anatomy(checkpoint: Checkpoint, trace: Trace) -> EmbeddingAnatomy:
         total=_vectors(total),
         normalised=_optional(normalised),
         model_output=expected,
-        difference=float(np.abs(made - expected).max()),
+        difference=difference,
         absent=_absent(checkpoint, rows, normalised),
     )
 
@@ -123,18 +125,48 @@ def _first(module: Any, names: tuple[str, ...]) -> Any:
     return next((part for part in found if part is not None), None)
 
 
+def _another_part(module: Any) -> str | None:
+    """Name of a part with weights that is neither one of the three tables nor the LayerNorm."""
+    known = {*_WORD_TABLES, *_NORMS, "position_embeddings", "token_type_embeddings"}
+    names = (name.partition(".")[0] for name, _ in module.named_parameters())
+    return next((name for name in names if name not in known), None)
+
+
+def _another_way(checkpoint: Checkpoint, reason: str) -> UnavailableError:
+    return UnavailableError(
+        f"{checkpoint.description.architecture} does not simply add rows of a word, a position and a "
+        f"segment table{reason}, so its embedding cannot be taken apart this way."
+    )
+
+
+def _tolerance(weight: torch.Tensor, expected: Array) -> float:
+    """Rounding of the model's own element type, for values of this size."""
+    precision = max(1e-5, 16 * torch.finfo(weight.dtype).eps)
+    return precision * max(1.0, float(np.abs(expected).max()))
+
+
 def _rows(module: Any, table: Any, inputs: dict[str, torch.Tensor]) -> dict[str, Any]:
     ids = inputs["input_ids"]
     rows: dict[str, Any] = {"word": table(ids), "position": None, "segment": None}
     positions = getattr(module, "position_embeddings", None)
     if isinstance(positions, torch.nn.Embedding) and getattr(module, "position_biased_input", True):
-        # Families with a padding row count their positions from the row after it.
-        first = 0 if positions.padding_idx is None else positions.padding_idx + 1
-        rows["position"] = positions(torch.arange(first, first + ids.shape[1], device=ids.device)[None])
+        rows["position"] = positions(_position_ids(ids, positions.padding_idx))
     segments = getattr(module, "token_type_embeddings", None)
     if isinstance(segments, torch.nn.Embedding):
         rows["segment"] = segments(inputs.get("token_type_ids", torch.zeros_like(ids)))
     return rows
+
+
+def _position_ids(ids: torch.Tensor, padding: int | None) -> torch.Tensor:
+    """Rows of the position table, [1, token].
+
+    RoBERTa and its kin count from the row after that of padding, and do not count a padding token,
+    even one that a person has typed.
+    """
+    if padding is None:
+        return torch.arange(ids.shape[1], device=ids.device)[None]
+    counted = ids.ne(padding).long()
+    return counted.cumsum(1) * counted + padding
 
 
 def _model_output(model: Any, module: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor | None:
@@ -173,27 +205,29 @@ def pooler_replay(checkpoint: Checkpoint, trace: Trace) -> PoolerReplay:
     """Compute the pooler from the [CLS] vector and compare; Devlin et al. 2019, section 3.1.
 
     Raises:
-        UnavailableError: the model has no pooler, or another kind of pooler.
+        UnavailableError: the model has no pooler, or one that computes something else.
     """
     model: Any = checkpoint.model
     pooler = getattr(model, "pooler", None)
     if trace.pooler is None or pooler is None:
         raise UnavailableError(f"{checkpoint.description.architecture} here has no pooler.")
     dense = pooler if isinstance(pooler, torch.nn.Linear) else getattr(pooler, "dense", None)
-    activation = getattr(pooler, "activation", getattr(model, "pooler_activation", None))
-    if not isinstance(dense, torch.nn.Linear) or not isinstance(activation, torch.nn.Tanh):
-        raise UnavailableError(
-            f"The pooler of {checkpoint.description.architecture} is not a linear layer and a tanh."
-        )
+    other = f"The pooler of {checkpoint.description.architecture} is not a linear layer and a tanh"
+    if not isinstance(dense, torch.nn.Linear):
+        raise UnavailableError(f"{other}.")
     cls = trace.states[-1][0]
     with torch.inference_mode():
         given = torch.tensor(cls, device=dense.weight.device, dtype=dense.weight.dtype)
         linear = dense(given[None])
-        replay = torch.tanh(linear)
+        replay = _vectors(torch.tanh(linear)[None])[0]
+    # Families name their activation in different ways, so the numbers have the last word.
+    difference = float(np.abs(replay - trace.pooler).max())
+    if not difference <= _tolerance(dense.weight, trace.pooler):
+        raise UnavailableError(f"{other} of [CLS] (they are off by {difference:.2g}).")
     return PoolerReplay(
         cls=cls,
         linear=_vectors(linear[None])[0],
-        replay=_vectors(replay[None])[0],
+        replay=replay,
         model_output=trace.pooler,
-        difference=float(np.abs(_vectors(replay[None])[0] - trace.pooler).max()),
+        difference=difference,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,14 +10,31 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModel, PretrainedConfig
+from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
 from bert_probe.errors import ArchitectureError
 
 EMBEDDINGS, POOLER, HEAD, FINAL_NORM = "embeddings", "pooler", "head", "final norm"
+EVERY_LAYER, OTHER = "encoder, all layers", "other"
+ATTENTION, ATTENTION_OUTPUT, FEED_FORWARD = "attention", "attention output", "feed-forward"
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups)\.(\d+)\.")
-_PROJECTIONS = re.compile(r"query|key|value|Wqkv|qkv|[qkv]_(?:lin|proj)|in_proj|pos_(?:key|query)|[qk]_norm")
+# XLM and FlauBERT keep a list of each part of all layers, instead of a list of layers.
+_LISTED_PARTS = re.compile(r"(attentions|layer_norm1|ffns|layer_norm2)\.(\d+)\.(?=(out_lin)?)")
+# Everything that only the attention of every layer shares: tables of relative positions.
+_RELATIVE_POSITIONS = re.compile(r"encoder\.(?:relative_attention_bias|rel_embeddings)\.")
+_FINAL_NORM = re.compile(r"(?:encoder\.)?(?:norm|final_norm|LayerNorm|layer_norm|ln|emb_layer_norm_after)\.")
+_PROJECTIONS = re.compile(
+    r"query|key|value|Wqkv|qkv|[qkv]_(?:lin|proj|bias|norm)|in_proj|attn\.[qkv]\.|conv_kernel_layer|conv_out_layer"
+)
+# A norm before the feed-forward part, by which a layer that normalises first is told.
+_NORM_FIRST = re.compile(
+    r"(?:input_layernorm|attn_norm|attention\.self_attn_layer_norm|intermediate\.LayerNorm|"
+    r"feed_forward\.layer_norm|LayerNorm|ln)\."
+)
+_ATTENTION_NORM = re.compile(
+    r"(?:input_layernorm|attn_norm|attention\.(?:self_attn_layer_norm|LayerNorm|layer_norm|ln))\."
+)
 
 
 @dataclass(frozen=True)
@@ -25,8 +43,10 @@ class Parameter:
 
     Attributes:
         name: as in ``model.named_parameters()``.
-        group: "embeddings", "layer 1", …, "pooler", "head"; layers that share weights form one group.
-        part: within a layer "attention" (query, key, value), "attention output" or "feed-forward".
+        group: "embeddings", "layer 1", …, "final norm", "pooler", "head" (of a task), "encoder, all
+            layers" (tables of relative positions), "other"; layers that share weights form one group.
+        part: within a layer "attention" (query, key, value and a norm before them), "attention
+            output", "feed-forward", "bottleneck" or "convolution"; elsewhere the group.
         kind: class of the module that owns it, e.g. "Linear".
         shape: sizes of its axes.
         count: numbers in it, 0 if it is the same tensor as ``tied_to``.
@@ -83,13 +103,15 @@ class Parameters:
 def list_parameters(model: torch.nn.Module) -> Parameters:
     """Every named parameter of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
+    named = list(model.named_parameters(remove_duplicate=False))
+    names = frozenset(name for name, _ in named)
     seen: dict[int, str] = {}
     rows = []
-    for name, parameter in model.named_parameters(remove_duplicate=False):
+    for name, parameter in named:
         tied_to = seen.get(id(parameter))
         seen.setdefault(id(parameter), name)
         count = 0 if tied_to else parameter.numel()
-        group, part = _place(name, model)
+        group, part = _place(name, model, names)
         rows.append(
             Parameter(
                 name=name,
@@ -116,54 +138,89 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
             encoder alone.
 
     Raises:
-        ArchitectureError: transformers has no such class.
+        ArchitectureError: transformers has no such class, or none for this config.
     """
+    kind: Any = AutoModel if architecture is None else getattr(transformers, architecture, None)
+    if architecture is not None and not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
+    if architecture is not None and not isinstance(config, kind.config_class or ()):
+        raise ArchitectureError(f"{architecture} takes no {type(config).__name__}. Give the config it takes.")
+    # A copy, because a model writes its attention implementation into the config it is given.
+    own = copy.deepcopy(config)
     with torch.device("meta"):
-        if architecture is None:
-            return list_parameters(AutoModel.from_config(config))
-        kind: Any = getattr(transformers, architecture, None)
-        if kind is None:
-            raise ArchitectureError(f"transformers has no class {architecture}. Check the spelling.")
-        return list_parameters(kind(config))
+        try:
+            model = AutoModel.from_config(own) if architecture is None else kind(own)
+        except ValueError as error:
+            raise ArchitectureError(f"transformers makes no model of this config: {error}") from None
+    return list_parameters(model)
 
 
-def _place(name: str, model: torch.nn.Module) -> tuple[str, str]:
-    """Group and part of a parameter, from its name."""
+def _place(name: str, model: torch.nn.Module, names: frozenset[str]) -> tuple[str, str]:
+    """Group and part of a parameter, from its name and the ``names`` of all parameters."""
     prefix = getattr(model, "base_model_prefix", "")
-    has_head = bool(prefix) and hasattr(model, prefix)
-    if has_head:
-        if not name.startswith(f"{prefix}."):
-            return HEAD, HEAD
-        name = name.removeprefix(f"{prefix}.")
-    layer = _LAYER.search(name)
-    if layer and "albert_layer_groups" in layer[0]:
-        return _shared_layers(model, int(layer[1])), _part(name[layer.end() :])
+    start = f"{prefix}." if prefix and hasattr(model, prefix) else ""
+    if not name.startswith(start):
+        return HEAD, HEAD
+    name = name.removeprefix(start)
+    layer, listed = _LAYER.search(name), _LISTED_PARTS.match(name)
     if layer:
-        return f"layer {int(layer[1]) + 1}", _part(name[layer.end() :])
+        before = start + name[: layer.end()]
+        within = frozenset(other.removeprefix(before) for other in names if other.startswith(before))
+        part = _part(name[layer.end() :], within)
+        shared = "albert_layer_groups" in layer[0]
+        return _shared_layers(model, int(layer[1])) if shared else f"layer {int(layer[1]) + 1}", part
+    if listed:
+        return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
+    if name.startswith("encoder.conv."):
+        return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer alone
+    if _RELATIVE_POSITIONS.match(name):
+        return (EVERY_LAYER,) * 2
+    if name.startswith("encoder.LayerNorm.") and f"{start}encoder.rel_embeddings.weight" in names:
+        return (EVERY_LAYER,) * 2  # DeBERTa normalises its relative positions with it
+    return (_outside_layers(name),) * 2
+
+
+def _outside_layers(name: str) -> str:
+    """Group of a parameter that belongs to no layer."""
+    if _FINAL_NORM.match(name):
+        return FINAL_NORM
     if "pooler" in name:
-        return POOLER, POOLER
-    if "embed" in name:
-        return EMBEDDINGS, EMBEDDINGS
-    if "norm" in name.lower():
-        return FINAL_NORM, FINAL_NORM
-    return ("encoder, all layers",) * 2 if "encoder" in name or "attn" in name else (HEAD, HEAD)
+        return POOLER
+    if "embed" in name or name.startswith("layer_norm_emb"):
+        return EMBEDDINGS
+    return EVERY_LAYER if name.startswith("encoder.") else OTHER
 
 
 def _shared_layers(model: torch.nn.Module, group: int) -> str:
     """ALBERT's layers share weights by group (Lan et al. 2020)."""
     config: Any = model.config
-    size = config.num_hidden_layers / config.num_hidden_groups
-    first, last = int(group * size) + 1, int((group + 1) * size)
-    return f"layers {first} to {last}, shared"
+    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    members = [layer + 1 for layer in range(layers) if int(layer / (layers / groups)) == group]
+    if len(members) < 2:
+        return f"layer {members[0]}" if members else OTHER
+    return f"layers {members[0]} to {members[-1]}, shared"
 
 
-def _part(name: str) -> str:
-    """Part of a layer, from the name within it."""
+def _part(name: str, beside: frozenset[str]) -> str:
+    """Part of a layer, from the name within it and the names ``beside`` it."""
+    if "bottleneck" in name:
+        return "bottleneck"
+    norm_first = any(_NORM_FIRST.match(other) for other in beside)
+    if norm_first and _ATTENTION_NORM.match(name):
+        return ATTENTION
+    if norm_first and name.startswith("post_attention_layernorm."):
+        return FEED_FORWARD
+    if name.startswith("sa_layer_norm."):
+        return ATTENTION_OUTPUT
     if "attention" not in name and "attn" not in name:
-        if "bottleneck" in name:
-            return "bottleneck"
-        return "attention output" if name.startswith("sa_layer_norm") else "feed-forward"
-    return "attention" if _PROJECTIONS.search(name) else "attention output"
+        return FEED_FORWARD
+    return ATTENTION if _PROJECTIONS.search(name) else ATTENTION_OUTPUT
+
+
+def _listed_part(kind: str, is_output: bool) -> str:
+    if kind in ("ffns", "layer_norm2"):
+        return FEED_FORWARD
+    return ATTENTION_OUTPUT if is_output or kind == "layer_norm1" else ATTENTION
 
 
 def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
