@@ -113,9 +113,15 @@ class Encoding:
             if token.word is not None:
                 members.setdefault((token.segment, token.word), []).append(token)
         texts = (self.text, self.pair or "")
+
+        def written(segment: int, pieces: list[Token]) -> str:
+            # The first piece may be the space before the word, and nothing else.
+            text = texts[segment][pieces[0].start : pieces[-1].end]
+            return text.strip() or text
+
         return tuple(
             Word(
-                text=texts[segment][pieces[0].start : pieces[-1].end],
+                text=written(segment, pieces),
                 segment=segment,
                 index=word,
                 positions=tuple(piece.position for piece in pieces),
