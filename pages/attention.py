@@ -79,7 +79,7 @@ def bertviz(trace: Trace, layer: int, head: int | str, view: str) -> None:
             frame = bertviz_frames.model_view(trace, blocks.dark())
     except bert_probe.TooLongError as error:
         with st.container(border=True):
-            st.markdown("#### Too long for BertViz")
+            st.header("Too long for BertViz", anchor=False)
             st.text(str(error))
         return
     if view == "head-view" and head == "mean":

@@ -36,7 +36,7 @@ blocks.caveat("Area is the number of parameters. Click a block to look inside, i
 
 table = bert_probe.parameters_table(checkpoint)
 with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-    st.subheader("Every tensor", anchor=False)
+    st.header("Every tensor", anchor=False)
     blocks.exports(
         table,
         "parameters",
@@ -58,10 +58,10 @@ st.dataframe(
 )
 left, right = st.columns(2, gap="large")
 with left:
-    st.subheader("By group", anchor=False)
+    st.header("By group", anchor=False)
     st.dataframe(figures.subtotals_frame(found.by_group(), found.total), hide_index=True, width="stretch")
 with right:
-    st.subheader("By kind of module", anchor=False)
+    st.header("By kind of module", anchor=False)
     st.dataframe(figures.subtotals_frame(found.by_kind(), found.total), hide_index=True, width="stretch")
 with st.expander("Module tree"):
     st.code(

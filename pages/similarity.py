@@ -38,7 +38,7 @@ def code(study: workbench.Study, layer: int, specials: bool) -> tuple[str, str]:
 def judgement(result: bert_probe.Similarity, cell: Cell | None, layer: int) -> None:
     """The cosine that unrelated tokens reach, and the chosen pair beside it, layer by layer."""
     baseline = store.measured_baseline(study.checkpoint)
-    st.subheader("Is that high?", anchor=False)
+    st.header("Is that high?", anchor=False)
     st.markdown(
         f"At layer {layer}, two **unrelated** tokens of this model have a cosine of "
         f"**{baseline.mean[layer]:.2f}** on average, and one pair in twenty reaches "

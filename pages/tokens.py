@@ -18,7 +18,7 @@ for letter, trace in (("A", study.a), ("B", study.b)):
     blocks.truncation_notice(trace)
     title = "Sentences A and B, one input" if trace.encoding.pair is not None else f"Sentence {letter}"
     with st.container(border=True):
-        st.markdown(f"##### {title if study.b or trace.encoding.pair else 'Your text'}")
+        st.markdown(f"**{title if study.b or trace.encoding.pair else 'Your text'}**")
         blocks.token_strip(trace, key=f"strip_{letter}", label=title)
 
 trace = workbench.chosen_text(study)
@@ -46,7 +46,7 @@ with st.container(horizontal=True, gap="large"):
         )
 
 if split:
-    st.subheader("Split words", anchor=False)
+    st.header("Split words", anchor=False)
     st.dataframe(
         pd.DataFrame(
             {
@@ -65,7 +65,7 @@ else:
 
 table = bert_probe.tokens_table(trace)
 with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-    st.subheader("Every token", anchor=False)
+    st.header("Every token", anchor=False)
     blocks.exports(
         table,
         "tokens",

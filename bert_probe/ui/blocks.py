@@ -42,7 +42,7 @@ def refusal(error: ProbeError) -> None:
     else:
         title, rest = "This cannot be shown", "Everything you typed and chose is still there."
     with st.container(border=True, key="refusal"):
-        st.markdown(f"#### {title}")
+        st.header(title, anchor=False)
         # st.text shows a person's own words as they are; Markdown would not.
         st.text(str(error))
         st.caption(rest)

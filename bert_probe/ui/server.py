@@ -12,7 +12,7 @@ import streamlit
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +20,9 @@ from bert_probe.ui import bertviz_frames
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
+
+FRONT_PAGE = "attention"
+"""The page that the main script makes the default one."""
 
 
 def app_policy() -> str:
@@ -102,9 +105,19 @@ async def health(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "version": package_version()}, headers={"Cache-Control": "no-store"})
 
 
+async def to_front_page(request: Request) -> RedirectResponse:
+    """Lead on to the front page with the same query."""
+    return RedirectResponse(f"/?{request.url.query}" if request.url.query else "/")
+
+
 def routes() -> list[BaseRoute]:
     """The routes beside Streamlit's own."""
-    return [Route("/health", health), *bertviz_frames.routes()]
+    return [
+        Route("/health", health),
+        # Streamlit knows its default page by the bare address only; by its name it would not be found.
+        Route(f"/{FRONT_PAGE}", to_front_page),
+        *bertviz_frames.routes(),
+    ]
 
 
 def middleware() -> list[Middleware]:

@@ -122,7 +122,7 @@ def sidebar() -> None:
     now = request()
     with st.sidebar:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-            st.markdown("##### Your text")
+            st.markdown("**Your text**")
             st.menu_button(
                 "Examples",
                 [example.title for example in EXAMPLES],

@@ -25,7 +25,7 @@ class MatrixView {
     this.describe();
     this.connect();
     this.fitToWidth(true);
-    document.fonts.load(fontOf(this.theme, 12)).then(() => this.refont(generation));
+    this.awaitFont(generation);
     // Streamlit may clean up after a superseded call once a newer one has run: only the newest may let go.
     return () => generation === this.generation && this.disconnect();
   }
@@ -63,7 +63,10 @@ class MatrixView {
   }
 
   /** Widths measured before the page's font had arrived are wrong. */
-  refont(generation) {
+  async awaitFont(generation) {
+    const font = fontOf(this.theme, 12);
+    if (document.fonts.check(font)) return;
+    await document.fonts.load(font);
     if (generation !== this.generation) return;
     this.measure = textMeasure(this.theme);
     this.fitToWidth(true);

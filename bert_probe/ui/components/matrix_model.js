@@ -137,7 +137,9 @@ function readTheme(element, model) {
   };
 }
 
-const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const probe = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", {
+  willReadFrequently: true,
+});
 
 /** Any CSS colour as red, green and blue; the browser itself is the parser. */
 function channels(colour) {

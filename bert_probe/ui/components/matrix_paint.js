@@ -1,7 +1,6 @@
 // How it looks. Every function paints onto a 2d context whose unit is the CSS pixel, for the screen and for files.
 
-const GAPPED_PITCH = 12; // from here on cells stand apart by a pixel
-const BLOCK_PITCH = 4; // below this, cells are painted as an image rather than one by one
+const GAPPED_PITCH = 12; // from here on cells are painted one by one, a pixel apart; below, as one image
 
 /** The picture without anything that depends on the pointer. */
 function paintPicture(context, picture) {
@@ -10,7 +9,7 @@ function paintPicture(context, picture) {
   context.fillRect(0, 0, view.width, view.height);
   const range = visibleRange(picture.model, geometry, view);
   clipped(context, cellArea(geometry, view), () => {
-    if (Math.min(geometry.pitchX, geometry.pitchY) >= BLOCK_PITCH) paintBlocks(context, picture, range);
+    if (gapOf(geometry)) paintBlocks(context, picture, range);
     else paintImage(context, picture, range);
     paintFrame(context, picture);
   });

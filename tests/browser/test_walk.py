@@ -1,0 +1,194 @@
+"""A person's way through the app, in a real browser: every page, the address, downloads, the keyboard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+import bert_probe
+from tests.browser.conftest import App, settled, visit
+
+pytestmark = pytest.mark.browser
+
+PAGES = ("Tokens", "Attention", "Similarity", "Embeddings", "Parameters")
+TEXT = "Almost before we knew it, we had left the ground."
+HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
+# Stock Streamlit fails these two by itself.
+KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
+
+
+def go_to(page: Page, title: str) -> None:
+    page.get_by_role("link", name=title, exact=True).click()
+    expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
+    settled(page)
+
+
+def download(page: Page, label: str) -> tuple[str, bytes]:
+    """Name and bytes of a file from the export menu."""
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=label, exact=True).click()
+    file = waiting.value
+    page.keyboard.press("Escape")
+    return file.suggested_filename, Path(file.path()).read_bytes()
+
+
+def matrix_of(content: bytes) -> tuple[list[str], list[str], np.ndarray]:
+    """Row names, column names and float32 values of a CSV matrix."""
+    header, *rows = csv.reader(io.StringIO(content.decode()))
+    return [row[0] for row in rows], header[1:], np.array([row[1:] for row in rows], dtype=np.float32)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_opens_computed_and_without_an_error(
+    app: App, new_page: Callable[..., Page], theme: str
+) -> None:
+    page = visit(new_page(color_scheme=theme), app.origin)
+    for title in PAGES:
+        go_to(page, title)
+        expect(page.get_by_role("button", name="Export")).to_be_visible()
+        expect(page).to_have_title(f"{title} · BERT Probe")
+        assert page.locator('[data-testid="stException"]').count() == 0
+
+
+def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., Page]) -> None:
+    page = visit(new_page(), app.origin)
+    page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
+    page.get_by_role("textbox", name="Sentence B").fill("")
+    page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
+    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground")
+    settled(page)
+    page.get_by_role("radio", name="7", exact=True).click()
+    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground&head=7")
+    go_to(page, "Tokens")
+    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
+    page.reload()
+    settled(page)
+    go_to(page, "Attention")
+    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground&head=7")
+    elsewhere = visit(new_page(), page.url)
+    expect(elsewhere.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
+    expect(elsewhere.get_by_label("Attention in layer 6, head 7")).to_be_visible()
+
+
+def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9")
+    checkpoint = bert_probe.load()
+    trace = checkpoint.trace(TEXT)
+    name, content = download(page, "CSV")
+    rows, columns, values = matrix_of(content)
+    assert name == "attention-layer4-head9.csv"
+    assert rows == columns == [str(token) for token in trace.tokens]
+    np.testing.assert_allclose(values, trace.attention(3, 8), atol=1e-6)
+
+    _, content = download(page, "CSV + provenance")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        meta = json.loads(archive.read("attention-layer4-head9.csv.meta.json"))
+        assert archive.read("attention-layer4-head9.csv").startswith(b"token,[CLS]")
+    assert (meta["text"], meta["view"]["layer"], meta["view"]["head"]) == (TEXT, 4, 9)
+
+    _, content = download(page, "All layers and heads, long CSV")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        lines = list(csv.DictReader(io.StringIO(archive.read("attention.csv").decode())))
+    assert len(lines) == trace.layers * trace.heads * len(trace.tokens) ** 2
+    weights = np.array([line["weight"] for line in lines], dtype=np.float32)
+    expected = np.concatenate([trace.attention(layer).ravel() for layer in range(trace.layers)])
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+    go_to(page, "Similarity")
+    _, content = download(page, "CSV")
+    similarity = bert_probe.token_similarity(checkpoint, TEXT, "Nobody saw it")
+    rows, columns, values = matrix_of(content)
+    assert (rows, columns) == ([*map(str, similarity.rows)], [*map(str, similarity.columns)])
+    np.testing.assert_allclose(values, similarity.cosine(-1), atol=1e-6)
+
+    go_to(page, "Tokens")
+    _, content = download(page, "CSV")
+    assert content.decode() == bert_probe.tokens_table(trace).to_csv(index=False, lineterminator="\n")
+
+    go_to(page, "Parameters")
+    _, content = download(page, "CSV")
+    counts = [int(line["count"]) for line in csv.DictReader(io.StringIO(content.decode()))]
+    assert sum(counts) == 22_713_216
+
+
+def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=2&head=3")
+    picture = page.get_by_role("application", name="Attention in layer 2, head 3")
+    picture.focus()
+    picture.press("Home")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        picture.press(key)
+    weight = bert_probe.load().trace(TEXT).attention(1, 2)[2, 1]
+    expect(page.get_by_text(f"before (2) → almost (1): {weight:.4f}").first).to_be_visible()
+
+
+def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}")
+    go_to(page, "Embeddings")
+    page.get_by_role("radio", name="ground").click()
+    settled(page)
+    expect(page.get_by_label("How the input vector of token 11 is summed")).to_be_visible()
+    expect(page.get_by_text("exactly the model's own numbers")).to_be_visible()
+
+
+def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
+    for title in PAGES:
+        go_to(page, title)
+        assert page.evaluate("window.__pwned") is None
+        assert page.locator("img[src='x'], strong:text-is('bold'), .katex").count() == 0
+    go_to(page, "Attention")
+    for view in ("Table", "BertViz head view", "BertViz model view"):
+        page.get_by_text(view, exact=True).click()
+        settled(page)
+        assert page.evaluate("window.__pwned") is None
+
+
+def test_bad_input_is_a_sentence_and_loses_nothing(app: App, page: Page) -> None:
+    visit(page, app.origin)
+    page.get_by_role("textbox", name="Sentence A").fill("word " * 600)
+    page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
+    expect(page.get_by_text("602 tokens; this model accepts 512.")).to_be_visible()
+    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("word " * 600)
+
+
+def test_an_example_is_one_click_away(app: App, page: Page) -> None:
+    visit(page, app.origin)
+    page.get_by_role("button", name="Examples").click()
+    page.get_by_text("A question and its context, as a pair").click()
+    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(
+        "Where do emperor penguins keep their egg?"
+    )
+    settled(page)
+    go_to(page, "Similarity")
+    expect(page.get_by_label("Cosine similarity of token vectors after layer 6")).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_pass_axe(app: App, new_page: Callable[..., Page], theme: str) -> None:
+    page = visit(new_page(color_scheme=theme), app.origin)
+    found = {}
+    for title in PAGES:
+        go_to(page, title)
+        page.wait_for_timeout(500)
+        violations = Axe().run(page).response["violations"]
+        for violation in violations:
+            if violation["id"] not in KNOWN_RULES:
+                found[title, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
+    assert found == {}
+
+
+def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/similarity?a={quote(TEXT)}")
+    expect(page.get_by_role("heading", name="Similarity", level=1)).to_be_visible()
