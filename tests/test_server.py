@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
 
 
-def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+def answer(path: str, query: bytes = b"") -> tuple[int, dict[str, str], bytes]:
     """What the routes and the middleware say, without Streamlit."""
 
     async def framed(_request: Request) -> PlainTextResponse:
@@ -49,7 +49,7 @@ def answer(path: str) -> tuple[int, dict[str, str], bytes]:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": query}
     asyncio.run(app(scope, receive, send))
     headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
     assert len(headers) == len(dict(headers)), "a header is sent twice"
@@ -62,6 +62,14 @@ def test_health_says_which_version_runs() -> None:
     assert json.loads(body) == {"status": "ok", "version": server.package_version()}
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", server.package_version())
     assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("query", "target"), [(b"", "/"), (b"show=head-view&layer=2", "/?show=head-view&layer=2")]
+)
+def test_the_front_page_is_found_by_its_name_too(query: bytes, target: str) -> None:
+    status, headers, _ = answer(f"/{server.FRONT_PAGE}", query)
+    assert (status, headers["location"]) == (307, target)
 
 
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])

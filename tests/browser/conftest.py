@@ -38,7 +38,7 @@ CHROMIUM_FLAGS = (
     "--proxy-bypass-list=127.0.0.1;localhost",
 )
 
-# Opened at /tokens, Streamlit asks whether it lives under /tokens or at the root; one of the two is not found.
+# Opened at /tokens, Streamlit asks whether it lives there or at the root; one of the two is not found.
 _PROBE = re.compile(r"/[^/]+/_stcore/(health|host-config)$")
 
 

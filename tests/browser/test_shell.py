@@ -30,7 +30,7 @@ def test_every_kind_of_element_works_under_the_policy(
     page.locator(".katex").first.wait_for()
     assert page.eval_on_selector('[data-testid="stImage"] img', "(image) => image.naturalWidth") == 8
     icon = page.eval_on_selector('link[rel~="icon"]', "(link) => link.href")
-    assert icon.startswith(widgets.origin)
+    assert icon.startswith("data:image/svg+xml")
     background = page.eval_on_selector(
         '[data-testid="stApp"]', "(one) => getComputedStyle(one).backgroundColor"
     )
@@ -70,3 +70,11 @@ def test_nothing_can_be_sent_elsewhere(page: Page, widgets: App, watch: Watch) -
     # Refused by the page's own policy, before any request.
     assert watch.foreign == []
     watch.errors.clear()
+
+
+def test_every_page_has_an_address_the_front_page_too(page: Page, app: App) -> None:
+    visit(page, f"{app.origin}/tokens")
+    page.get_by_role("heading", name="Tokens", exact=True).wait_for()
+    visit(page, f"{app.origin}/attention?show=head-view")
+    page.locator('iframe[src*="/bertviz/"]').wait_for()
+    assert page.get_by_text("Page not found").count() == 0
