@@ -88,7 +88,12 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
         height=340,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
         legend={"orientation": "h", "y": -0.3, "x": 0},
-        xaxis={"title": "layer", "dtick": max(1, len(layers) // 12), "zeroline": False},
+        xaxis={
+            "title": "layer",
+            "dtick": max(1, len(layers) // 12),
+            "range": [-0.3, len(layers) - 0.7],
+            "zeroline": False,
+        },
         yaxis={"title": "cosine", "range": [-1.02 if _goes_low(baseline, pair) else -0.3, 1.02]},
         hovermode="closest",
     )

@@ -45,6 +45,7 @@ def main() -> None:
     except ProbeError as error:
         blocks.refusal(error)
     finally:
+        workbench.model_line()
         state.publish()
 
 

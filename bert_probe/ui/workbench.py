@@ -165,20 +165,22 @@ def sidebar() -> None:
             st.form_submit_button(
                 "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
             )
-        _model_line(now)
 
 
-def _model_line(now: Request) -> None:
-    checkpoint = store.opened(now.model, now.revision)
-    if checkpoint is None:
+def model_line() -> None:
+    """Say beneath the workbench what the model is; drawn last, when the page has opened it."""
+    now = request()
+    found = store.opened(now.model, now.revision)
+    if found is None:
         return
-    about = checkpoint.description
-    st.caption(
-        f"{state.plain(about.name)} · {about.layers} layers × {about.heads} heads · "
-        f"{about.hidden_size} dimensions · up to {about.max_tokens or 'any number of'} tokens"
-    )
-    for note in about.notes:
-        st.caption(state.plain(note))
+    about = found.description
+    with st.sidebar:
+        st.caption(
+            f"{state.plain(about.name)} · {about.layers} layers × {about.heads} heads · "
+            f"{about.hidden_size} dimensions · up to {about.max_tokens or 'any number of'} tokens"
+        )
+        for note in about.notes:
+            st.caption(state.plain(note))
 
 
 def checkpoint() -> Checkpoint:

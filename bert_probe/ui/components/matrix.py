@@ -118,7 +118,7 @@ def matrix(
 
 
 def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matrix:
-    array = np.asarray(values, dtype=np.dtype("<f4"), order="K").astype("<f2").astype("<f4")
+    array = np.ascontiguousarray(values, dtype=np.dtype("<f4"))
     if array.ndim != 2 or array.shape != (rows, columns):
         raise ValueError(
             f"The values have the shape {list(array.shape)} for {rows} row and {columns} column labels."
