@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from click.exceptions import NoArgsIsHelpError
 from bert_probe import files, tables
 from bert_probe.attention import Head
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.errors import ProbeError, SelectionError
+from bert_probe.errors import ExportError, ProbeError, SelectionError
 from bert_probe.loading import load
 from bert_probe.similarity import token_similarity
 
@@ -55,11 +56,23 @@ def _common(command: Command) -> Callable[..., None]:
         if out is not None:
             files.save(frame, out)
             return
-        # Tokens may be any Unicode, whatever the terminal's own encoding.
-        sys.stdout.buffer.write(files.to_bytes(frame, "csv"))
-        sys.stdout.buffer.flush()
+        _print(files.to_bytes(frame, "csv"))
 
     return run
+
+
+def _print(content: bytes) -> None:
+    """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
+    if sys.stdout is None:
+        raise ExportError("Standard output is closed. Give a file with --out.")
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        # Nothing more can be written, not even what is still buffered at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # whose reader has seen enough (| head)
+            raise ExportError(f"Standard output cannot be written: {error.strerror}.") from None
 
 
 _pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
@@ -149,10 +162,8 @@ def _counted(given: str, what: str, first: int, count: int, word: str) -> int:
     """A number as people count, checked; "last" is the highest."""
     if given == word == "last":
         return count
-    try:
-        number = int(given)
-    except ValueError:
-        number = -1
+    # Plain digits alone: int() would also read "1_0" or " 3".
+    number = int(given) if re.fullmatch("[0-9]{1,9}", given) else -1
     if not first <= number <= count:
         raise SelectionError(
             f"There is no {what} {given}: this model has {what}s {first} to {count}. "
@@ -173,9 +184,6 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(f"{error.format_message()} See bert-probe --help.")
     except click.Abort:
         _fail("Interrupted.")
-    except BrokenPipeError:
-        # The reader has seen enough (| head). Nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
 
 

@@ -44,12 +44,13 @@ def save(frame: pd.DataFrame, path: str | Path) -> list[Path]:
         raise ExportError(f"{path.name} does not end in {known}. Choose one of these endings.")
     contents = {path: to_bytes(frame, form)}
     if form == "csv":
-        contents[path.with_name(f"{path.name}.meta.json")] = _meta(frame).encode()
+        contents[path.with_name(f"{path.name}.meta.json")] = _meta(frame)
     for file, content in contents.items():
         try:
             file.write_bytes(content)
-        except OSError as error:
-            raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+        except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
+            reason = getattr(error, "strerror", None) or error
+            raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
     return list(contents)
 
 
@@ -57,7 +58,7 @@ def to_bytes(frame: pd.DataFrame, form: str) -> bytes:
     """A table as the bytes of a file; ``form`` is one of `FORMATS`.
 
     Raises:
-        ExportError: an unknown form.
+        ExportError: an unknown form, or infinite values in JSON, which has no number for them.
     """
     writers = {"csv": _csv, "json": _json, "parquet": _parquet, "npz": _npz}
     if form not in writers:
@@ -67,12 +68,15 @@ def to_bytes(frame: pd.DataFrame, form: str) -> bytes:
 
 def to_csv(frame: pd.DataFrame) -> str:
     """A table as CSV text; the index is written only where it has a name."""
-    return frame.to_csv(index=frame.index.name is not None, lineterminator="\n")
+    indexed = frame.index.name is not None
+    text: str = frame.to_csv(index=indexed, lineterminator="\n")
+    # The writer quotes only those line breaks that are in its own line end.
+    return frame.to_csv(index=indexed, lineterminator="\r\n") if "\r" in text else text
 
 
 def csv_zip(frame: pd.DataFrame, name: str) -> bytes:
     """A ZIP of ``name.csv`` and its ``name.csv.meta.json``."""
-    return _zip({f"{name}.csv": to_csv(frame).encode(), f"{name}.csv.meta.json": _meta(frame).encode()})
+    return _zip({f"{name}.csv": _csv(frame), f"{name}.csv.meta.json": _meta(frame)})
 
 
 def attention_zip(trace: Trace) -> bytes:
@@ -91,9 +95,12 @@ def attention_zip(trace: Trace) -> bytes:
 
 
 def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
+    # The header by hand, because this writer puts every name into quotes.
+    options = pyarrow.csv.WriteOptions(include_header=False)
     for number, part in enumerate(parts):
+        if number == 0:
+            yield f"{','.join(part.columns)}\n".encode()
         sink = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(include_header=number == 0)
         pyarrow.csv.write_csv(pyarrow.Table.from_pandas(part, preserve_index=False), sink, options)
         yield sink.getvalue()
 
@@ -104,10 +111,13 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 def _json(frame: pd.DataFrame) -> bytes:
     plain = _plain(frame)
-    columns = {
-        str(name): [_value(cell) for cell in plain.iloc[:, i].to_numpy()] for i, name in enumerate(plain)
-    }
-    return _dumps({"provenance": frame.attrs.get("provenance", {}), "columns": columns}).encode()
+    columns = {str(name): [_value(cell) for cell in _cells(plain[name])] for name in plain}
+    return _dumps({"provenance": frame.attrs.get("provenance", {}), "columns": columns})
+
+
+def _cells(series: pd.Series) -> Any:
+    """The values as they are; those that may be missing as objects, lest they become floats."""
+    return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
@@ -119,7 +129,10 @@ def _parquet(frame: pd.DataFrame) -> bytes:
 
 
 def _npz(frame: pd.DataFrame) -> bytes:
-    """A matrix as ``values``, ``rows`` and ``columns``; a table as one array a column."""
+    """A matrix as ``values``, ``rows`` and ``columns``; a table as one array a column.
+
+    NumPy's integers and strings have no missing value: there it is NaN, or an empty string.
+    """
     if frame.index.name is not None:
         arrays = {
             "values": frame.to_numpy(),
@@ -138,7 +151,9 @@ def _column(series: pd.Series) -> Any:
     """A column without Python objects, so that the file opens without unpickling."""
     if str(series.dtype) == "Int64":
         return series.astype("float64").to_numpy()
-    return series.to_numpy() if series.dtype.kind in "biuf" else series.astype(str).to_numpy(dtype=str)
+    if series.dtype.kind in "biuf":
+        return series.to_numpy()
+    return np.array(["" if _value(cell) is None else str(cell) for cell in _cells(series)], dtype=str)
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
@@ -153,19 +168,27 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _value(cell: Any) -> Any:
+    """A cell as JSON has it; None where it is missing or not a number."""
     if cell is None or cell is pd.NA:
         return None
+    if isinstance(cell, float | np.floating):
+        if np.isnan(cell):
+            return None
+        if np.isinf(cell):
+            raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
     if isinstance(cell, np.float32):
-        return float(str(cell)) if np.isfinite(cell) else None
+        return float(str(cell))
     return cell.item() if isinstance(cell, np.generic) else cell
 
 
-def _meta(frame: pd.DataFrame) -> str:
+def _meta(frame: pd.DataFrame) -> bytes:
     return _dumps(frame.attrs.get("provenance", {}))
 
 
-def _dumps(record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
+def _dumps(record: Any) -> bytes:
+    """JSON in UTF-8. Half a surrogate pair, as in a folder's undecodable name, is escaped."""
+    text = json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _zip(files: dict[str, bytes]) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Token
-from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.trace import Array, Trace
 
 
@@ -33,6 +33,9 @@ def cosine(a: Array, b: Array) -> Array:
 
 def _unit(rows: Array) -> Array:
     rows = rows.astype(np.float64)
+    # By the largest value first, so that no square is too large or too small to be held.
+    peaks = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    rows = np.divide(rows, peaks, out=np.zeros_like(rows), where=peaks > 0)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Array = np.divide(rows, lengths, out=np.full_like(rows, np.nan), where=lengths > 0)
     return unit
@@ -153,6 +156,10 @@ def baseline(checkpoint: Checkpoint) -> Baseline:
 
     Contextual vectors point in similar directions whatever they stand for, the more so in upper
     layers (Ethayarajh 2019), so a cosine says something only next to this.
+
+    Raises:
+        UnavailableError: the tokenizer makes no two different tokens of the sample.
+        TextError: the sample does not fit this model.
     """
     traces = checkpoint.traces(list(baseline_sentences()))
     kept = [[token.position for token in trace.tokens if not token.special] for trace in traces]
@@ -163,6 +170,8 @@ def baseline(checkpoint: Checkpoint) -> Baseline:
     first, second = np.triu_indices(len(ids), k=1)
     unrelated = (sentence[first] != sentence[second]) & (ids[first] != ids[second])
     first, second = first[unrelated], second[unrelated]
+    if not len(first):
+        raise UnavailableError("This tokenizer knows no word of the baseline's sample, which is English.")
     rows = []
     for layer in range(traces[0].layers + 1):
         vectors = np.concatenate(

@@ -16,7 +16,7 @@ from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay
 from bert_probe.attention import AttentionMap, Head, attention_map
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Token
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.parameters import Parameters, list_parameters
 from bert_probe.similarity import Baseline, Similarity
 from bert_probe.trace import Array, Trace, resolve
@@ -82,10 +82,14 @@ def attention_long(
         layers, heads: which ones; all of them by default.
 
     Raises:
-        SelectionError: no such layer or head.
+        SelectionError: no such layer or head, or none chosen.
     """
     parts = list(long_parts(trace, layers, heads))
+    if not parts:
+        raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
     frame = pd.concat(parts, ignore_index=True)
+    if len({part["head"].dtype for part in parts}) > 1:
+        frame["head"] = frame["head"].astype(str)  # "mean" beside numbers: files need one type
     return _with(frame, trace.provenance, table="attention", layout="long")
 
 
@@ -127,6 +131,8 @@ def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
         table="similarity",
         text_b=result.b.provenance["text"],
         pair_b=result.b.provenance["pair"],
+        tokens_b=result.b.provenance["tokens"],
+        tokens_dropped_b=result.b.provenance["tokens_dropped"],
         layer=resolve(layer, result.a.layers + 1, "layer"),
     )
 
@@ -137,14 +143,18 @@ def embeddings_table(
     """Vectors, a row each and a column for each dimension; layer 0 is the output of the embeddings.
 
     Raises:
-        SelectionError: no such layer.
+        SelectionError: no such layer or kind of vector; a layer before the last for the pooler.
         UnavailableError: the model has no pooler, or its input does not begin with [CLS].
     """
+    if vectors not in ("tokens", "cls", "pooler"):
+        raise SelectionError(f"There are no vectors {vectors!r}; choose tokens, cls or pooler.")
     layer = resolve(layer, trace.layers + 1, "layer")
     about: dict[str, Any] = {"table": "embeddings", "vectors": vectors, "layer": layer}
     if vectors == "pooler":
         if trace.pooler is None:
             raise UnavailableError(f"{trace.provenance['architecture']} here has no pooler. Use cls.")
+        if layer != trace.layers:
+            raise SelectionError(f"The pooler reads the last layer, {trace.layers}, not {layer}.")
         return vectors_table(trace.pooler[None], ["pooler"], trace.provenance, **about)
     if vectors == "cls":
         if not trace.tokens[0].special:
