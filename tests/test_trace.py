@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe.capture import recording
+from bert_probe.capture import recorded_attention, recording
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Encoding, Token
 from bert_probe.errors import (
@@ -404,6 +405,38 @@ def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:
     assert (record["tokens"], record["tokens_dropped"], record["pair"]) == (512, 90, None)
     assert record["libraries"]["torch"] == version("torch")
     assert record["text"] == "the " * 600
+
+
+def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """One attention call's recorded output, and the same worked out from what was recorded."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    module = torch.nn.Module()
+    module.is_causal = False
+    with torch.inference_mode(), recording() as calls:
+        recorded_attention(module, q, k, v, mask, **options)
+    (call,) = calls
+    scores = (call.query @ call.key.mT).numpy() * call.scaling
+    if call.mask is not None and call.mask.dtype == torch.bool:
+        scores = np.where(call.mask.numpy(), scores, -np.inf).astype(np.float32)
+    elif call.mask is not None:
+        scores = scores + call.mask.numpy()
+    worked_out = np.swapaxes(softmax(scores) @ call.value.numpy(), 1, 2)
+    return call.output.numpy(), worked_out
+
+
+SEES = torch.tensor([[True, True, False, True, False]]).expand(2, 1, 5, 5)
+BIAS = torch.linspace(-2, 2, 75).reshape(1, 3, 5, 5)
+
+
+@pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
+@pytest.mark.parametrize("mask", [None, SEES, SEES * 2.0], ids=["no mask", "yes and no", "numbers"])
+@pytest.mark.parametrize("scaling", [None, 0.1])
+def test_what_is_recorded_explains_the_output(
+    scaling: float | None, mask: torch.Tensor | None, bias: torch.Tensor | None
+) -> None:
+    output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
+    np.testing.assert_allclose(worked_out, output, rtol=0, atol=1e-6)
 
 
 def test_a_recording_hears_only_what_runs_inside_it(minilm: Checkpoint) -> None:
