@@ -60,7 +60,7 @@ function placeOnBar(scale, value) {
   if (scale.kind === "diverging") {
     return 0.5 + (Math.sign(value) * bend(Math.abs(value) / scale.high)) / 2;
   }
-  return ((value - scale.low) / (scale.high - scale.low));
+  return bend((value - scale.low) / (scale.high - scale.low));
 }
 
 function legendTicks(scale) {
