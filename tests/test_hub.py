@@ -17,6 +17,7 @@ from huggingface_hub import constants
 import bert_probe
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+from bert_probe.sources import _reporting_to
 from tests.families import TEXT
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -224,3 +225,18 @@ def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CheckpointError, match="No space left on device") as caught:
         bert_probe.load(REPOSITORY)
     assert not isinstance(caught.value, NetworkError)
+
+
+def test_of_the_hub_clients_three_bars_only_the_bytes_on_disk_are_told() -> None:
+    told: list[tuple[int, int]] = []
+    bar = _reporting_to(lambda done, total: told.append((done, total)))
+    with (
+        bar(total=9, unit="B", name="huggingface_hub.snapshot_download.transfer") as received,
+        bar(total=10, unit="B", name="huggingface_hub.snapshot_download") as written,
+        bar(total=4, desc="Fetching 4 files") as files,
+    ):
+        received.update(9)
+        files.update(1)
+        written.update(3)
+        written.update(7)
+    assert told == [(3, 10), (10, 10)]
