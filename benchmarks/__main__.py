@@ -1,0 +1,66 @@
+"""``python -m benchmarks [name …]``: measure, print, and write RESULTS.md when all were measured."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from benchmarks import rerun_cost, similarity_cost, trace_cost, trace_memory
+from benchmarks.pairs import Line
+
+_ALL: dict[str, Callable[[], Iterator[Line]]] = {
+    "trace": trace_cost.lines,
+    "memory": trace_memory.lines,
+    "similarity": similarity_cost.lines,
+    "rerun": rerun_cost.lines,
+}
+_RESULTS = Path(__file__).with_name("RESULTS.md")
+_VERDICT = {True: "yes", False: "**no**", None: ""}
+
+
+def main(names: list[str]) -> None:
+    unknown = set(names) - set(_ALL)
+    if unknown:
+        sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(_ALL)}.")
+    done: list[Line] = []
+    for name in names or _ALL:
+        for line in _ALL[name]():
+            print(f"{line.what}\n    against  {line.rival}\n    measured {line.measured}", flush=True)
+            if line.met is not None:
+                print(f"    target   {line.target}: {'met' if line.met else 'NOT MET'}", flush=True)
+            done.append(line)
+    if not names:
+        _RESULTS.write_text(_report(done), encoding="utf-8")
+        print(f"Written to {_RESULTS.relative_to(Path.cwd())}")
+
+
+def _report(done: list[Line]) -> str:
+    device = "CUDA" if torch.cuda.is_available() else "CPU"
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "streamlit"))
+    head = f"""# Measured
+
+{os.cpu_count()} cores, {device}; {datetime.datetime.now(tz=datetime.UTC).date()}; \
+Python {platform.python_version()}, {libraries}. Written by `make bench`.
+
+Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
+alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
+
+| what | against | measured | target | met |
+|---|---|---|---|---|
+"""
+    rows = [
+        f"| {line.what} | {line.rival} | {line.measured} | {line.target} | {_VERDICT[line.met]} |"
+        for line in done
+    ]
+    return head + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,210 @@
+"""How long a reader waits after choosing another layer or head, in the running app and a real Chromium.
+
+Three spans of the same interaction, all on the browser's clock:
+
+- seen: from the key or click to Streamlit's script being finished in the page;
+- asked: from the browser's request on the socket to the message that the script has finished;
+- script: from the message that the script has started to the one that it has finished.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pairs import Line
+from benchmarks.trace_cost import text_of
+
+TARGET = 0.200
+TOKENS = 128
+ROUNDS = 40  # of a layer and a head each
+
+_ROOT = Path(__file__).parents[1]
+_BROWSER = ("chromium", "google-chrome")
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--proxy-server=http://127.0.0.1:9",
+    "--proxy-bypass-list=127.0.0.1;localhost",
+]
+# Notes when a key or click arrives, and when the script is finished after it.
+_WATCH = """
+() => {
+  const app = document.querySelector('[data-testid="stApp"]');
+  window.acted = 0;
+  window.seen = 0;
+  let ran = false;
+  const act = () => { window.acted = performance.now(); window.seen = 0; ran = false; };
+  document.addEventListener('keydown', act, true);
+  document.addEventListener('click', act, true);
+  new MutationObserver(() => {
+    const state = app.dataset.testScriptState;
+    if (state !== 'notRunning') ran = true;
+    else if (ran && !window.seen) window.seen = performance.now();
+  }).observe(app, {attributes: true, attributeFilter: ['data-test-script-state']});
+}
+"""
+# The page's own policy forbids Playwright's wait_for_function, which needs eval.
+_FINISHED = """
+() => new Promise((resolve, reject) => {
+  const end = performance.now() + 30000;
+  const look = () => {
+    if (window.seen) resolve();
+    else if (performance.now() > end) reject(new Error('The script did not finish.'));
+    else setTimeout(look, 5);
+  };
+  look();
+})
+"""
+
+
+@dataclass
+class Socket:
+    """When messages of interest passed, seconds on the browser's clock; None until they do."""
+
+    asked: float | None = None
+    started: float | None = None
+    finished: float | None = None
+
+    def sent(self, event: dict[str, Any]) -> None:
+        if self.asked is None:
+            self.asked = event["timestamp"]
+
+    def received(self, event: dict[str, Any]) -> None:
+        from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+        frame = event["response"]
+        if frame["opcode"] != 2 or self.asked is None:
+            return
+        kind = ForwardMsg.FromString(base64.b64decode(frame["payloadData"])).WhichOneof("type")
+        if kind == "new_session":
+            self.started = event["timestamp"]
+        elif kind == "script_finished" and self.started is not None:
+            self.finished = event["timestamp"]
+
+
+@dataclass
+class Spans:
+    """Seconds, one entry a change."""
+
+    seen: list[float] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)
+    script: list[float] = field(default_factory=list)
+
+
+def lines() -> Iterator[Line]:
+    browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _BROWSER)), None)
+    if browser is None:
+        yield Line("Another layer or head", "in Chromium", "not measured: no Chromium here", "", None)
+        return
+    with _served() as origin:  # the attention page is the first one
+        layers, heads = _measure(browser, f"{origin}/?{urllib.parse.urlencode({'a': text_of(TOKENS)})}")
+    both = Spans(*(getattr(layers, name) + getattr(heads, name) for name in ("seen", "asked", "script")))
+    for name, spans in (("another head", heads), ("another layer", layers), ("either", both)):
+        for span, meaning in (
+            ("seen", "from key or click to script finished in the page"),
+            ("asked", "from the browser's request to the message that the script finished"),
+            ("script", "the script on the server alone"),
+        ):
+            took = getattr(spans, span)
+            middle = statistics.median(took)
+            worst = statistics.quantiles(took, n=20)[-1]
+            yield Line(
+                f"Attention page at {TOKENS} tokens, {name}: {meaning}",
+                "running server, Chromium without a window",
+                f"{middle * 1e3:.0f} ms (median of {len(took)}; 95 in 100 within {worst * 1e3:.0f} ms)",
+                f"at most {TARGET * 1e3:.0f} ms" if name == "either" else "",
+                middle <= TARGET if name == "either" else None,
+            )
+
+
+@contextmanager
+def _served() -> Iterator[str]:
+    """The app on a free port, until the block ends."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _await_health(process, f"http://127.0.0.1:{port}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _await_health(process: subprocess.Popen[bytes], origin: str) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    end = time.monotonic() + 90
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            with opener.open(f"{origin}/_stcore/health", timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError("The app did not start. Try make run to see why.")
+
+
+def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
+    """Spans of changes of the layer by key, and of the head by click, in turn."""
+    from playwright.sync_api import sync_playwright
+
+    layers, heads = Spans(), Spans()
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=browser, args=_FLAGS)
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(address)
+        page.wait_for_selector("text=Attention in layer", timeout=120_000)
+        page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=60_000)
+        page.evaluate(_WATCH)
+        events = page.context.new_cdp_session(page)
+        events.send("Network.enable")
+        sockets: list[Socket] = []
+        events.on("Network.webSocketFrameSent", lambda event: sockets[-1].sent(event) if sockets else None)
+        events.on(
+            "Network.webSocketFrameReceived", lambda event: sockets[-1].received(event) if sockets else None
+        )
+        slider = page.get_by_role("slider", name="Layer")
+        pills = page.get_by_test_id("stButtonGroup").filter(has_text="Mean of all").get_by_role("radio")
+        count = pills.count()
+
+        def change(spans: Spans | None, act: Any) -> None:
+            sockets.append(Socket())
+            act()
+            page.evaluate(_FINISHED)
+            page.wait_for_timeout(150)  # let the picture be drawn, as a reader would
+            noted = sockets[-1]
+            if spans is None:
+                return
+            if noted.asked is None or noted.started is None or noted.finished is None:
+                raise RuntimeError("A message of the server was missed.")
+            spans.seen.append(page.evaluate("(window.seen - window.acted) / 1000"))
+            spans.asked.append(noted.finished - noted.asked)
+            spans.script.append(noted.finished - noted.started)
+
+        for turn in range(ROUNDS + 10):
+            counts = turn >= 10  # before, everything warms up
+            # Six layers: down from the last to the first, and up again; heads one after the other.
+            key = "ArrowLeft" if turn % 10 < 5 else "ArrowRight"
+            change(layers if counts else None, lambda key=key: slider.press(key))
+            pill = pills.nth((turn + 1) % count)
+            change(heads if counts else None, lambda pill=pill: pill.click())
+        chromium.close()
+    return layers, heads
