@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import loading
+from bert_probe import capture, loading
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.errors import (
     ArchitectureError,
@@ -225,6 +225,17 @@ def test_models_without_full_attention_over_a_text_are_refused_by_name(
     build_like(kind, tmp_path, **settings)
     with pytest.raises(ArchitectureError, match=name):
         bert_probe.load(tmp_path)
+
+
+def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unseen(_mask: object, _bias: object) -> torch.Tensor:
+        return torch.linspace(0, 3, 21)[None, None, None]
+
+    assert len(bert_probe.load(folder).encode(loading._CHECK_TEXT)) == 21
+    monkeypatch.setattr(capture, "_with_bias", unseen)
+    refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
 
 
 def test_a_bigbird_never_shows_its_block_sparse_attention_as_full(tmp_path: Path) -> None:
