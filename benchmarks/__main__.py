@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from transformers.utils import logging
 
 from benchmarks import rerun_cost, similarity_cost, trace_cost, trace_memory
 from benchmarks.pairs import Line
@@ -29,6 +30,7 @@ def main(names: list[str]) -> None:
     unknown = set(names) - set(_ALL)
     if unknown:
         sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(_ALL)}.")
+    logging.disable_progress_bar()
     done: list[Line] = []
     for name in names or _ALL:
         for line in _ALL[name]():
