@@ -107,15 +107,13 @@ def saved(folder: Path, name: str, model: Any) -> Checkpoint:
 
 
 def other_ways() -> dict[str, Callable[[], Any]]:
-    def size(name: str) -> dict[str, Any]:
-        return {"vocab_size": families.config(name).vocab_size, "pad_token_id": 0}
-
-    bird = {"attention_type": "original_full", "rescale_embeddings": True}
-    common = families.COMMON
+    """Tokenizer to use → config of a model whose input is more than a sum of three rows."""
+    bird = {"attention_type": "original_full", "rescale_embeddings": True, "pad_token_id": 0}
+    bird["vocab_size"] = families.config("bert").vocab_size
     return {
         "ernie": lambda: families.config("ernie", use_task_id=True),
         "deberta-v2": lambda: families.config("deberta-v2", embedding_size=20),
-        "bert": lambda: transformers.BigBirdConfig(**common, **bird, **size("bert")),
+        "bert": lambda: transformers.BigBirdConfig(**families.COMMON, **bird),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests import families
 NAMES = sorted(families.FAMILIES)
 
 
+@cache
 def of(name: str, **changes: Any) -> Parameters:
     return parameters_of_config(families.config(name, **changes))
 
@@ -42,7 +44,10 @@ def test_bert_base_with_a_two_class_head_has_two_more() -> None:
     found = parameters_of_config(BertConfig(), "BertForSequenceClassification")
     assert len(found.rows) == 201
     head = [row for row in found.rows if row.group == "head"]
-    assert [(row.name, row.shape) for row in head] == [("classifier.weight", (2, 768)), ("classifier.bias", (2,))]
+    assert [(row.name, row.shape) for row in head] == [
+        ("classifier.weight", (2, 768)),
+        ("classifier.bias", (2,)),
+    ]
     assert found.total == 109_482_240 + 2 * 768 + 2
     assert found.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
 
@@ -251,7 +256,9 @@ def test_a_config_is_enough_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch)
     assert "meta" in devices
 
 
-@pytest.mark.parametrize("name", ["NoSuchModel", "BertTokenizer", "logging", "PreTrainedModel", "RobertaModel"])
+@pytest.mark.parametrize(
+    "name", ["NoSuchModel", "BertTokenizer", "logging", "PreTrainedModel", "RobertaModel"]
+)
 def test_only_model_classes_that_take_the_config_are_made(name: str) -> None:
     with pytest.raises(ArchitectureError, match=name):
         parameters_of_config(BertConfig(), name)
