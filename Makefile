@@ -34,7 +34,7 @@ run: .venv/.ready ## Start the app on this machine (PORT, else 8501)
 test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
 	@$(find_browser)
 	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread.
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
+	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
 
 check: .venv/.ready-dev ## Style, formatting and types
 	$(BIN)/ruff check .
