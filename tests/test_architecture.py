@@ -31,7 +31,7 @@ USER_INTERFACE = {
     "xstatic",
     "bert_probe.ui",
 }
-NEEDS_TORCH = {"capture", "forward", "loading", "checkpoint", "parameters", "anatomy", "ablation"}
+NEEDS_TORCH = {"capture", "forward", "loading", "checkpoint", "parameters", "anatomy", "ablation", "heads"}
 
 
 def imports(path: Path) -> Iterator[str]:
