@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -55,6 +56,46 @@ def recording() -> Iterator[list[AttentionCall]]:
         _open_recording.reset(token)
 
 
+@dataclass(frozen=True, eq=False)
+class _Ablation:
+    """Heads switched off in this thread's forward pass.
+
+    Attributes:
+        off: bool [layer, batch, head].
+        mean: a head's output becomes its mean over the queries, instead of 0.
+        layer: how many layers have run; the only thing that changes.
+    """
+
+    off: torch.Tensor
+    mean: bool
+    layer: Iterator[int]
+
+
+_open_ablation: ContextVar[_Ablation | None] = ContextVar("ablation", default=None)
+
+
+@contextmanager
+def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
+    """Switch heads off in one forward pass of this thread, whoever else uses the model meanwhile.
+
+    Args:
+        off: bool [layer, batch, head]; True switches the head off in that row of the batch.
+        replacement: "zero" or "mean", what takes the place of a head's output.
+    """
+    token = _open_ablation.set(_Ablation(off, replacement == "mean", count()))
+    try:
+        yield
+    finally:
+        _open_ablation.reset(token)
+
+
+def _ablated(output: torch.Tensor, ablation: _Ablation) -> torch.Tensor:
+    """``output`` [batch, query, head, dim] without the heads that are off in the next layer."""
+    off = ablation.off[next(ablation.layer)][:, None, :, None]
+    replacement = output.mean(dim=1, keepdim=True) if ablation.mean else torch.zeros_like(output[:, :1])
+    return torch.where(off, replacement, output)
+
+
 def recorded_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -64,8 +105,12 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' fused SDPA attention, remembered while a `recording` is open."""
+    """transformers' fused SDPA attention, remembered while a `recording` is open, and without the heads
+    that are `switched_off`."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    ablation = _open_ablation.get()
+    if ablation is not None:
+        output = _ablated(output, ablation)
     calls = _open_recording.get()
     if calls is not None:
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling

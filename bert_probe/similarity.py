@@ -31,6 +31,23 @@ def cosine(a: Array, b: Array) -> Array:
     return bounded
 
 
+def cosine_of_rows(a: Array, b: Array) -> Array:
+    """Cosine of each row of ``a`` with the same row of ``b``, both [n, hidden].
+
+    Returns:
+        float64 [n], -1 to 1; exactly 1 for equal rows, NaN where a row is all zeros.
+
+    Raises:
+        ShapeError: not two matrices of one shape.
+    """
+    if a.ndim != 2 or a.shape != b.shape:
+        raise ShapeError(f"Two matrices of one shape are needed; the shapes are {a.shape} and {b.shape}.")
+    one, other = _unit(a), _unit(b)
+    product = np.clip((one * other).sum(axis=1), -1.0, 1.0)
+    same: Array = np.where((one == other).all(axis=1), 1.0, product)
+    return same
+
+
 def _unit(rows: Array) -> Array:
     rows = rows.astype(np.float64)
     # By the largest value first, so that no square is too large or too small to be held.

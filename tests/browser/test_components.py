@@ -314,7 +314,7 @@ def test_a_pill_tells_its_detail_unclipped(page: Page, demo: App) -> None:
 def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demo: App) -> None:
     visit(page, f"{demo.origin}/?show=strip&count=512")
     strip = page.get_by_role("radiogroup", name="Tokens")
-    assert strip.get_by_role("radio").count() == 512
+    expect(strip.get_by_role("radio")).to_have_count(512)
     assert strip.evaluate("node => node.clientHeight < 300 && node.scrollHeight > node.clientHeight")
     assert page.get_by_role("list", name=HOSTILE).inner_text() == HOSTILE
     assert page.locator(".strip img").count() == 0

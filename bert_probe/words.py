@@ -1,0 +1,146 @@
+"""The word lens: attention between whole words instead of pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from bert_probe.encoding import Token
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.trace import Array, Trace
+
+
+class Unit(str):
+    """A word, or a special token, as one row or column: its text, and the tokens it stands for.
+
+    Attributes:
+        positions: places of its tokens in the input, at least one, without a gap.
+        position: the first of them.
+        segment: 0 for the first text, 1 for the second.
+        special: a special token.
+        display: as a person reads it.
+    """
+
+    positions: tuple[int, ...]
+    segment: int
+    special: bool
+    display: str
+
+    def __new__(cls, text: str, positions: tuple[int, ...], segment: int, special: bool) -> Self:
+        """A unit of some tokens."""
+        self = super().__new__(cls, text)
+        self.positions, self.segment, self.special, self.display = positions, segment, special, text
+        return self
+
+    @property
+    def position(self) -> int:
+        """Place of its first token."""
+        return self.positions[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unit, (str(self), self.positions, self.segment, self.special)
+
+
+@dataclass(frozen=True, eq=False)
+class WordLens:
+    """How the tokens of a text merge into words.
+
+    Attributes:
+        units: the words and special tokens, in input order; they cover every token once.
+    """
+
+    units: tuple[Unit, ...]
+
+    @cached_property
+    def _starts(self) -> Array:
+        return np.array([unit.position for unit in self.units])
+
+    @cached_property
+    def _sizes(self) -> Array:
+        return np.array([len(unit.positions) for unit in self.units], dtype=np.float32)
+
+    def merge(self, weights: Array) -> Array:
+        """Attention between words: summed over a key's pieces, averaged over a query's.
+
+        Args:
+            weights: [..., query, key] over tokens.
+
+        Returns:
+            [..., query unit, key unit]; rows that sum to 1 still do.
+
+        Raises:
+            ShapeError: not over the tokens of this text.
+        """
+        length = sum(len(unit.positions) for unit in self.units)
+        if weights.shape[-2:] != (length, length):
+            raise ShapeError(f"weights has shape {weights.shape}; [..., {length}, {length}] is needed.")
+        keys = np.add.reduceat(weights, self._starts, axis=-1)
+        merged: Array = np.add.reduceat(keys, self._starts, axis=-2) / self._sizes[:, None]
+        return merged
+
+
+def word_lens(trace: Trace) -> WordLens:
+    """Words as the tokenizer aligns them; a token that belongs to none stands for itself."""
+    units: list[Unit] = []
+    pieces: list[Token] = []
+    texts = (trace.encoding.text, trace.encoding.pair or "")
+    for token in trace.tokens:
+        if pieces and not _same_word(pieces[-1], token):
+            units.append(_unit(pieces, texts))
+            pieces = []
+        pieces.append(token)
+    units.append(_unit(pieces, texts))
+    return WordLens(tuple(units))
+
+
+def _same_word(one: Token, other: Token) -> bool:
+    return one.word is not None and (one.segment, one.word) == (other.segment, other.word)
+
+
+def _unit(pieces: list[Token], texts: tuple[str, str]) -> Unit:
+    first, last = pieces[0], pieces[-1]
+    positions = tuple(piece.position for piece in pieces)
+    text = str(first) if first.special else texts[first.segment][first.start : last.end] or first.display
+    return Unit(text, positions, first.segment, first.special)
+
+
+def find_word(trace: Trace, word: str) -> Unit:
+    """The unit that a person names: a word as written, case ignored where no case fits.
+
+    Args:
+        word: "ground", or "ground:2" for its second occurrence; special tokens by their name.
+
+    Raises:
+        SelectionError: no such word, or several and no number.
+    """
+    name, number = _split_number(word)
+    units = word_lens(trace).units
+    found = _matches(units, word) or _matches(units, name)
+    if not found:
+        raise SelectionError(f"There is no word {word} in this text. Its words are: {_listed(units)}.")
+    if _matches(units, word):
+        name, number = word, None
+    if number is None and len(found) > 1:
+        raise SelectionError(f"{name} occurs {len(found)} times. Say which: {name}:1 to {name}:{len(found)}.")
+    if number is not None and not 1 <= number <= len(found):
+        raise SelectionError(f"{name} occurs {len(found)} times, so there is no {word}.")
+    return found[(number or 1) - 1]
+
+
+def _split_number(word: str) -> tuple[str, int | None]:
+    name, colon, number = word.rpartition(":")
+    return (name, int(number)) if colon and name and number.isdecimal() else (word, None)
+
+
+def _matches(units: Iterable[Unit], name: str) -> list[Unit]:
+    exact = [unit for unit in units if unit == name]
+    return exact or [unit for unit in units if unit.casefold() == name.casefold()]
+
+
+def _listed(units: Iterable[Unit]) -> str:
+    words = list(dict.fromkeys(str(unit) for unit in units if not unit.special))
+    return ", ".join(words[:12]) + (", …" if len(words) > 12 else "")
