@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Download, Locator, Page
+from playwright.sync_api import Download, Locator, Page, expect
 
 from tests.browser.conftest import App, settled, visit
 from tests.browser.demo_components import HOSTILE, attention, tokens
