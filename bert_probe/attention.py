@@ -1,4 +1,4 @@
-"""One attention matrix as people look at it: labelled, with or without special tokens."""
+"""One attention matrix as people look at it: labelled, by tokens or words, by one of three measures."""
 
 from __future__ import annotations
 
@@ -7,32 +7,40 @@ from typing import Literal
 
 import numpy as np
 
+from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Token
-from bert_probe.errors import EmptyTextError, ShapeError
+from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
+from bert_probe.flow import rollout
+from bert_probe.norms import value_weighted
 from bert_probe.trace import Array, Trace, resolve
+from bert_probe.words import Unit, word_lens
 
 Head = int | Literal["mean"]
+Measure = Literal["weights", "value-norm", "rollout"]
+"""Attention weights; ‖α v W_O‖, see `norms`; or reach over the layers up to this one, see `flow`."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """Attention of one head, or the mean over a layer's heads.
+    """A measure of attention in one head, or its mean over a layer's heads.
 
     Attributes:
-        queries, keys: tokens of the rows and of the columns.
-        weights: float32 [query, key], 0 to 1.
+        queries, keys: tokens, or words, of the rows and of the columns.
+        weights: float32 [query, key]; 0 to 1, but for the measure "value-norm".
         layer, head: indices from 0; "mean" for the mean over the heads.
         specials: whether [CLS], [SEP] and the like are among the tokens.
         renormalised: whether rows were divided by their sum after leaving tokens out.
+        measure: what the numbers are.
     """
 
-    queries: tuple[Token, ...]
-    keys: tuple[Token, ...]
+    queries: tuple[Token | Unit, ...]
+    keys: tuple[Token | Unit, ...]
     weights: Array
     layer: int
     head: Head
     specials: bool
     renormalised: bool
+    measure: Measure = "weights"
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
@@ -54,6 +62,9 @@ def attention_map(
     head: Head = "mean",
     specials: bool = True,
     renormalise: bool = False,
+    words: bool = False,
+    measure: Measure = "weights",
+    checkpoint: Checkpoint | None = None,
 ) -> AttentionMap:
     """Attention of one head, or the mean over a layer's heads.
 
@@ -62,24 +73,46 @@ def attention_map(
             often draw most of the attention (Clark et al. 2019).
         renormalise: divide each row by its sum. A row that gives nothing to the keys shown
             becomes NaN.
+        words: merge pieces into words: summed over keys, averaged over queries.
+        measure: what to show; "rollout" has no single heads.
+        checkpoint: the trace's own, needed for the measure "value-norm".
 
     Raises:
-        SelectionError: no such layer or head.
+        SelectionError: no such layer, head or measure, or a measure without what it needs.
+        UnavailableError: the architecture hides what the measure needs.
         EmptyTextError: nothing is left without the special tokens.
     """
     layer = resolve(layer, trace.layers, "layer")
-    if head == "mean":
-        weights = trace.mean_attention(layer)
-    else:
+    if head != "mean":
         head = resolve(head, trace.heads, "head")
-        weights = trace.attention(layer, head)
-    kept = [token.position for token in trace.tokens if specials or not token.special]
+    weights = _measured(trace, layer, head, measure, checkpoint)
+    units: tuple[Token | Unit, ...] = trace.tokens
+    if words:
+        lens = word_lens(trace)
+        units, weights = lens.units, lens.merge(weights)
+    kept = [index for index, unit in enumerate(units) if specials or not unit.special]
     if not kept:
         raise EmptyTextError("Only special tokens are left of this text. Show them, or write a word.")
-    if len(kept) < len(trace.tokens):
+    if len(kept) < len(units):
         weights = weights[np.ix_(kept, kept)]
     if renormalise:
         sums = weights.sum(axis=1, keepdims=True)
         weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
-    tokens = tuple(trace.tokens[position] for position in kept)
-    return AttentionMap(tokens, tokens, weights, layer, head, specials, renormalise)
+    shown = tuple(units[index] for index in kept)
+    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure)
+
+
+def _measured(trace: Trace, layer: int, head: Head, measure: Measure, checkpoint: Checkpoint | None) -> Array:
+    if measure == "weights":
+        return trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
+    if measure == "rollout":
+        if head != "mean":
+            raise SelectionError("Rollout follows the mean over the heads; it has no single heads.")
+        return rollout(trace.attention(below) for below in range(layer + 1))
+    if measure != "value-norm":
+        raise SelectionError(f"There is no measure {measure}; use weights, value-norm or rollout.")
+    if checkpoint is None:
+        raise SelectionError("The measure value-norm needs the checkpoint as well. Give checkpoint=….")
+    weighted = value_weighted(checkpoint, trace, layer)
+    mean: Array = weighted.mean(axis=0) if head == "mean" else weighted[head]
+    return mean

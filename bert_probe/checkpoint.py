@@ -66,6 +66,8 @@ class Checkpoint:
         libraries: name → version of what computes the numbers.
         pads: texts of different lengths may share a padded batch; False where padding would change
             their numbers, as in models that mix neighbouring tokens before the attention.
+        projections: in each layer the linear module that reads the heads' outputs, one after the
+            other; None where there is none that reads just them.
     """
 
     description: Description
@@ -73,6 +75,7 @@ class Checkpoint:
     model: torch.nn.Module
     libraries: Mapping[str, str]
     pads: bool = True
+    projections: tuple[torch.nn.Linear | None, ...] = ()
 
     @property
     def tokenizer(self) -> Any:

@@ -19,11 +19,14 @@ import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe import files, tables
-from bert_probe.attention import Head
+from bert_probe.ablation import Replacement, ablate, each_head
+from bert_probe.attention import Head, Measure, attention_map
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.errors import ExportError, ProbeError, SelectionError
+from bert_probe.heads import find_heads, head_profiles
 from bert_probe.loading import load
 from bert_probe.similarity import token_similarity
+from bert_probe.words import find_word
 
 Command = Callable[..., pd.DataFrame]
 
@@ -76,6 +79,7 @@ def _print(content: bytes) -> None:
 
 
 _pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
+_words = click.option("--words", is_flag=True, help="Merge the pieces of a word.")
 _layer = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
 _layer_from_0 = click.option(
     "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
@@ -97,9 +101,25 @@ def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) 
 @_layer
 @click.option("--head", default="mean", metavar="N|mean", help="Head, counted from 1, or their mean.")
 @click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
+@click.option(
+    "--measure",
+    type=click.Choice(["weights", "value-norm", "rollout"]),
+    default="weights",
+    show_default=True,
+    help="Weights; weights times the length of what they carry; or reach over the layers up to this one.",
+)
+@_words
 @_common
 def attention(
-    checkpoint: Checkpoint, text: str, pair: str | None, layer: str, head: str, layout: str, truncate: bool
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    layer: str,
+    head: str,
+    layout: str,
+    measure: Measure,
+    words: bool,
+    truncate: bool,
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
     chosen = _counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
@@ -107,9 +127,9 @@ def attention(
     if head != "mean":
         which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)
-    if layout == "long":
-        return tables.attention_long(trace, [chosen], [which])
-    return tables.attention_table(trace, chosen, which)
+    shown = attention_map(trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint)
+    table = tables.attention_map_long if layout == "long" else tables.attention_map_table
+    return table(shown, trace)
 
 
 @app.command()
@@ -158,6 +178,97 @@ def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa:
     return tables.parameters_table(checkpoint)[["name", "group", "shape", "count", "dtype", "bytes"]]
 
 
+@app.command()
+@click.argument("text")
+@_pair
+@_words
+@_common
+def heads(checkpoint: Checkpoint, text: str, pair: str | None, words: bool, truncate: bool) -> pd.DataFrame:
+    """What each head does on TEXT: entropy, distance, where its attention goes, a label."""
+    trace = checkpoint.trace(text, pair, truncate)
+    return tables.heads_table(head_profiles(trace, words), trace)
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@click.option("--query", "queries", multiple=True, required=True, metavar="WORD", help="Looks from here …")
+@click.option("--key", "keys", multiple=True, required=True, metavar="WORD", help="… to here.")
+@_common
+def find(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    queries: tuple[str, ...],
+    keys: tuple[str, ...],
+    truncate: bool,
+) -> pd.DataFrame:
+    """Heads that attend most from one word to another, best first.
+
+    A word that occurs twice is named WORD:2. Several --query and --key pairs are averaged.
+    """
+    if len(queries) != len(keys):
+        raise SelectionError(f"{len(queries)} --query and {len(keys)} --key are given. Give as many of each.")
+    trace = checkpoint.trace(text, pair, truncate)
+    pairs = [
+        (find_word(trace, query), find_word(trace, key)) for query, key in zip(queries, keys, strict=True)
+    ]
+    return tables.found_table(find_heads(trace, pairs), trace, pairs)
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@_words
+@_common
+def rollout(checkpoint: Checkpoint, text: str, pair: str | None, words: bool, truncate: bool) -> pd.DataFrame:
+    """How much of each token reaches each other one through all layers of attention."""
+    trace = checkpoint.trace(text, pair, truncate)
+    return tables.attention_table(trace, measure="rollout", words=words)
+
+
+@app.command("ablate")
+@click.argument("text")
+@_pair
+@click.option("--heads", "named", metavar="L.H,…", help="Switch these heads off together, e.g. 8.10,3.2.")
+@click.option("--each", is_flag=True, help="Switch off each head in turn; largest effect first.")
+@click.option("--replacement", type=click.Choice(["zero", "mean"]), default="zero", show_default=True)
+@_common
+def ablate_command(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    named: str | None,
+    each: bool,
+    replacement: Replacement,
+    truncate: bool,
+) -> pd.DataFrame:
+    """What changes in the last layer when heads are switched off: 1 − cosine of its vectors."""
+    if each == (named is not None):
+        raise SelectionError("Name heads with --heads 8.10,3.2, or take --each in turn; one of the two.")
+    sets = each_head(checkpoint) if named is None else [_named_heads(named, checkpoint)]
+    encoding = checkpoint.encode(text, pair, truncate)
+    results = list(ablate(checkpoint, encoding, sets, replacement))
+    results.sort(key=lambda one: -one.mean_token_change)
+    return tables.ablation_table(results, checkpoint, encoding, replacement)
+
+
+def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:
+    about = checkpoint.description
+    heads = []
+    for name in named.split(","):
+        layer, dot, head = name.strip().partition(".")
+        if not dot:
+            raise SelectionError(f"{name!r} names no head. Write layer.head, for example 8.10.")
+        heads.append(
+            (
+                _counted(layer, "layer", 1, about.layers, "") - 1,
+                _counted(head, "head", 1, about.heads, "") - 1,
+            )
+        )
+    return tuple(dict.fromkeys(heads))
+
+
 def _counted(given: str, what: str, first: int, count: int, word: str) -> int:
     """A number as people count, checked; "last" is the highest."""
     if given == word == "last":
@@ -167,7 +278,7 @@ def _counted(given: str, what: str, first: int, count: int, word: str) -> int:
     if not first <= number <= count:
         raise SelectionError(
             f"There is no {what} {given}: this model has {what}s {first} to {count}. "
-            f"Give one of them or {word}."
+            f"Give one of them{' or ' + word if word else ''}."
         )
     return number
 

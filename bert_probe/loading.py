@@ -89,7 +89,7 @@ def load(
         )
         checkpoint = Checkpoint(about, encoder, network, _libraries())
         _self_check(checkpoint)
-        return replace(checkpoint, pads=_pads(checkpoint))
+        return replace(checkpoint, pads=_pads(checkpoint), projections=_projections(checkpoint))
 
 
 def _device(device: str) -> torch.device:
@@ -389,6 +389,34 @@ def _self_check(checkpoint: Checkpoint) -> None:
                 f"{about.architecture} changes its attention in a way that cannot be read "
                 f"(layer {layer + 1} is off by {off:.2g}). Supported: {SUPPORTED}."
             )
+
+
+def _projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
+    """Each layer's output projection: the linear module that is given exactly what its heads returned.
+
+    Found by watching a short text go by, before anybody else has the model.
+    """
+    if not checkpoint.description.shows_qkv:
+        return ()
+    found: list[torch.nn.Linear | None] = [None] * checkpoint.description.layers
+
+    def look(module: torch.nn.Linear, given: tuple[torch.Tensor, ...]) -> None:
+        if calls and given[0].numel() == calls[-1].output.numel():
+            heads = calls[-1].output.reshape(given[0].shape)
+            if found[len(calls) - 1] is None and torch.equal(heads, given[0]):
+                found[len(calls) - 1] = module
+
+    linears = [module for module in checkpoint.model.modules() if isinstance(module, torch.nn.Linear)]
+    hooks = [module.register_forward_pre_hook(look) for module in linears]
+    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
+    inputs = {name: ids.to(checkpoint.description.device) for name, ids in pad([encoding], {}).items()}
+    try:
+        with torch.inference_mode(), recording() as calls:
+            checkpoint.model(**inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return tuple(found)
 
 
 def _pads(checkpoint: Checkpoint) -> bool:

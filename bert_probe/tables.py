@@ -12,14 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from bert_probe.ablation import Ablation
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay
 from bert_probe.attention import AttentionMap, Head, attention_map
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.encoding import Token
+from bert_probe.encoding import Encoding, Token
 from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.heads import Found, HeadProfiles
 from bert_probe.parameters import Parameters, list_parameters
 from bert_probe.similarity import Baseline, Similarity
 from bert_probe.trace import Array, Trace, resolve
+from bert_probe.words import Unit
 
 TOKEN = "token"
 
@@ -44,18 +47,16 @@ def tokens_table(trace: Trace) -> pd.DataFrame:
     return _with(frame, trace.provenance, table="tokens")
 
 
-def attention_table(
-    trace: Trace, layer: int = -1, head: Head = "mean", specials: bool = True, renormalise: bool = False
-) -> pd.DataFrame:
+def attention_table(trace: Trace, layer: int = -1, head: Head = "mean", **options: Any) -> pd.DataFrame:
     """Attention as a matrix: a row for each query token, a column for each key token; rows sum to 1.
 
     Args:
-        layer, head, specials, renormalise: as in `attention_map`.
+        layer, head, options: as in `attention_map`.
 
     Raises:
         SelectionError: no such layer or head.
     """
-    return attention_map_table(attention_map(trace, layer, head, specials, renormalise), trace)
+    return attention_map_table(attention_map(trace, layer, head, **options), trace)
 
 
 def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
@@ -70,7 +71,14 @@ def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
         head=shown.head if shown.head == "mean" else shown.head + 1,
         special_tokens=shown.specials,
         renormalised=shown.renormalised,
+        measure=shown.measure,
     )
+
+
+def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
+    """An `AttentionMap` in the long form of `attention_long`."""
+    frame = _long(shown)
+    return _with(frame, trace.provenance, table="attention", layout="long", measure=shown.measure)
 
 
 def attention_long(
@@ -97,24 +105,74 @@ def long_parts(
     trace: Trace, layers: Iterable[int] | None = None, heads: Iterable[Head] | None = None
 ) -> Iterator[pd.DataFrame]:
     """`attention_long`, one layer and head at a time, for files too large to hold at once."""
-    length = len(trace.tokens)
-    names = np.array(_names(trace.tokens), dtype=object)
-    positions = np.arange(length)
     chosen = list(range(trace.heads)) if heads is None else list(heads)
     for layer in range(trace.layers) if layers is None else layers:
         for head in chosen:
-            shown = attention_map(trace, layer, head)
-            yield pd.DataFrame(
-                {
-                    "layer": shown.layer + 1,
-                    "head": shown.head if shown.head == "mean" else shown.head + 1,
-                    "query_position": np.repeat(positions, length),
-                    "query_token": np.repeat(names, length),
-                    "key_position": np.tile(positions, length),
-                    "key_token": np.tile(names, length),
-                    "weight": shown.weights.reshape(-1),
-                }
-            )
+            yield _long(attention_map(trace, layer, head))
+
+
+def _long(shown: AttentionMap) -> pd.DataFrame:
+    queries, keys = (np.array(_names(side), dtype=object) for side in (shown.queries, shown.keys))
+    rows, columns = (np.array([unit.position for unit in side]) for side in (shown.queries, shown.keys))
+    return pd.DataFrame(
+        {
+            "layer": shown.layer + 1,
+            "head": shown.head if shown.head == "mean" else shown.head + 1,
+            "query_position": np.repeat(rows, len(keys)),
+            "query_token": np.repeat(queries, len(keys)),
+            "key_position": np.tile(columns, len(queries)),
+            "key_token": np.tile(keys, len(queries)),
+            "weight": shown.weights.reshape(-1),
+        }
+    )
+
+
+def heads_table(profiles: HeadProfiles, trace: Trace) -> pd.DataFrame:
+    """One row a head: layer, head, the measures of `HeadProfiles`, label."""
+    layers, heads = np.indices((profiles.layers, profiles.heads)) + 1
+    frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})
+    for name, values in profiles.values.items():
+        frame[name] = values.ravel()
+    frame["label"] = [label for row in profiles.labels for label in row]
+    return _with(frame, trace.provenance, table="heads", words=profiles.words)
+
+
+def found_table(found: Sequence[Found], trace: Trace, pairs: Sequence[tuple[Unit, Unit]]) -> pd.DataFrame:
+    """One row a head, in the order found: layer, head, weight, rank_in_row."""
+    ranks = [int(one.rank) if one.rank.is_integer() else one.rank for one in found]
+    frame = pd.DataFrame(
+        {
+            "layer": [one.layer + 1 for one in found],
+            "head": [one.head + 1 for one in found],
+            "weight": [one.weight for one in found],
+            "rank_in_row": ranks,
+        }
+    )
+    named = [[str(query), query.position, str(key), key.position] for query, key in pairs]
+    return _with(frame, trace.provenance, table="find", query_key_pairs=named)
+
+
+def ablation_table(
+    results: Sequence[Ablation], checkpoint: Checkpoint, encoding: Encoding, replacement: str
+) -> pd.DataFrame:
+    """One row a set of heads: layer, head, cls_change, mean_token_change.
+
+    A set of several heads has no one layer: ``layer`` is empty and ``head`` reads 8.10+3.2.
+    """
+    single = all(len(result.heads) == 1 for result in results)
+    frame = pd.DataFrame(
+        {
+            "layer": pd.array([one.heads[0][0] + 1 if single else None for one in results], dtype="Int64"),
+            "head": [one.heads[0][1] + 1 if single else _head_names(one.heads) for one in results],
+            "cls_change": [one.cls_change for one in results],
+            "mean_token_change": [one.mean_token_change for one in results],
+        }
+    )
+    return _with(frame, checkpoint.provenance(encoding), table="ablation", replacement=replacement)
+
+
+def _head_names(heads: Sequence[tuple[int, int]]) -> str:
+    return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)
 
 
 def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
