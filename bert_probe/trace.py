@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
 
 from bert_probe.encoding import Encoding, Token
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
@@ -174,7 +176,7 @@ class Trace:
         layer = resolve(layer, self.layers, "layer")
         heads = self._heads(head)
         with memory_errors(self._no_memory):
-            return self._scores(layer, heads)
+            return self._scores(layer, heads).numpy()
 
     def attention(self, layer: int, head: int | None = None) -> Array:
         """Attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
@@ -193,7 +195,7 @@ class Trace:
         if self.weights is not None:
             return self.weights[layer][heads]
         with memory_errors(self._no_memory):
-            return softmax(self._scores(layer, heads))
+            return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
 
     def mean_attention(self, layer: int) -> Array:
         """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
@@ -220,31 +222,19 @@ class Trace:
     def _heads(self, head: int | None) -> int | slice:
         return slice(None) if head is None else resolve(head, self.heads, "head")
 
-    def _scores(self, layer: int, heads: int | slice) -> Array:
+    def _scores(self, layer: int, heads: int | slice) -> torch.Tensor:
         if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
             raise UnavailableError(
                 f"{self.provenance['architecture']} hides its queries and keys, so there are no scores. "
                 "Its attention weights are available."
             )
-        query, key = self.queries[layer][heads], self.keys[layer][heads]
-        scores: Array = query @ np.swapaxes(key, -1, -2)
-        scores *= np.float32(self.scaling[layer])
+        query, key = from_dlpack(self.queries[layer][heads]), from_dlpack(self.keys[layer][heads])
+        scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scaling[layer])
         mask = self.masks[layer]
         if mask is None:
             return scores
-        mask = mask[heads] if mask.ndim == 3 else mask
-        if mask.dtype == np.bool_:
-            return np.where(mask, scores, np.float32(-np.inf))
-        masked: Array = scores + mask
-        return masked
-
-
-def softmax(scores: Array) -> Array:
-    """Softmax over the last axis, in place; ``scores`` is float32 with a finite value in each row."""
-    scores -= scores.max(axis=-1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=-1, keepdims=True)
-    return scores
+        seen = from_dlpack(mask[heads] if mask.ndim == 3 else mask)
+        return scores.masked_fill_(~seen, -torch.inf) if seen.dtype == torch.bool else scores.add_(seen)
 
 
 def read_only(array: Array) -> Array:

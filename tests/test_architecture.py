@@ -31,7 +31,17 @@ USER_INTERFACE = {
     "xstatic",
     "bert_probe.ui",
 }
-NEEDS_TORCH = {"capture", "forward", "loading", "checkpoint", "parameters", "anatomy", "ablation", "heads"}
+NEEDS_TORCH = {
+    "trace",
+    "capture",
+    "forward",
+    "loading",
+    "checkpoint",
+    "parameters",
+    "anatomy",
+    "ablation",
+    "heads",
+}
 
 
 def imports(path: Path) -> Iterator[str]:
