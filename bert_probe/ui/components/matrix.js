@@ -100,7 +100,7 @@ class MatrixView {
   /** Lays everything out anew and keeps `anchor`, a point of the view, over the same cell. */
   arrange() {
     const { parts, model, zoom, measure } = this;
-    const box = { width: this.width, height: mostHeight() };
+    const box = { width: this.width, height: mostHeight(), inView: heightInView() };
     const bar = scrollbarWidth(parts.scroll);
     let geometry = layout(model, box, zoom, measure);
     const tall = geometry.contentHeight > box.height;
@@ -191,13 +191,12 @@ class MatrixView {
 
   writeReadout(active) {
     const { parts, model } = this;
-    parts.readout.classList.toggle("hint", !active && !this.notice);
     if (this.notice) parts.readout.replaceChildren(this.notice);
     else if (active) parts.readout.replaceChildren(...readoutNodes(model, active));
-    else parts.readout.replaceChildren(this.hint());
+    else parts.readout.replaceChildren(element("span", { class: "name" }, model.caption));
     parts.pinnedLine.classList.toggle("hint", !this.pinned);
     parts.pinnedLine.replaceChildren(
-      ...(this.pinned ? [element("span", { class: "dot" }, "Pinned"), ...readoutNodes(model, this.pinned)] : ["Click a cell to pin it"]),
+      ...(this.pinned ? [element("span", { class: "dot" }, "Pinned"), ...readoutNodes(model, this.pinned)] : [this.hint()]),
     );
   }
 
@@ -205,8 +204,8 @@ class MatrixView {
     const { scroll } = this.parts;
     const { contentWidth, contentHeight } = this.geometry;
     const more = contentWidth > scroll.clientWidth + 1 || contentHeight > scroll.clientHeight + 1;
-    if (!more) return "Point at a cell, or use the arrow keys";
-    return `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all`;
+    const how = "Point at a cell or use the arrow keys; click to pin it";
+    return more ? `${this.model.rowCount} × ${this.model.columnCount} cells: scroll, or press Fit to see them all` : how;
   }
 
   say(text) {

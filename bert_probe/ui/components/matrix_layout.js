@@ -4,6 +4,7 @@ const MOST_PITCH = 56;
 const READABLE_PITCH = 16; // below this a label of 11 px no longer has its own line
 const TIGHT_PITCH = 14; // the least that is chosen without being asked for
 const ROOMY_PITCH = 20; // down to this the whole matrix is preferred to scrolling
+const NUMBERED_PITCH = 29; // from here on two decimals fit into a cell
 const LARGEST_PITCH = 96;
 const GAP = 8; // between a label and its cells
 const BOLD = 1.1; // how much wider a label may become when it is highlighted
@@ -102,7 +103,8 @@ function columnAxisText(model) {
 function choosePitch(model, box, zoom, left, top, right) {
   const room = { x: box.width - left - right - 2, y: box.height - top - 4 };
   const fit = { x: room.x / model.columnCount, y: room.y / model.rowCount };
-  const automatic = model.square ? automaticSquare(fit) : automaticOblong(fit);
+  const inView = Math.min(((box.inView ?? box.height) - top - 4) / model.rowCount, fit.y);
+  const automatic = model.square ? automaticSquare({ ...fit, inView }) : automaticOblong(fit);
   const whole = model.square
     ? equal(Math.min(fit.x, fit.y, MOST_PITCH))
     : { x: Math.min(fit.x, MOST_PITCH), y: Math.min(fit.y, automatic.y) };
@@ -120,8 +122,9 @@ function automaticSquare(fit) {
   // A little tighter than readable is better than scrolling for the last two columns.
   const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
   const wide = Math.min(readable, MOST_PITCH);
-  // Rather a little smaller and wholly in view than large and scrolled.
-  const shown = Math.max(Math.min(wide, Math.floor(fit.y)), ROOMY_PITCH);
+  // Rather a little smaller and wholly in view than large and scrolled, but with the numbers where they fit.
+  const numbered = Math.min(Math.floor(fit.y), NUMBERED_PITCH);
+  const shown = Math.max(Math.floor(fit.inView), numbered, ROOMY_PITCH);
   return equal(Math.min(wide, shown));
 }
 

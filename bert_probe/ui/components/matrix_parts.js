@@ -77,6 +77,11 @@ function mostHeight() {
   return Math.max(420, Math.min(window.innerHeight * 0.85, 860));
 }
 
+/** What is left of the window under a page's title and controls: a short text is drawn to fit in there. */
+function heightInView() {
+  return Math.max(360, window.innerHeight * 0.62);
+}
+
 function scrollbarWidth(scroll) {
   scroll.style.overflowY = "scroll";
   return scroll.offsetWidth - scroll.clientWidth;
