@@ -8,8 +8,8 @@ from bert_probe.ui import blocks, figures, workbench
 
 blocks.heading(
     "Parameters",
-    "The numbers that training set. They are the same for every text; all that changes from text to text is "
-    "computed from them.",
+    "The numbers that the model learned. They are the same for every text; what changes from text to text is "
+    "computed with them.",
 )
 checkpoint = workbench.checkpoint()
 request = workbench.request()
@@ -21,18 +21,26 @@ with st.container(horizontal=True, gap="large"):
     st.metric("Parameters", f"{found.total:,}", help="Numbers in the weights, shared ones counted once.")
     st.metric("Tensors", f"{len(found.rows):,}", help="Named arrays that hold them.")
     st.metric("Memory", f"{found.bytes / 1e6:,.1f} MB", help=f"At {about.dtype} precision, weights alone.")
-    st.metric("Layers × heads", f"{about.layers} × {about.heads}")
+    st.metric(
+        "Layers × heads",
+        f"{about.layers} × {about.heads}",
+        help="Layers one after the other, each with so many heads side by side.",
+    )
     st.metric("Vocabulary", f"{about.vocabulary_size:,}", help="Pieces the model knows.")
 if tied:
     st.caption(f"{tied} tensors are shared with another one and counted there.")
 
 st.plotly_chart(
-    figures.parameter_treemap(found),
+    figures.parameter_treemap(found, blocks.dark()),
     width="stretch",
     config=figures.CONFIG,
     alt="Area by number of parameters: embeddings, each layer with its parts, pooler",
 )
-blocks.caveat("Area is the number of parameters. Click a block to look inside, its title to come back.")
+blocks.caveat(
+    "Area is the number of parameters, which says nothing about importance. In each layer: feed-forward, "
+    "attention (queries, keys and values) and, palest, attention output. Click a block to look inside, its "
+    "title to come back."
+)
 
 table = bert_probe.parameters_table(checkpoint)
 with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
@@ -52,6 +60,7 @@ st.dataframe(
         "count": st.column_config.NumberColumn("count", format="localized"),
         "bytes": st.column_config.NumberColumn("bytes", format="localized"),
         "share": st.column_config.ProgressColumn("share", format="percent", min_value=0, max_value=1),
+        "name": st.column_config.TextColumn("name", help="As in the file, where layers count from 0."),
         "kind": st.column_config.TextColumn("kind", help="The kind of module that uses it."),
     },
     alt="All parameters with group, shape and count",

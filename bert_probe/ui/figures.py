@@ -20,6 +20,8 @@ CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"
 _ACCENT, _SECOND, _GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
 
+_CLEAR = "rgba(0,0,0,0)"
+
 _PART_COLOURS = {
     "embeddings": "#5D57A6",
     "attention": "#635BE4",
@@ -63,7 +65,7 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
         mode="lines",
         line={"width": 0},
         hoverinfo="skip",
-        name="unrelated: middle 90 %",
+        name="unrelated: middle 90%",
     )
     figure.add_scatter(
         x=layers,
@@ -83,11 +85,18 @@ def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
             name=name,
             hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
         )
-    figure.add_vline(x=layer, line={"color": _SECOND, "width": 1})
+    figure.add_scatter(
+        x=[layer, layer],
+        y=[-1.02, 1.02],
+        mode="lines",
+        line={"color": _SECOND, "width": 1},
+        hoverinfo="skip",
+        name=f"layer {layer}, shown",
+    )
     figure.update_layout(
         height=340,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.3, "x": 0},
+        legend={"orientation": "h", "y": -0.26, "x": 0},
         xaxis={
             "title": "layer",
             "dtick": max(1, len(layers) // 12),
@@ -109,9 +118,11 @@ def _as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def parameter_treemap(found: Parameters) -> Any:
+def parameter_treemap(found: Parameters, dark: bool) -> Any:
     """Area by count: group, then part, then tensor."""
-    ids, labels, parents, values, colours = ["model"], ["model"], [""], [found.total], ["rgba(0,0,0,0)"]
+    ground, ink = ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
+    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
+    ids, labels, parents, values, colours = ["model"], ["model"], [""], [found.total], [_CLEAR]
     sums: dict[tuple[str, str], int] = {}
     for row in found.rows:
         for key in ((row.group, ""), (row.group, row.part)):
@@ -123,7 +134,7 @@ def parameter_treemap(found: Parameters) -> Any:
         labels.append(part or group)
         parents.append(group if part else "model")
         values.append(count)
-        colours.append(_PART_COLOURS.get(part or group, "rgba(138,135,151,0.28)"))
+        colours.append(_PART_COLOURS.get(part or group, ground))
     for row in found.rows:
         if row.count:
             ids.append(row.name)
@@ -143,8 +154,9 @@ def parameter_treemap(found: Parameters) -> Any:
             hovertemplate="%{label}<br>%{value:,} parameters<br>"
             "%{percentRoot:.2%} of the model<extra></extra>",
             marker={"colors": colours, "line": {"width": 0}},
-            tiling={"pad": 2},
-            pathbar={"visible": True},
+            tiling={"pad": 2, "packing": "binary"},
+            textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
+            pathbar={"visible": True, "textfont": {"color": ink}},
         )
     )
     figure.update_layout(
