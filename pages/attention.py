@@ -22,7 +22,7 @@ VIEWS = {
 
 def controls(trace: Trace) -> tuple[int, int | str]:
     """Layer and head, counted from 1; the head may be "mean"."""
-    left, right = st.columns([1, 2], gap="large")
+    left, right = st.columns([1, 3], gap="medium")
     with left:
         layer = state.layer(
             "layer",
@@ -90,15 +90,15 @@ def bertviz(trace: Trace, layer: int, head: int | str, view: str) -> None:
 
 blocks.heading(
     "Attention",
-    "In every head, each token (the query) spreads a weight of 1 over all tokens (the keys). "
-    "A row shows where one token looks.",
+    "Every layer lets each token look at all tokens, in several ways at once: its heads. A row of the "
+    "picture is one token (the query), and shows how it spreads a weight of 1 over all of them (the keys).",
 )
 study = workbench.study()
 with st.container(horizontal=True, gap="medium"):
     view = state.pick("show", "View", VIEWS, "heatmap")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)
-layer, head = controls(trace)
+layer, head = (1, "mean") if view == "model-view" else controls(trace)
 
 if view in ("head-view", "model-view"):
     bertviz(trace, layer, head, view)
@@ -114,7 +114,7 @@ else:
             "renormalise",
             "Rows sum to 1 again",
             False,
-            "Divides each row by what is left of it once special tokens are hidden.",
+            "Divides each row by what is left of it once special tokens are hidden. Turn those off first.",
             disabled=specials,
         )
         root = view == "heatmap" and state.switch(
@@ -132,6 +132,7 @@ else:
         title = f"Attention in layer {layer}, {what}"
         call = f"bert_probe.attention_table(trace, layer={layer - 1}, head={index!r}"
         call += "" if specials else f", specials=False, renormalise={shown.renormalised}"
+        st.space("stretch")
         blocks.exports(
             attention_map_table(shown, trace),
             f"attention-layer{layer}-head{head}",
@@ -155,7 +156,9 @@ else:
             f"Special tokens are hidden: rows now sum to between {sums.min():.2f} and {sums.max():.2f}, "
             "and the rest went to the special tokens."
         )
+    # The picture bears its title itself.
+    named = "" if view == "heatmap" else f"{title}. "
     blocks.caveat(
-        f"{title}. {said} Attention says where a head reads from, not what the model's output depends on: "
-        "it is not an explanation by itself (Jain and Wallace 2019)."
+        f"{named}{said} Attention says where a head reads from, not what the model's output depends on: it "
+        "is not an explanation by itself (Jain and Wallace 2019)."
     )

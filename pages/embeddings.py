@@ -9,6 +9,9 @@ from bert_probe.trace import Array, Trace
 from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.components.matrix import Scale, matrix
 
+Export = tuple[pd.DataFrame, str, str, str]
+"""A table, its file name, and the Python and shell lines that make it."""
+
 PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "CLS and pooler"}
 
 
@@ -48,11 +51,11 @@ def proof(difference: float, what: str) -> None:
     st.markdown(f"**Check:** {what}: {verdict}.")
 
 
-def input_embedding(study: workbench.Study, trace: Trace) -> None:
+def input_embedding(study: workbench.Study, trace: Trace) -> Export:
     """Word + position + segment → sum → LayerNorm of a chosen token."""
     anatomy = bert_probe.embedding_anatomy(study.checkpoint, trace)
     first = next((token.position for token in trace.tokens if not token.special), 0)
-    st.markdown("Choose a token:")
+    st.markdown("Choose a token")
     position = blocks.token_strip(trace, f"anatomy_{len(trace.tokens)}", "Tokens to choose from", first)
     token = trace.tokens[first if position is None else position]
     steps = {name: rows[token.position] for name, rows in anatomy.parts.items()}
@@ -85,7 +88,11 @@ def input_embedding(study: workbench.Study, trace: Trace) -> None:
         st.caption(state.plain(sentence))
     frame = bert_probe.anatomy_table(anatomy, token.position)
     numbers(frame)
-    blocks.exports(
+    blocks.caveat(
+        "Each row is one vector, a colour for each of its dimensions. In BERT all three tables are learned, "
+        "positions and segments too. LayerNorm shifts and rescales each vector, so it has a range of its own."
+    )
+    return (
         frame,
         f"embedding-token{token.position}",
         blocks.python_code(
@@ -96,13 +103,9 @@ def input_embedding(study: workbench.Study, trace: Trace) -> None:
         ),
         blocks.command_line(study.request, "embeddings", "--layer", "0", trace=trace),
     )
-    blocks.caveat(
-        "Each row is one vector, a colour for each of its dimensions. In BERT all three tables are learned, "
-        "positions and segments too. LayerNorm shifts and rescales each vector, so it has a range of its own."
-    )
 
 
-def token_vectors(study: workbench.Study, trace: Trace) -> None:
+def token_vectors(study: workbench.Study, trace: Trace) -> Export:
     """All token vectors after a layer."""
     layer = state.layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
     vectors = trace.vectors(layer)
@@ -116,7 +119,12 @@ def token_vectors(study: workbench.Study, trace: Trace) -> None:
     )
     frame = bert_probe.embeddings_table(trace, layer)
     numbers(frame)
-    blocks.exports(
+    blocks.caveat(
+        "A row for each token, a column for each dimension. The range is the same for all layers of this "
+        "text. Single dimensions rarely mean anything by themselves; vertical lines are dimensions that are "
+        "large for every token."
+    )
+    return (
         frame,
         f"embeddings-layer{layer}",
         blocks.python_code(
@@ -126,14 +134,9 @@ def token_vectors(study: workbench.Study, trace: Trace) -> None:
         ),
         blocks.command_line(study.request, "embeddings", "--layer", str(layer), trace=trace),
     )
-    blocks.caveat(
-        "A row for each token, a column for each dimension. The range is the same for all layers of this "
-        "text. Single dimensions rarely mean anything by themselves; vertical lines are dimensions that are "
-        "large for every token."
-    )
 
 
-def cls_and_pooler(study: workbench.Study, trace: Trace) -> None:
+def cls_and_pooler(study: workbench.Study, trace: Trace) -> Export:
     """The [CLS] vector and the pooler, computed again."""
     if trace.cls is None:
         raise bert_probe.UnavailableError("This model's input does not begin with a [CLS] token.")
@@ -174,26 +177,26 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> None:
         code.append("replay = bert_probe.pooler_replay(checkpoint, trace)")
         code.append("bert_probe.pooler_table(replay, trace)")
     numbers(frame)
-    blocks.exports(frame, "cls-pooler", blocks.python_code(study.request, *code), command)
     blocks.caveat(
         "The pooler was trained for BERT's next-sentence task (Devlin et al. 2019). Neither it nor [CLS] is "
         "a good sentence vector unless the model was trained to make it one (Reimers and Gurevych 2019)."
     )
+    return frame, "cls-pooler", blocks.python_code(study.request, *code), command
 
 
 blocks.heading(
     "Embeddings",
-    "Every token enters as the sum of learned vectors, and each layer turns it into one that depends on the "
-    "whole text.",
+    "Every token enters the model as a vector, a list of numbers: the sum of what was learned for its word, "
+    "its position and its segment. Each layer turns it into one that depends on the whole text.",
 )
 study = workbench.study()
 with st.container(horizontal=True, gap="medium"):
     part = state.pick("part", "Part", PARTS, "input")
     trace = workbench.chosen_text(study)
+    st.space("stretch")
+    export = st.container(width="content")
 blocks.truncation_notice(trace)
-if part == "input":
-    input_embedding(study, trace)
-elif part == "vectors":
-    token_vectors(study, trace)
-else:
-    cls_and_pooler(study, trace)
+draw = {"input": input_embedding, "vectors": token_vectors, "pooler": cls_and_pooler}[part]
+exported = draw(study, trace)
+with export:
+    blocks.exports(*exported)

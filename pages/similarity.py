@@ -59,19 +59,19 @@ def judgement(result: bert_probe.Similarity, cell: Cell | None, layer: int) -> N
         f"Measured on {baseline.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
         "English sentences shipped with the package. Contextual vectors share a common direction, so even "
         "unrelated ones are similar, often more so in upper layers (Ethayarajh 2019). "
-        + ("" if cell else "Click a cell above to see that pair at every layer.")
+        + ("" if cell else "Click a cell of the picture to see that pair at every layer.")
     )
 
 
 blocks.heading(
     "Similarity",
-    "The cosine between token vectors: 1 for the same direction, 0 for none in common. Vectors depend on "
-    "the whole sentence, so one word has another vector in another sentence.",
+    "Inside the model a token is a vector, a list of numbers that depends on the whole sentence. The "
+    "cosine compares two of them: 1 for the same direction, 0 for none in common, −1 for opposite ones.",
 )
 study = workbench.study()
 for trace in filter(None, (study.a, study.b)):
     blocks.truncation_notice(trace)
-left, right = st.columns([2, 3], gap="large", vertical_alignment="bottom")
+left, right = st.columns([1, 2], gap="large", vertical_alignment="bottom")
 with left:
     layer = state.layer(
         "vector_layer",
@@ -79,15 +79,17 @@ with left:
         study.a.layers,
         "0 is the output of the embeddings, before any attention; the last layer is nearest to the output.",
     )
-with right, st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+with right, st.container(horizontal=True, vertical_alignment="center", gap="medium"):
     specials = state.switch(
         "similarity_specials", "Special tokens", False, "Compare [CLS] and [SEP] as well."
     )
     result, row_name, column_name = compared(study, specials)
     python, command = code(study, layer, specials)
+    st.space("stretch")
     blocks.exports(bert_probe.similarity_table(result, layer), f"similarity-layer{layer}", python, command)
 where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
-picture, judged = st.columns([3, 2], gap="large")
+with st.container(key="judged"):
+    picture, judged = st.columns([3, 2], gap="large")
 with picture:
     pinned = matrix(
         result.cosine(layer),

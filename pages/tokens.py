@@ -8,8 +8,8 @@ from bert_probe.ui import blocks, workbench
 
 blocks.heading(
     "Tokens",
-    "A model reads pieces, not words. Its tokenizer looks each piece up in a fixed vocabulary and splits "
-    "what it does not find.",
+    "A model reads pieces, not words: tokens. Its tokenizer takes them from a fixed vocabulary and splits "
+    "other words.",
 )
 study = workbench.study()
 for letter, trace in (("A", study.a), ("B", study.b)):
@@ -79,7 +79,7 @@ st.dataframe(
     hide_index=True,
     width="stretch",
     placeholder="–",
-    height=min(38 + 35 * len(table), 560),
+    height=min(38 + 35 * len(table), 640),
     column_config={
         "position": st.column_config.NumberColumn("position", help="Place in the model's input, from 0."),
         "token": st.column_config.TextColumn(

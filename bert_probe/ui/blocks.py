@@ -38,7 +38,7 @@ def refusal(error: ProbeError) -> None:
     if isinstance(error, CheckpointError):
         title, rest = "This model cannot be opened", "Choose another one under Model and length."
     elif isinstance(error, TextError):
-        title, rest = "This text cannot be read", "What you typed is still there, in the workbench."
+        title, rest = "This text cannot be read", "Change it under Your text, or choose an example there."
     else:
         title, rest = "This cannot be shown", "Everything you typed and chose is still there."
     with st.container(border=True, key="refusal"):
