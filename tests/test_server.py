@@ -72,6 +72,17 @@ def test_the_front_page_is_found_by_its_name_too(query: bytes, target: str) -> N
     assert (status, headers["location"]) == (307, target)
 
 
+@pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in server.PAGES if page != server.FRONT_PAGE)])
+def test_a_page_comes_with_its_styles(path: str) -> None:
+    status, headers, body = answer(path)
+    page = body.decode()
+    assert (status, headers["cache-control"]) == (200, "no-cache")
+    assert page.replace(re.search(r"<style>.*?</style>(?=</head>)", page, re.S)[0], "", 1) == (  # type: ignore[index]
+        Path(streamlit.__file__).with_name("static") / "index.html"
+    ).read_text(encoding="utf-8")
+    assert ".stMainBlockContainer" in page
+
+
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])
 def test_every_answer_carries_the_headers(path: str) -> None:
     _, headers, _ = answer(path)

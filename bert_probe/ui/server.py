@@ -12,7 +12,7 @@ import streamlit
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,6 +23,11 @@ MAIN_SCRIPT = Path(__file__).with_name("main.py")
 
 FRONT_PAGE = "attention"
 """The page that the main script makes the default one."""
+
+PAGES = ("tokens", "attention", "similarity", "embeddings", "parameters")
+"""Names of the pages, their files and addresses, in the order of the navigation."""
+
+_INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
 def app_policy() -> str:
@@ -48,7 +53,7 @@ def app_policy() -> str:
 
 def _inline_scripts() -> list[str]:
     """Digests of the scripts written into Streamlit's own index page, which would be refused otherwise."""
-    page = Path(streamlit.__file__).with_name("static").joinpath("index.html").read_text(encoding="utf-8")
+    page = _INDEX.read_text(encoding="utf-8")
     digests = (
         hashlib.sha256(script.encode()).digest()
         for script in re.findall(r"<script>(.*?)</script>", page, re.S)
@@ -105,6 +110,13 @@ async def health(_request: Request) -> JSONResponse:
     return JSONResponse({"status": "ok", "version": package_version()}, headers={"Cache-Control": "no-store"})
 
 
+async def index(_request: Request) -> HTMLResponse:
+    """Streamlit's own index page with our few styles in it; sent by a script they would come too late."""
+    style = Path(__file__).with_name("static").joinpath("page.css").read_text(encoding="utf-8")
+    page = _INDEX.read_text(encoding="utf-8").replace("</head>", f"<style>{style}</style></head>", 1)
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
 async def to_front_page(request: Request) -> RedirectResponse:
     """Lead on to the front page with the same query."""
     return RedirectResponse(f"/?{request.url.query}" if request.url.query else "/")
@@ -116,6 +128,7 @@ def routes() -> list[BaseRoute]:
         Route("/health", health),
         # Streamlit knows its default page by the bare address only; by its name it would not be found.
         Route(f"/{FRONT_PAGE}", to_front_page),
+        *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
         *bertviz_frames.routes(),
     ]
 
