@@ -138,7 +138,11 @@ else:
             f"attention-layer{layer}-head{head}",
             blocks.python_code(study.request, blocks.trace_code(study.request, trace), call + ")"),
             blocks.command_line(
-                study.request, "attention", "--layer", str(layer), "--head", str(head), trace=trace
+                study.request,
+                "attention",
+                *("--layer", str(layer), "--head", str(head)),
+                trace=trace,
+                note="" if specials else "The command line keeps special tokens:",
             ),
             [("All layers and heads, long CSV", "attention-all.zip", partial(files.attention_zip, trace))],
         )

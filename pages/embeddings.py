@@ -101,7 +101,13 @@ def input_embedding(study: workbench.Study, trace: Trace) -> Export:
             "anatomy = bert_probe.embedding_anatomy(checkpoint, trace)",
             f"bert_probe.anatomy_table(anatomy, {token.position})",
         ),
-        blocks.command_line(study.request, "embeddings", "--layer", "0", trace=trace),
+        blocks.command_line(
+            study.request,
+            "embeddings",
+            *("--layer", "0"),
+            trace=trace,
+            note="The command line gives what comes out, for all tokens:",
+        ),
     )
 
 
@@ -140,7 +146,6 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> Export:
     """The [CLS] vector and the pooler, computed again."""
     if trace.cls is None:
         raise bert_probe.UnavailableError("This model's input does not begin with a [CLS] token.")
-    command = blocks.command_line(study.request, "embeddings", "--vectors", "pooler", trace=trace)
     code = [blocks.trace_code(study.request, trace)]
     try:
         replay = bert_probe.pooler_replay(study.checkpoint, trace)
@@ -155,7 +160,7 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> Export:
         )
         frame = bert_probe.embeddings_table(trace, vectors="cls")
         code.append('bert_probe.embeddings_table(trace, vectors="cls")')
-        command = command.replace("pooler", "cls")
+        command = blocks.command_line(study.request, "embeddings", "--vectors", "cls", trace=trace)
     else:
         cls = f"{trace.tokens[0]}, last layer"
         picture(
@@ -176,6 +181,10 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> Export:
         frame = bert_probe.tables.pooler_table(replay, trace)
         code.append("replay = bert_probe.pooler_replay(checkpoint, trace)")
         code.append("bert_probe.pooler_table(replay, trace)")
+        note = "The command line gives the pooler's output, without the steps:"
+        command = blocks.command_line(
+            study.request, "embeddings", "--vectors", "pooler", trace=trace, note=note
+        )
     numbers(frame)
     blocks.caveat(
         "The pooler was trained for BERT's next-sentence task (Devlin et al. 2019). Neither it nor [CLS] is "

@@ -49,7 +49,9 @@ with st.container(horizontal=True, vertical_alignment="bottom", horizontal_align
         table,
         "parameters",
         blocks.python_code(request, "bert_probe.parameters_table(checkpoint)"),
-        blocks.command_line(request, "parameters"),
+        blocks.command_line(
+            request, "parameters", note="The command line gives name, group, shape, count, dtype and bytes:"
+        ),
     )
 st.dataframe(
     table.drop(columns="tied_to") if not tied else table,

@@ -30,7 +30,10 @@ def code(study: workbench.Study, layer: int, specials: bool) -> tuple[str, str]:
         texts = (study.a.encoding.text, other.encoding.text)
         cut = ", truncate=True" if study.request.truncate else ""
         lines = [f"result = bert_probe.token_similarity(checkpoint, {texts[0]!r}, {texts[1]!r}{kept}{cut})"]
-        command = blocks.command_line(study.request, "similarity", *texts, "--layer", str(layer))
+        note = "The command line leaves special tokens out:" if specials else ""
+        command = blocks.command_line(
+            study.request, "similarity", "--layer", str(layer), texts=texts, note=note
+        )
     lines.append(f"bert_probe.similarity_table(result, layer={layer})")
     return blocks.python_code(study.request, *lines), command
 

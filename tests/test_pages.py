@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from bert_probe import files
 from bert_probe.checkpoint import Checkpoint
+from bert_probe.cli import main
 from bert_probe.errors import ProbeError
 from bert_probe.ui import state, store
 from bert_probe.ui.examples import EXAMPLES
@@ -185,3 +189,45 @@ def test_texts_whose_boundaries_differ_do_not_share_a_trace() -> None:
 
 def test_plain_escapes_what_markdown_would_read() -> None:
     assert state.plain("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
+
+
+@pytest.mark.parametrize(
+    ("page", "address"),
+    [
+        ("tokens", {}),
+        ("attention", {"layer": "2", "head": "3"}),
+        ("similarity", {}),
+        ("embeddings", {"part": "vectors", "vector_layer": "1"}),
+    ],
+)
+@pytest.mark.parametrize("b", ["", "--help"])
+def test_the_two_codes_of_the_export_menu_make_the_same_table(
+    page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
+    python, shell = (code.value for code in app.get("code"))
+    before, _, last = python.rpartition("\n")
+    scope: dict[str, Any] = {}
+    exec(before, scope)
+    frame = eval(last, scope)
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(shell)[1:])
+    assert ended.value.code == 0
+    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+
+
+@pytest.mark.parametrize(
+    ("page", "address", "note"),
+    [
+        ("attention", {"specials": "0"}, "# The command line keeps special tokens"),
+        ("similarity", {"similarity_specials": "1"}, "# The command line leaves special tokens out"),
+        ("embeddings", {}, "# The command line gives what comes out"),
+        ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),
+        ("parameters", {}, "# The command line gives name, group"),
+    ],
+)
+def test_a_command_that_makes_another_table_says_so(page: str, address: dict[str, str], note: str) -> None:
+    codes = [code.value for code in opened(page, a="we left", **address).get("code")]
+    assert codes[1].startswith(note)
+    assert codes[1].splitlines()[1].startswith("bert-probe ")

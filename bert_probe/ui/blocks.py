@@ -168,17 +168,31 @@ def trace_code(request: Request, trace: Trace) -> str:
     return f"trace = checkpoint.trace({', '.join(given)})"
 
 
-def command_line(request: Request, command: str, *arguments: str, trace: Trace | None = None) -> str:
-    """The shell command for a table, quoted."""
+def command_line(
+    request: Request,
+    command: str,
+    *options: str,
+    trace: Trace | None = None,
+    texts: Sequence[str] = (),
+    note: str = "",
+) -> str:
+    """The shell command for a table, quoted.
+
+    Args:
+        trace: of the text and its pair that it reads; otherwise ``texts``.
+        note: how its table differs from the one that is shown; a comment above it.
+    """
     words = ["bert-probe", command]
     if trace is not None:
-        words.append(trace.encoding.text)
+        texts = [trace.encoding.text]
         words += ["--pair", trace.encoding.pair] if trace.encoding.pair is not None else []
-    words += [*arguments]
+    words += [*options]
     for option, value in (("--model", request.model), ("--revision", request.revision)):
         words += [option, value] if value else []
     words += ["--truncate"] if request.truncate else []
-    return shlex.join(words)
+    # Texts come last, after a mark that ends the options where one of them begins like an option.
+    words += ["--"] if any(text.startswith("-") for text in texts) else []
+    return (f"# {note}\n" if note else "") + shlex.join([*words, *texts])
 
 
 def caveat(text: str) -> None:
