@@ -53,6 +53,20 @@ def symmetric_scale(*arrays: Array) -> Scale:
     return Scale("diverging", -end, end)
 
 
+def from_zero_scale(values: Array) -> Scale:
+    """A sequential scale from 0 to 1, or to the next round number where the values go beyond."""
+    largest = float(values.max())
+    if largest <= 1:
+        return Scale("sequential", 0, 1)
+    digit = 10.0 ** math.floor(math.log10(largest))
+    return Scale("sequential", 0, math.ceil(largest / digit) * digit)
+
+
+def grid(values: list[float], layers: int) -> Array:
+    """Values of all heads in order, float32 [layer, head]."""
+    return np.array(values, dtype=np.float32).reshape(layers, -1)
+
+
 def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
     """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
     layers = list(range(len(baseline.mean)))
