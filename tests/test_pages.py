@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from bert_probe.ui import state, store
 from bert_probe.ui.examples import EXAMPLES
 
 MAIN = Path(__file__).parents[1] / "bert_probe" / "ui" / "main.py"
-PAGES = ("tokens", "attention", "similarity", "embeddings", "parameters")
+PAGES = ("tokens", "attention", "heads", "similarity", "embeddings", "parameters")
 TEXT_PAGES = PAGES[:-1]
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 
@@ -185,6 +188,18 @@ def test_texts_whose_boundaries_differ_do_not_share_a_trace() -> None:
     checkpoint = store.open_checkpoint("", "")
     one, two = (store.traces(checkpoint, [text], False)[0] for text in [("a b", "c"), ("a", "b c")])
     assert [*map(str, one.tokens)] != [*map(str, two.tokens)]
+
+
+def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    one, other = family_folder("bert"), tmp_path / "two heads"
+    shutil.copytree(one, other)
+    config = json.loads((one / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+    four, two = (store.open_checkpoint(str(folder), "") for folder in (one, other))
+    assert four.description.weights_sha256 == two.description.weights_sha256
+    assert store.measured_baseline(four).mean != store.measured_baseline(two).mean
 
 
 def test_plain_escapes_what_markdown_would_read() -> None:

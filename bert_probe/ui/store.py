@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from bert_probe import loading
-from bert_probe.checkpoint import Checkpoint
+from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
 from bert_probe.trace import Trace
@@ -25,7 +25,7 @@ Text = tuple[str, str | None]
 """A text, and its pair or None."""
 
 _checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
-_baselines: LRUCache[tuple[str, str], Baseline] = LRUCache(CHECKPOINTS)
+_baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
 _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
 _lock = threading.Lock()
 _opening = threading.Lock()
@@ -60,11 +60,8 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
     """
-    about = checkpoint.description
-    keys = [
-        (about.weights_sha256, about.name, about.revision, about.dtype, about.device, text, truncate)
-        for text in texts
-    ]
+    # All of the description: the same weights under another config or tokenizer give other numbers.
+    keys = [(checkpoint.description, text, truncate) for text in texts]
     with _lock:
         found = {key: _traces[key] for key in keys if key in _traces}
     missing = [key for key in dict.fromkeys(keys) if key not in found]
@@ -81,7 +78,7 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
 
 def measured_baseline(checkpoint: Checkpoint) -> Baseline:
     """The cosine that unrelated tokens reach in this model, measured once."""
-    key = (checkpoint.description.weights_sha256, checkpoint.description.dtype)
+    key = checkpoint.description
     with _lock:
         found = _baselines.get(key)
     if found is None:
