@@ -113,7 +113,8 @@ def input_embedding(study: workbench.Study, trace: Trace) -> Export:
 
 def token_vectors(study: workbench.Study, trace: Trace) -> Export:
     """All token vectors after a layer."""
-    layer = state.layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
+    with st.container(width=320):
+        layer = state.layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
     vectors = trace.vectors(layer)
     picture(
         vectors,

@@ -1,5 +1,6 @@
 """Similarity: cosine of every token with every token, at any layer."""
 
+import pandas as pd
 import streamlit as st
 
 import bert_probe
@@ -38,6 +39,23 @@ def code(study: workbench.Study, layer: int, specials: bool) -> tuple[str, str]:
     return blocks.python_code(study.request, *lines), command
 
 
+def table(result: bert_probe.Similarity, layer: int, corner: str, title: str) -> None:
+    """The cosines as numbers."""
+    st.caption(title)
+    frame = pd.DataFrame(
+        result.cosine(layer),
+        index=pd.Index(blocks.named(result.rows), name=corner),
+        columns=blocks.named(result.columns),
+    )
+    st.dataframe(
+        frame,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 640),
+        column_config={name: st.column_config.NumberColumn(format="%.4f") for name in frame},
+        alt=title,
+    )
+
+
 def judgement(result: bert_probe.Similarity, cell: Cell | None, layer: int) -> None:
     """The cosine that unrelated tokens reach, and the chosen pair beside it, layer by layer."""
     baseline = store.measured_baseline(study.checkpoint)
@@ -62,7 +80,7 @@ def judgement(result: bert_probe.Similarity, cell: Cell | None, layer: int) -> N
         f"Measured on {baseline.pairs:,} pairs of different tokens from {baseline.sentences} unrelated "
         "English sentences shipped with the package. Contextual vectors share a common direction, so even "
         "unrelated ones are similar, often more so in upper layers (Ethayarajh 2019). "
-        + ("" if cell else "Click a cell of the picture to see that pair at every layer.")
+        + ("" if cell else "Click a cell of the heatmap to see that pair at every layer.")
     )
 
 
@@ -74,15 +92,15 @@ blocks.heading(
 study = workbench.study()
 for trace in filter(None, (study.a, study.b)):
     blocks.truncation_notice(trace)
-left, right = st.columns([1, 2], gap="large", vertical_alignment="bottom")
-with left:
-    layer = state.layer(
-        "vector_layer",
-        0,
-        study.a.layers,
-        "0 is the output of the embeddings, before any attention; the last layer is nearest to the output.",
-    )
-with right, st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    with st.container(width=240):
+        layer = state.layer(
+            "vector_layer",
+            0,
+            study.a.layers,
+            "0 is the output of the embeddings, before any attention; the last layer is next to the output.",
+        )
+    view = state.pick("similarity_show", "View", {"heatmap": "Heatmap", "table": "Table"}, "heatmap")
     specials = state.switch(
         "similarity_specials", "Special tokens", False, "Compare [CLS] and [SEP] as well."
     )
@@ -94,20 +112,25 @@ where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
 with st.container(key="judged"):
     picture, judged = st.columns([3, 2], gap="large")
 with picture:
-    pinned = matrix(
-        result.cosine(layer),
-        blocks.labels(result.rows),
-        blocks.labels(result.columns),
-        key="similarity_matrix",
-        scale=Scale("diverging", -1, 1),
-        row_axis=row_name,
-        column_axis=column_name,
-        value_name="cosine",
-        caption=f"Cosine similarity of token vectors after {where}",
-        row_positions=blocks.positions(result.rows),
-        column_positions=blocks.positions(result.columns),
-        file_name="similarity",
-    )
+    title = f"Cosine similarity of token vectors after {where}"
+    pinned = None
+    if view == "table":
+        table(result, layer, f"{row_name} ↓ · {column_name} →", title)
+    else:
+        pinned = matrix(
+            result.cosine(layer),
+            blocks.labels(result.rows),
+            blocks.labels(result.columns),
+            key="similarity_matrix",
+            scale=Scale("diverging", -1, 1),
+            row_axis=row_name,
+            column_axis=column_name,
+            value_name="cosine",
+            caption=title,
+            row_positions=blocks.positions(result.rows),
+            column_positions=blocks.positions(result.columns),
+            file_name="similarity",
+        )
     if study.b is None and study.a.encoding.pair is None:
         blocks.caveat("One text compared with itself. Write sentence B to compare two.")
 with judged:
