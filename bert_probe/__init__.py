@@ -6,6 +6,7 @@
 (14, 14)
 """
 
+from bert_probe.ablation import Ablation, ablate, each_head
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
@@ -28,7 +29,10 @@ from bert_probe.errors import (
     WeightsError,
 )
 from bert_probe.files import save
+from bert_probe.flow import rollout, trace_rollout
+from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.loading import load
+from bert_probe.norms import value_norms, value_weighted
 from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
 from bert_probe.similarity import (
     Baseline,
@@ -40,21 +44,26 @@ from bert_probe.similarity import (
     token_similarity,
 )
 from bert_probe.tables import (
+    ablation_table,
     anatomy_table,
     attention_long,
     attention_table,
     baseline_table,
     embeddings_table,
+    found_table,
+    heads_table,
     parameters_table,
     pooler_table,
     similarity_table,
     tokens_table,
 )
 from bert_probe.trace import Trace
+from bert_probe.words import Unit, WordLens, find_word, word_lens
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Ablation",
     "ArchitectureError",
     "AttentionMap",
     "Baseline",
@@ -65,6 +74,8 @@ __all__ = [
     "EmptyTextError",
     "Encoding",
     "ExportError",
+    "Found",
+    "HeadProfiles",
     "NetworkError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -81,8 +92,12 @@ __all__ = [
     "TooLongError",
     "Trace",
     "UnavailableError",
+    "Unit",
     "WeightsError",
     "Word",
+    "WordLens",
+    "ablate",
+    "ablation_table",
     "anatomy_table",
     "attention_long",
     "attention_map",
@@ -92,16 +107,27 @@ __all__ = [
     "compare",
     "compare_segments",
     "cosine",
+    "each_head",
     "embedding_anatomy",
     "embeddings_table",
+    "find_heads",
+    "find_word",
+    "found_table",
+    "head_profiles",
+    "heads_table",
     "list_parameters",
     "load",
     "parameters_of_config",
     "parameters_table",
     "pooler_replay",
     "pooler_table",
+    "rollout",
     "save",
     "similarity_table",
     "token_similarity",
     "tokens_table",
+    "trace_rollout",
+    "value_norms",
+    "value_weighted",
+    "word_lens",
 ]

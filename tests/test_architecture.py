@@ -72,7 +72,7 @@ def names(paths: list[Path]) -> list[str]:
 def test_there_is_something_to_look_at() -> None:
     assert len(CORE) >= 15
     assert len(UI) >= 5
-    assert len(PAGES) == 5
+    assert len(PAGES) == 6
     assert uses(PACKAGE / "loading.py", "torch", "transformers") == {"torch", "transformers"}
 
 
@@ -98,7 +98,7 @@ def test_streamlit_is_only_in_the_user_interface() -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=names(PAGES))
 def test_a_page_uses_the_public_names_and_computes_nothing(path: Path) -> None:
-    plain = {"__future__", "collections", "contextlib", "dataclasses", "functools", "typing"}
+    plain = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
     for name in imports(path):
         package = name.partition(".")[0]
         if name == "bert_probe" or name.startswith("bert_probe.ui"):

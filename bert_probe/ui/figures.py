@@ -53,13 +53,13 @@ def symmetric_scale(*arrays: Array) -> Scale:
     return Scale("diverging", -end, end)
 
 
-def from_zero_scale(values: Array) -> Scale:
-    """A sequential scale from 0 to 1, or to the next round number where the values go beyond."""
+def from_zero_scale(values: Array, at_least: float = 1.0) -> Scale:
+    """A sequential scale from 0 to ``at_least``, or to the next round number where the values go beyond."""
     largest = float(values.max())
-    if largest <= 1:
-        return Scale("sequential", 0, 1)
+    if largest <= at_least or largest <= 0:
+        return Scale("sequential", 0, at_least or 1.0)
     digit = 10.0 ** math.floor(math.log10(largest))
-    return Scale("sequential", 0, math.ceil(largest / digit) * digit)
+    return Scale("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
 
 
 def grid(values: list[float], layers: int) -> Array:
