@@ -55,6 +55,8 @@ def _common(command: Command) -> Callable[..., None]:
     def run(
         model: str | None, revision: str | None, truncate: bool, out: Path | None, **given: object
     ) -> None:
+        if out is not None:
+            files.form_of(out)  # a wrong ending is refused before anything is computed
         frame = command(load(model, revision), truncate=truncate, **given)
         if out is not None:
             files.save(frame, out)
@@ -291,11 +293,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(str(error))
     except NoArgsIsHelpError as error:
         sys.stdout.write(f"{error.format_message()}\n")
+    except click.NoSuchOption as error:
+        _fail(f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help.")
     except click.ClickException as error:
-        _fail(f"{error.format_message()} See bert-probe --help.")
+        _fail(f"{_sentence(error)} See bert-probe --help.")
     except click.Abort:
         _fail("Interrupted.")
     sys.exit(0)
+
+
+def _sentence(error: click.ClickException) -> str:
+    message = error.format_message()
+    return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
 def _fail(message: str) -> NoReturn:

@@ -38,10 +38,7 @@ def save(frame: pd.DataFrame, path: str | Path) -> list[Path]:
         ExportError: an unknown ending, or a place that cannot be written.
     """
     path = Path(path)
-    form = path.suffix.removeprefix(".").lower()
-    if form not in FORMATS:
-        known = ", ".join(f".{name}" for name in FORMATS)
-        raise ExportError(f"{path.name} does not end in {known}. Choose one of these endings.")
+    form = form_of(path)
     contents = {path: to_bytes(frame, form)}
     if form == "csv":
         contents[path.with_name(f"{path.name}.meta.json")] = _meta(frame)
@@ -52,6 +49,19 @@ def save(frame: pd.DataFrame, path: str | Path) -> list[Path]:
             reason = getattr(error, "strerror", None) or error
             raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
     return list(contents)
+
+
+def form_of(path: Path) -> str:
+    """The format that a file's ending names.
+
+    Raises:
+        ExportError: an unknown ending.
+    """
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise ExportError(f"{path.name} does not end in {known}. Choose one of these endings.")
+    return form
 
 
 def to_bytes(frame: pd.DataFrame, form: str) -> bytes:

@@ -78,7 +78,8 @@ def locate(
         raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
     if isinstance(model, os.PathLike) or not _HUB_ID.fullmatch(name):
         raise NotFoundError(
-            f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased."
+            f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased. "
+            "Check the path."
         )
     return _download(name, revision or None, progress)
 

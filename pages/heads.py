@@ -40,8 +40,8 @@ MEANINGS = {
     "same_word": "Share of attention on the other pieces of the same word.",
     "same_token": "Share of attention on the same token at another place.",
     "other_segment": "Share of attention on the other sentence of a pair.",
-    "entropy_bits": "How spread out a row is, in bits: 0 for a single key, log₂ of the number of keys for all "
-    "alike.",
+    "entropy_bits": "How spread out a row is, in bits: 0 for a single key, log₂ of the number of keys for "
+    "all alike.",
     "relative_entropy": "Entropy divided by that of a uniform row: 0 for a single key, 1 for all alike.",
     "mean_distance": "How many tokens away a head looks on average.",
     "difference_from_mean": "How much a head's rows differ from the mean over its layer: total variation, "
@@ -215,8 +215,8 @@ def ablation_part(study: workbench.Study, trace: Trace) -> None:
     )
     blocks.caveat(
         "Change is 1 − cosine between a token's last-layer vector with and without the head. A small change "
-        "says that the other heads make up for it on this text, not that the head does nothing (Michel et al. "
-        "2019)."
+        "says that the other heads make up for it on this text, not that the head does nothing (Michel et "
+        "al. 2019)."
     )
 
 
