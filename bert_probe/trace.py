@@ -176,7 +176,8 @@ class Trace:
         layer = resolve(layer, self.layers, "layer")
         heads = self._heads(head)
         with memory_errors(self._no_memory):
-            return self._scores(layer, heads).numpy()
+            scores = self._scores(layer, heads).numpy()
+        return scores if head is None else scores[0]
 
     def attention(self, layer: int, head: int | None = None) -> Array:
         """Attention weights, softmax(q·kᵀ × scaling + mask); Vaswani et al. 2017, eq. 1.
@@ -193,9 +194,11 @@ class Trace:
         layer = resolve(layer, self.layers, "layer")
         heads = self._heads(head)
         if self.weights is not None:
-            return self.weights[layer][heads]
-        with memory_errors(self._no_memory):
-            return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
+            weights = self.weights[layer][heads]
+        else:
+            with memory_errors(self._no_memory):
+                weights = torch.softmax(self._scores(layer, heads), dim=-1).numpy()
+        return weights if head is None else weights[0]
 
     def mean_attention(self, layer: int) -> Array:
         """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
@@ -219,10 +222,14 @@ class Trace:
         with memory_errors(f"{len(parts)} layers together need more memory than this machine has free."):
             return read_only(np.stack(parts))
 
-    def _heads(self, head: int | None) -> int | slice:
-        return slice(None) if head is None else resolve(head, self.heads, "head")
+    def _heads(self, head: int | None) -> slice:
+        """One head or all, as a slice: the same kernel then gives the same last digit for both."""
+        if head is None:
+            return slice(None)
+        chosen = resolve(head, self.heads, "head")
+        return slice(chosen, chosen + 1)
 
-    def _scores(self, layer: int, heads: int | slice) -> torch.Tensor:
+    def _scores(self, layer: int, heads: slice) -> torch.Tensor:
         if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
             raise UnavailableError(
                 f"{self.provenance['architecture']} hides its queries and keys, so there are no scores. "
