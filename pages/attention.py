@@ -103,7 +103,7 @@ layer, head = (1, "mean") if view == "model-view" else controls(trace)
 if view in ("head-view", "model-view"):
     bertviz(trace, layer, head, view)
 else:
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         specials = state.switch(
             "specials",
             "Special tokens",
@@ -117,6 +117,13 @@ else:
             "Divides each row by what is left of it once special tokens are hidden. Turn those off first.",
             disabled=specials,
         )
+        words = state.switch(
+            "words",
+            "Whole words",
+            False,
+            "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's. "
+            "Rows still sum to 1.",
+        )
         root = view == "heatmap" and state.switch(
             "root",
             "Root colours",
@@ -126,12 +133,18 @@ else:
         )
         index = head if head == "mean" else int(head) - 1
         shown = bert_probe.attention_map(
-            trace, layer - 1, index, specials=specials, renormalise=renormalise and not specials
+            trace,
+            layer - 1,
+            index,
+            specials=specials,
+            renormalise=renormalise and not specials,
+            words=words,
         )
         what = "mean over the heads" if head == "mean" else f"head {head}"
         title = f"Attention in layer {layer}, {what}"
         call = f"bert_probe.attention_table(trace, layer={layer - 1}, head={index!r}"
         call += "" if specials else f", specials=False, renormalise={shown.renormalised}"
+        call += ", words=True" if words else ""
         st.space("stretch")
         blocks.exports(
             attention_map_table(shown, trace),
@@ -141,6 +154,7 @@ else:
                 study.request,
                 "attention",
                 *("--layer", str(layer), "--head", str(head)),
+                *(["--words"] if words else []),
                 trace=trace,
                 note="" if specials else "The command line keeps special tokens:",
             ),
