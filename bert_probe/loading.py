@@ -12,14 +12,14 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from bert_probe.capture import IMPLEMENTATION, recording
+from bert_probe.capture import IMPLEMENTATION
 from bert_probe.checkpoint import Checkpoint, Description
+from bert_probe.checks import SUPPORTED, listens, pads, projections, self_check
 from bert_probe.encoding import Encoder
 from bert_probe.errors import (
     ArchitectureError,
@@ -29,13 +29,8 @@ from bert_probe.errors import (
     WeightsError,
     memory_errors,
 )
-from bert_probe.forward import pad
 from bert_probe.sources import Progress, Source, digest, locate, read_config, weight_files
 
-SUPPORTED = (
-    "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, ModernBERT, "
-    "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
-)
 _DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -43,9 +38,6 @@ _DTYPES = {
     "float64": torch.float64,
 }
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-_CHECK_TEXT = "Two words and a few more"
-_PADDING_TOLERANCE = 1e-5
-_SELF_CHECK_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 
 
 def load(
@@ -88,8 +80,8 @@ def load(
             frozenset(inspect.signature(network.forward).parameters),
         )
         checkpoint = Checkpoint(about, encoder, network, _libraries())
-        _self_check(checkpoint)
-        return replace(checkpoint, pads=_pads(checkpoint), projections=_projections(checkpoint))
+        self_check(checkpoint)
+        return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
 
 
 def _device(device: str) -> torch.device:
@@ -178,10 +170,10 @@ def _network(
         notes = _check_report(network, report)
         network.eval().requires_grad_(False)
         with _running_errors(source, network):
-            listens = implementation == IMPLEMENTATION and _listens(network)
-        if listens or implementation == "eager":
+            fused = implementation == IMPLEMENTATION and listens(network)
+        if fused or implementation == "eager":
             with _loading_errors(source):
-                return network.to(device), notes, listens
+                return network.to(device), notes, fused
     raise AssertionError("the eager attempt returns or raises")
 
 
@@ -312,16 +304,6 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
-def _listens(network: Any) -> bool:
-    """Whether every layer of the model calls our attention function."""
-    device = next(network.parameters()).device
-    ids = torch.ones((1, 4), dtype=torch.long, device=device)
-    with torch.inference_mode(), recording() as calls:
-        output = network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
-    states = getattr(output, "hidden_states", None)
-    return bool(calls) and states is not None and len(calls) == len(states) - 1
-
-
 def _describe(
     source: Source,
     config: Any,
@@ -361,75 +343,3 @@ def _max_tokens(config: Any, network: Any) -> int | None:
         return table.num_embeddings - kept
     limit = getattr(config, "max_position_embeddings", None)
     return int(limit) if limit else None
-
-
-def _self_check(checkpoint: Checkpoint) -> None:
-    """See on a short text that attention recomputed from q, k, v is what the model computed.
-
-    Where they are hidden, `forward.run` looks at the model's own weights in every trace.
-
-    It refuses architectures that do something to their scores which the capture does not see.
-
-    Raises:
-        ArchitectureError: the attention is hidden, or does not add up.
-    """
-    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
-    trace = checkpoint.trace_encodings([encoding])[0]
-    about = checkpoint.description
-    if trace.values is None:
-        return
-    inputs = {name: tensor.to(about.device) for name, tensor in pad([encoding], {}).items()}
-    with torch.inference_mode(), recording() as calls:
-        checkpoint.model(**inputs)
-    for layer, call in enumerate(calls):
-        replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
-        off = float(np.abs(replay - call.output[0].float().cpu().numpy()).max())
-        if not off <= _SELF_CHECK_TOLERANCE[about.dtype] * max(1.0, float(np.abs(replay).max())):
-            raise ArchitectureError(
-                f"{about.architecture} changes its attention in a way that cannot be read "
-                f"(layer {layer + 1} is off by {off:.2g}). Supported: {SUPPORTED}."
-            )
-
-
-def _projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
-    """Each layer's output projection: the linear module that is given exactly what its heads returned.
-
-    Found by watching a short text go by, before anybody else has the model.
-    """
-    if not checkpoint.description.shows_qkv:
-        return ()
-    found: list[torch.nn.Linear | None] = [None] * checkpoint.description.layers
-
-    def look(module: torch.nn.Linear, given: tuple[torch.Tensor, ...]) -> None:
-        if calls and given[0].numel() == calls[-1].output.numel():
-            heads = calls[-1].output.reshape(given[0].shape)
-            if found[len(calls) - 1] is None and torch.equal(heads, given[0]):
-                found[len(calls) - 1] = module
-
-    linears = [module for module in checkpoint.model.modules() if isinstance(module, torch.nn.Linear)]
-    hooks = [module.register_forward_pre_hook(look) for module in linears]
-    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
-    inputs = {name: ids.to(checkpoint.description.device) for name, ids in pad([encoding], {}).items()}
-    try:
-        with torch.inference_mode(), recording() as calls:
-            checkpoint.model(**inputs)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return tuple(found)
-
-
-def _pads(checkpoint: Checkpoint) -> bool:
-    """Whether padding changes nothing in this model.
-
-    Some mix neighbouring tokens before the attention (the trigrams of MobileBERT, the convolutions of
-    ConvBERT), so that the last token sees the padding after it. Their texts are batched by length.
-    """
-    short, long = (
-        checkpoint.encode(text, truncate=True) for text in (_CHECK_TEXT, f"{_CHECK_TEXT} {_CHECK_TEXT}")
-    )
-    alone = checkpoint.trace_encodings([short])[0]
-    padded = checkpoint.trace_encodings([short, long])[0]
-    size = max(1.0, max(float(np.abs(state).max()) for state in alone.states))
-    off = max(float(np.abs(a - b).max()) for a, b in zip(alone.states, padded.states, strict=True))
-    return off <= _PADDING_TOLERANCE * size

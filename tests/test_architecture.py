@@ -33,6 +33,7 @@ USER_INTERFACE = {
 }
 NEEDS_TORCH = {
     "trace",
+    "checks",
     "capture",
     "forward",
     "loading",

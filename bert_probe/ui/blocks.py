@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +13,6 @@ from bert_probe import files
 from bert_probe.encoding import Token
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.trace import Trace
-from bert_probe.ui import state
 from bert_probe.ui.components.strip import Piece, strip
 from bert_probe.ui.workbench import Request
 
@@ -147,15 +145,10 @@ def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:
 
 
 def python_code(request: Request, *lines: str) -> str:
-    """A script that opens the same model and ends in ``lines``; TEXTS stands for the request's texts."""
-    model = json_or_none(request.model)
+    """A script that opens the same model and ends in ``lines``."""
+    model = repr(request.model) if request.model else ""
     revision = f", revision={request.revision!r}" if request.revision else ""
     return "\n".join(["import bert_probe", "", f"checkpoint = bert_probe.load({model}{revision})", *lines])
-
-
-def json_or_none(text: str) -> str:
-    """A Python literal of a text; nothing for the empty one."""
-    return json.dumps(text, ensure_ascii=False) if text else ""
 
 
 def trace_code(request: Request, trace: Trace) -> str:
@@ -203,8 +196,3 @@ def caveat(text: str) -> None:
 def dark() -> bool:
     """Whether the reader's theme is dark."""
     return st.context.theme.type == "dark"
-
-
-def model_summary(trace: Trace) -> str:
-    """One line for captions: model and length."""
-    return f"{state.plain(str(trace.provenance['model']))} · {len(trace.tokens)} tokens"
