@@ -82,55 +82,93 @@ def head_profiles(trace: Trace, words: bool = False) -> HeadProfiles:
         words: merge pieces into words first (see `WordLens.merge`).
     """
     lens = word_lens(trace) if words else None
-    keys = _key_features(trace, lens)
-    features = torch.from_numpy(keys.reshape(len(keys), -1))
-    rows = [_layer_profile(trace, layer, lens, features) for layer in range(trace.layers)]
+    keys, pairs = _features(trace, lens)
+    length = len(trace.tokens if lens is None else lens.units)
+    # Two matrices for all layers: taking new memory for each costs more than the arithmetic.
+    room = torch.empty(2, trace.heads, length, length)
+    rows = [_layer_profile(trace, layer, lens, keys, pairs, room) for layer in range(trace.layers)]
     stacked = np.stack(rows, axis=1)
     values = dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
     return HeadProfiles(values, _labels(values), words)
 
 
-def _layer_profile(trace: Trace, layer: int, lens: WordLens | None, features: torch.Tensor) -> Array:
-    """All measures of a layer's heads, float64 [measure, head]."""
-    weights = trace.attention(layer)
-    merged = from_dlpack(weights if lens is None else lens.merge(weights))
-    heads, length, _ = merged.shape
-    # Distance and shares are linear in the weights: one product gives them all.
-    linear = (merged.reshape(heads, -1) @ features.T).double() / length
-    entropy = torch.special.entr(merged).sum(dim=-1).mean(dim=-1).double() / np.log(2)
-    relative = entropy / np.log2(length) if length > 1 else torch.zeros_like(entropy)
-    mean = merged.mean(dim=0, keepdim=True)
-    difference = (merged - mean).abs_().sum(dim=-1).mean(dim=-1).double() / 2
-    columns = [entropy, *linear.T, relative, difference]
-    return np.stack([column.numpy() for column in columns])
+def _layer_profile(
+    trace: Trace,
+    layer: int,
+    lens: WordLens | None,
+    keys: dict[str, torch.Tensor],
+    pairs: dict[str, torch.Tensor],
+    room: torch.Tensor,
+) -> Array:
+    """All measures of a layer's heads, float64 [measure, head]; ``room`` is overwritten."""
+    weights, entropy = _weights_and_entropy(trace, layer, lens, room)
+    heads, length, _ = weights.shape
+    # What a share asks of the key alone is linear in the columns' sums, the rest in the whole matrix.
+    received, flat = weights.sum(dim=1), weights.reshape(heads, -1)
+    found = {name: received @ chosen for name, chosen in keys.items()}
+    found |= {name: flat @ chosen for name, chosen in pairs.items()}
+    zero = torch.zeros(heads)
+    found = {name: found.get(name, zero).double() / length for name in ("mean_distance", *SHARES)}
+    found["entropy_bits"] = entropy.mean(dim=-1).double() / np.log(2)
+    found["relative_entropy"] = found["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
+    torch.sub(weights, weights.mean(dim=0, keepdim=True), out=room[1])
+    difference = room[1].abs_().sum(dim=-1).mean(dim=-1)
+    found["difference_from_mean"] = difference.double() / 2
+    return np.stack([found[name].numpy() for name in MEASURES])
 
 
-def _key_features(trace: Trace, lens: WordLens | None) -> Array:
-    """What is linear in the weights, float32 [1 + share, query, key]: distance, then `SHARES` as 0 or 1."""
+def _weights_and_entropy(
+    trace: Trace, layer: int, lens: WordLens | None, room: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention [head, query, key] and the entropy of its rows in nats, [head, query]."""
+    if lens is not None or trace.masks is None or trace.masks[layer] is not None:
+        given = trace.attention(layer)
+        merged: torch.Tensor = from_dlpack(given if lens is None else lens.merge(given))
+        return merged, torch.special.entr(merged).sum(dim=-1)
+    assert trace.queries is not None  # they come with masks
+    assert trace.keys is not None
+    assert trace.scaling is not None
+    query, key = from_dlpack(trace.queries[layer]), from_dlpack(trace.keys[layer])
+    scores = torch.matmul(query, key.transpose(-1, -2), out=room[1]).mul_(trace.scaling[layer])
+    weights = torch.softmax(scores, dim=-1, out=room[0])
+    # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
+    log_sum = scores.amax(dim=-1) - weights.amax(dim=-1).log_()
+    return weights, log_sum - torch.linalg.vecdot(weights, scores)
+
+
+def _features(trace: Trace, lens: WordLens | None) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """What the distance and the `SHARES` count: of each key [key], and of each query and key [query × key].
+
+    A share that this text has no pair for is left out.
+    """
     units: Sequence[Unit] = word_lens(trace).units
     if lens is None:
         units = [Unit(str(token), (token.position,), token.segment, token.special) for token in trace.tokens]
-    count = len(units)
-    place = np.arange(count)
+    place = np.arange(len(units))
     step = place[None, :] - place[:, None]
     segment = np.array([unit.segment for unit in units])
-    separator = np.array([unit.special and unit.position > 0 for unit in units])
-    punctuation = np.array([_is_punctuation(unit) for unit in units])
     word = _word_numbers(trace) if lens is None else place
     identity = np.unique([str(unit) for unit in units], return_inverse=True)[1]
     other = step != 0
-    shares = {
+    keys = {
+        "first": place == 0,
+        "separator": np.array([unit.special and unit.position > 0 for unit in units]),
+        "punctuation": np.array([_is_punctuation(unit) for unit in units]),
+    }
+    pairs = {
+        "mean_distance": np.abs(step),
         "self": step == 0,
         "previous": step == -1,
         "next": step == 1,
-        "first": np.broadcast_to(place == 0, step.shape),
-        "separator": np.broadcast_to(separator, step.shape),
-        "punctuation": np.broadcast_to(punctuation, step.shape),
         "other_segment": segment[None, :] != segment[:, None],
         "same_word": (word[None, :] == word[:, None]) & other,
         "same_token": (identity[None, :] == identity[:, None]) & other,
     }
-    return np.stack([np.abs(step), *(shares[name] for name in SHARES)]).astype(np.float32)
+    return _tensors(keys), _tensors({name: chosen.ravel() for name, chosen in pairs.items() if chosen.any()})
+
+
+def _tensors(arrays: dict[str, Array]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
 
 
 def _word_numbers(trace: Trace) -> Array:
