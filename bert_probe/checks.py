@@ -12,6 +12,7 @@ import torch
 
 from bert_probe.capture import recording
 from bert_probe.checkpoint import Checkpoint
+from bert_probe.encoding import Encoding
 from bert_probe.errors import ArchitectureError
 from bert_probe.forward import pad
 
@@ -49,9 +50,8 @@ def self_check(checkpoint: Checkpoint) -> None:
     about = checkpoint.description
     if trace.values is None:
         return
-    inputs = {name: tensor.to(about.device) for name, tensor in pad([encoding], {}).items()}
-    with torch.inference_mode(), recording() as calls:
-        checkpoint.model(**inputs)
+    with recording() as calls:
+        _run_plainly(checkpoint, encoding)
     for layer, call in enumerate(calls):
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         off = float(np.abs(replay - call.output[0].float().cpu().numpy()).max())
@@ -79,15 +79,20 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
 
     linears = [module for module in checkpoint.model.modules() if isinstance(module, torch.nn.Linear)]
     hooks = [module.register_forward_pre_hook(look) for module in linears]
-    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
-    inputs = {name: ids.to(checkpoint.description.device) for name, ids in pad([encoding], {}).items()}
     try:
-        with torch.inference_mode(), recording() as calls:
-            checkpoint.model(**inputs)
+        with recording() as calls:
+            _run_plainly(checkpoint, checkpoint.encode(_CHECK_TEXT, truncate=True))
     finally:
         for hook in hooks:
             hook.remove()
     return tuple(found)
+
+
+def _run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
+    """One text through the model for whoever is watching; what it returns is of no interest."""
+    inputs = pad([encoding], {})
+    with torch.inference_mode():
+        checkpoint.model(**{name: ids.to(checkpoint.description.device) for name, ids in inputs.items()})
 
 
 def pads(checkpoint: Checkpoint) -> bool:

@@ -46,6 +46,10 @@ class Token(str):
         self.__dict__.update(attributes)
         return self
 
+    def continues(self, before: Token) -> bool:
+        """Whether it belongs to the same word as the token before it."""
+        return self.word is not None and (self.segment, self.word) == (before.segment, before.word)
+
     @property
     def token(self) -> str:
         """The vocabulary string alone."""

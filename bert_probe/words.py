@@ -89,16 +89,12 @@ def word_lens(trace: Trace) -> WordLens:
     pieces: list[Token] = []
     texts = (trace.encoding.text, trace.encoding.pair or "")
     for token in trace.tokens:
-        if pieces and not _same_word(pieces[-1], token):
+        if pieces and not token.continues(pieces[-1]):
             units.append(_unit(pieces, texts))
             pieces = []
         pieces.append(token)
     units.append(_unit(pieces, texts))
     return WordLens(tuple(units))
-
-
-def _same_word(one: Token, other: Token) -> bool:
-    return one.word is not None and (one.segment, one.word) == (other.segment, other.word)
 
 
 def _unit(pieces: list[Token], texts: tuple[str, str]) -> Unit:
@@ -117,13 +113,14 @@ def find_word(trace: Trace, word: str) -> Unit:
     Raises:
         SelectionError: no such word, or several and no number.
     """
-    name, number = _split_number(word)
     units = word_lens(trace).units
-    found = _matches(units, word) or _matches(units, name)
+    name, number = word, None
+    found = _matches(units, name)
+    if not found:
+        name, number = _split_number(word)
+        found = _matches(units, name)
     if not found:
         raise SelectionError(f"There is no word {word} in this text. Its words are: {_listed(units)}.")
-    if _matches(units, word):
-        name, number = word, None
     if number is None and len(found) > 1:
         raise SelectionError(f"{name} occurs {len(found)} times. Say which: {name}:1 to {name}:{len(found)}.")
     if number is not None and not 1 <= number <= len(found):

@@ -81,22 +81,13 @@ def token_strip(trace: Trace, key: str, label: str, selected: int | None = None)
             position=token.position,
             segment=token.segment,
             special=token.special,
-            joined=_continues(tokens, token),
+            joined=token.position > 0 and token.continues(tokens[token.position - 1]),
             detail=_detail(token),
         )
         for token in tokens
     ]
     return strip(
         pieces, key=key, label=label, selectable="none" if selected is None else "one", selected=selected
-    )
-
-
-def _continues(tokens: Sequence[Token], token: Token) -> bool:
-    before = tokens[token.position - 1] if token.position else None
-    return (
-        before is not None
-        and token.word is not None
-        and (before.segment, before.word) == (token.segment, token.word)
     )
 
 

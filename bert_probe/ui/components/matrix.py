@@ -23,6 +23,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 _FOLDER: Final = Path(__file__).parent
 # One ES module in several files: the browser gets them joined, with a single `export default` at the end.
 _SCRIPTS: Final = (
+    "visible_text.js",
     "matrix_model.js",
     "matrix_layout.js",
     "matrix_paint.js",

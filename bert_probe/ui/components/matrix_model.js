@@ -24,15 +24,6 @@ function unpack(bytes) {
   };
 }
 
-/** A token as something that can be seen: control characters and lone spaces get a symbol. */
-function visibleText(text) {
-  if (text.trim() === "") return text === "" ? "∅" : "␣";
-  return text
-    .replace(/\r?\n/g, "↵")
-    .replace(/\t/g, "⇥")
-    .replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
-}
-
 function valueAt(model, row, column) {
   return model.values[row * model.columnCount + column];
 }

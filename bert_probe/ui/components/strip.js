@@ -9,15 +9,6 @@ function element(name, attributes = {}, ...children) {
   return node;
 }
 
-/** A token as something that can be seen: control characters and lone spaces get a symbol. */
-function visibleText(text) {
-  if (text.trim() === "") return text === "" ? "∅" : "␣";
-  return text
-    .replace(/\r?\n/g, "↵")
-    .replace(/\t/g, "⇥")
-    .replace(/[\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
-}
-
 function isDark(root) {
   const context = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   context.fillStyle = getComputedStyle(root).getPropertyValue("--st-background-color").trim() || "#fff";

@@ -13,6 +13,8 @@ from streamlit.components.v2 import component
 from bert_probe.ui import palette
 
 _FOLDER: Final = Path(__file__).parent
+# One ES module in two files: the browser gets them joined.
+_SCRIPTS: Final = ("visible_text.js", "strip.js")
 
 
 @dataclass(frozen=True)
@@ -97,5 +99,5 @@ _component = component(
     "bert_probe.strip",
     html='<div class="strip"></div>',
     css=(_FOLDER / "strip.css").read_text(encoding="utf-8"),
-    js=(_FOLDER / "strip.js").read_text(encoding="utf-8"),
+    js="\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS),
 )
