@@ -9,10 +9,13 @@ import bert_probe
 from bert_probe import files
 from bert_probe.tables import attention_map_table
 from bert_probe.trace import Trace
-from bert_probe.ui import bertviz_frames, blocks, state, workbench
+from bert_probe.ui import bertviz_frames, blocks, head_page, state, store, workbench
+from bert_probe.ui.components import head_view
+from bert_probe.ui.components.head_view import Picture
 from bert_probe.ui.components.matrix import Scale, matrix
 
 VIEWS = {
+    "heads": "Head view",
     "heatmap": "Heatmap",
     "table": "Table",
     "head-view": "BertViz head view",
@@ -95,12 +98,33 @@ blocks.heading(
 )
 study = workbench.study()
 with st.container(horizontal=True, gap="medium"):
-    view = state.pick("show", "View", VIEWS, "heatmap")
+    view = state.pick("show", "View", VIEWS, "heads")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)
-layer, head = (1, "mean") if view == "model-view" else controls(trace)
+layer, head = (1, "mean") if view in ("heads", "model-view") else controls(trace)
 
-if view in ("head-view", "model-view"):
+if view == "heads":
+    words = state.switch("words", "Whole words", False, "x")
+    labels = store.profiles(trace).labels if len(trace.tokens) <= 1024 else ()
+    picture = Picture(trace, words=words, labels=labels, caption=head_page.caption(trace))
+
+    def menu(shown):
+        blocks.exports(
+            pd.DataFrame({"a": [1]}),
+            "x",
+            "p",
+            "c",
+            [
+                (
+                    "Interactive page, HTML",
+                    "head-view.html",
+                    partial(head_view.page, picture, shown, picture.caption),
+                )
+            ],
+        )
+
+    head_page.draw(picture, menu)
+elif view in ("head-view", "model-view"):
     bertviz(trace, layer, head, view)
 else:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):

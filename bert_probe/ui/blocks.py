@@ -22,6 +22,7 @@ _MIME = {
     "parquet": "application/vnd.apache.parquet",
     "npz": "application/octet-stream",
     "zip": "application/zip",
+    "html": "text/html",
 }
 
 

@@ -48,6 +48,9 @@ SEGMENTS: Final[dict[Literal["A", "B", "special"], Tint]] = {
     "special": Tint("#EFEDE8", "#24242C"),
 }
 
+# What marks the second text of a pair where there is no room for a background.
+SECOND_TEXT: Final = Tint("#B45309", "#F2A65A")
+
 
 class _Ramp(NamedTuple):
     """A path through OKLCH from a page's background, value 0, to a strong colour, value 1."""

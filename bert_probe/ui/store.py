@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from cachetools import LRUCache
 
 from bert_probe import loading
 from bert_probe.checkpoint import Checkpoint, Description
+from bert_probe.heads import HeadProfiles, head_profiles
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
 from bert_probe.trace import Trace
@@ -27,6 +29,8 @@ Text = tuple[str, str | None]
 _checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
 _baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
 _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
+# As long as the trace itself.
+_profiles: WeakKeyDictionary[Trace, HeadProfiles] = WeakKeyDictionary()
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -74,6 +78,18 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
                 if trace.nbytes <= TRACE_BYTES:
                     _traces[key] = trace
     return [found[key] for key in keys]
+
+
+def profiles(trace: Trace) -> HeadProfiles:
+    """What each head does on a text, measured once."""
+    with _lock:
+        found = _profiles.get(trace)
+    if found is None:
+        with _passes:
+            found = head_profiles(trace)
+        with _lock:
+            _profiles[trace] = found
+    return found
 
 
 def measured_baseline(checkpoint: Checkpoint) -> Baseline:

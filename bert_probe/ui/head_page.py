@@ -1,0 +1,134 @@
+"""The head view on a page: what is shown is kept in the session and in the address, and can be taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.trace import Trace
+from bert_probe.ui import blocks, state
+from bert_probe.ui.components import head_view
+from bert_probe.ui.components.head_view import Options, Picture, Pins, Series, View
+
+KEY = "head_view"
+_TOLD = "head_view_told"
+"""Session key: the heads that the browser knows to be shown, and how often it was told otherwise."""
+_KEPT = "head_view_kept"
+"""Session key: options and pins as last reported."""
+_FIRST = "head_view_first"
+"""Session key: options and pins that the address held when the session began, and the text they are of."""
+
+
+@st.fragment
+def draw(picture: Picture, below: Callable[[View], None]) -> None:
+    """The component; a choice in it runs this part of the page alone.
+
+    Args:
+        below: draws what depends on the layer and the heads that are shown.
+    """
+    try:
+        view = _shown(picture.trace)
+        data = head_view.payload(picture, view.layer - 1, key=KEY, wish=_wish(picture, view))
+        head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
+        below(replace(_kept(), layer=view.layer, series=view.series))
+    except ProbeError as error:
+        blocks.refusal(error)
+    state.publish()
+
+
+def caption(trace: Trace) -> str:
+    """Text and model, as a saved picture names them."""
+    texts = [trace.encoding.text, trace.encoding.pair]
+    return f"{trace.provenance['model']} · {' + '.join(f'“{text}”' for text in texts if text)}"
+
+
+def choose_heads(heads: Series) -> None:
+    """Show these heads, from 0, from now on, and one of them or the mean in all other views."""
+    several = None
+    if heads == "mean":
+        st.session_state["head"] = "mean"
+    elif len(heads) == 1:
+        st.session_state["head"] = heads[0] + 1
+    else:
+        several = ".".join(str(head + 1) for head in heads)
+    st.session_state["heads"] = several
+    state.remember("heads", several)
+
+
+def _shown(trace: Trace) -> View:
+    state.prepare("layer", range(1, trace.layers + 1), trace.layers)
+    state.prepare("head", ["mean", *range(1, trace.heads + 1)], "mean")
+    single = st.session_state["head"]
+    several = st.session_state.get("heads", state.address().get("heads"))
+    heads = tuple(int(head) - 1 for head in (several or "").split(".") if head.isdecimal())
+    heads = tuple(head for head in dict.fromkeys(heads) if 0 <= head < trace.heads)
+    series: Series = heads if len(heads) > 1 else "mean" if single == "mean" else (int(single) - 1,)
+    return View(st.session_state["layer"], series)
+
+
+def _wish(picture: Picture, view: View) -> dict[str, Any]:
+    """What the browser is told. It stays the same while the reader's own choices change, or all would be sent
+    again; only heads chosen elsewhere make another turn."""
+    told, turn = st.session_state.get(_TOLD, (view.series, 0))
+    if told != view.series:
+        turn += 1
+    st.session_state[_TOLD] = view.series, turn
+    if _FIRST not in st.session_state:
+        held = from_address(state.address(), len(picture.units))
+        st.session_state[_FIRST] = picture.digest, held, turn, view.series
+        st.session_state[_KEPT] = held
+    digest, held, known_turn, series = st.session_state[_FIRST]
+    if known_turn != turn:
+        series = view.series
+        st.session_state[_FIRST] = digest, held, turn, series
+    pins = held.pins if digest == picture.digest else Pins()
+    return head_view.wished(replace(held, series=series, pins=pins), turn)
+
+
+def _kept() -> View:
+    return cast(View, st.session_state[_KEPT])
+
+
+def _changed(picture: Picture) -> None:
+    """Take over what the browser reports, before the script runs."""
+    view = head_view.reported(st.session_state.get(KEY), picture)
+    if view is None:
+        return
+    st.session_state["layer"] = view.layer
+    choose_heads(view.series)
+    st.session_state[_TOLD] = view.series, st.session_state[_TOLD][1]
+    st.session_state[_KEPT] = view
+    for name, value in to_address(view).items():
+        state.remember(name, value)
+
+
+def to_address(view: View) -> dict[str, str | None]:
+    """Options and pins as parameters; what is as usual is left out."""
+    options, pins = view.options, ".".join(map(str, view.pins.units))
+    return {
+        "layout": None if options.layout == Options.layout else options.layout,
+        "direction": None if options.direction == Options.direction else options.direction,
+        "hide": None if options.specials else "specials",
+        "fit": "1" if options.fit else None,
+        "lines": None if options.step is None else str(options.step),
+        "pins": f"{view.pins.side}.{pins}" if pins else None,
+    }
+
+
+def from_address(given: Mapping[str, str], count: int) -> View:
+    """Options and pins of an address; what is none is left out."""
+    step = given.get("lines")
+    options = {
+        "layout": given.get("layout"),
+        "direction": given.get("direction"),
+        "specials": given.get("hide") != "specials",
+        "fit": given.get("fit") == "1",
+        "step": next((known for known in head_view.STEPS if str(known) == step), None),
+    }
+    side, *units = given.get("pins", "query").split(".")
+    pins = {"side": side, "units": [int(unit) for unit in units if unit.isdecimal()]}
+    return View(1, "mean", head_view.options_from(options), head_view.pins_from(pins, count))

@@ -1,0 +1,229 @@
+"""The head view in a real browser: exact numbers, pins, filters, keys, and files that open elsewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import bert_probe
+from bert_probe.trace import Array
+from bert_probe.ui.components.head_view import STEPS
+from tests.browser.conftest import App, settled, visit
+from tests.families import LONG
+
+pytestmark = pytest.mark.browser
+
+TEXT = "Almost before we knew it, we had left the ground."
+QUESTION, CONTEXT = "Where do emperor penguins keep their egg?", "They balance it on their feet."
+LONGER = " ".join([LONG, LONG, LONG])  # more tokens than weights are sent for
+
+
+def view(page: Page, app: App, query: str) -> Locator:
+    """Open the head view and return the canvas that takes the pointer."""
+    visit(page, f"{app.origin}/?{query}")
+    return drawn(page)
+
+
+def drawn(page: Page) -> Locator:
+    canvas = page.locator(".head-view canvas.marks")
+    page.locator(".head-view .share", has_text="carrying").wait_for()
+    return canvas
+
+
+def focus(canvas: Locator) -> None:
+    """By the keyboard, as focus by script would not count as visible."""
+    canvas.page.get_by_role("button", name="Save the picture as SVG").focus()
+    canvas.page.keyboard.press("Tab")
+    assert canvas.evaluate("node => node.getRootNode().activeElement === node")
+
+
+def table(page: Page) -> tuple[list[str], Array]:
+    """The names and the numbers of the table beneath the picture."""
+    if page.locator(".head-view details[open]").count() == 0:
+        page.get_by_text("These weights as a table").click()
+    rows = page.locator(".head-view tbody tr")
+    expect(rows.first).to_be_visible()
+    cells = [row.split("\t") for row in rows.all_inner_texts()]
+    return [row[0] for row in cells], np.array([[float(cell) for cell in row[1:]] for row in cells])
+
+
+def named(units: object) -> list[str]:
+    return [f"{unit.display} ({unit.position})" for unit in units]  # type: ignore[attr-defined]
+
+
+def share(page: Page) -> float:
+    said = page.locator(".head-view .share").text_content() or ""
+    return float(re.search(r"carrying ([\d.]+) %", said)[1]) / 100  # type: ignore[index]
+
+
+@pytest.mark.parametrize("text", [TEXT, LONGER], ids=["weights sent", "vectors sent"])
+def test_rows_and_columns_are_the_library_s(app: App, page: Page, text: str) -> None:
+    trace = bert_probe.load().trace(text)
+    weights = trace.attention(3)
+    view(page, app, f"a={quote(text)}&layer=4&heads=2.9&pins=query.5")
+    names, numbers = table(page)
+    assert names == named(trace.tokens)
+    expected = np.stack([weights[1, 5], weights[8, 5], (weights[1, 5] + weights[8, 5]) / 2], axis=1)
+    np.testing.assert_allclose(numbers, expected, atol=5.1e-5)
+    view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
+    page.wait_for_timeout(500)  # the sums of all rows are gone through meanwhile
+    names, numbers = table(page)
+    np.testing.assert_allclose(numbers[:, 0], weights[8][:, [3, 7]].sum(axis=1), atol=5.1e-5)
+
+
+@pytest.mark.parametrize("times", [1, 9], ids=["weights sent", "vectors sent"])
+def test_whole_words_and_their_mean_are_the_library_s(app: App, page: Page, times: int) -> None:
+    text = "Electroencephalographers left. " * times
+    shown = bert_probe.attention_map(bert_probe.load().trace(text), 1, words=True)
+    view(page, app, f"a={quote(text)}&layer=2&words=1&pins=query.1")
+    names, numbers = table(page)
+    assert names == named(shown.keys)
+    np.testing.assert_allclose(numbers[:, 0], shown.weights[1], atol=5.1e-5)
+
+
+def test_a_click_pins_and_several_add_up(app: App, page: Page) -> None:
+    weights = bert_probe.load().trace(TEXT).attention(5, 2)
+    canvas = view(page, app, f"a={quote(TEXT)}&head=3")
+    box = canvas.bounding_box()
+    assert box is not None
+    for row in (2, 4):
+        page.mouse.click(box["x"] + 60, box["y"] + 26 + 23 * (row + 0.5))
+        settled(page)
+    page.mouse.move(5, 5)
+    expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
+    _, numbers = table(page)
+    np.testing.assert_allclose(numbers[:, 0], weights[2] + weights[4], atol=5.1e-5)
+    expect(page).to_have_url(re.compile(r"pins=query\.2\.4"))
+    page.reload()
+    drawn(page)
+    expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
+
+
+def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page) -> None:
+    trace = bert_probe.load().trace(QUESTION, CONTEXT)
+    weights = trace.attention(2, 0)
+    segments = np.array([token.segment for token in trace.tokens])
+    special = np.array([token.special for token in trace.tokens])
+    view(page, app, f"a={quote(QUESTION)}&b={quote(CONTEXT)}&relation=pair&layer=3&head=1&lines=0")
+    assert share(page) == 1
+    page.get_by_role("button", name="A→B").click()
+    across = weights[segments == 0][:, segments == 1].sum() / len(weights)
+    assert share(page) == pytest.approx(across, abs=6e-4)
+    page.get_by_role("button", name="All", exact=True).click()
+    page.get_by_role("button", name="Show [CLS], [SEP] and the like").click()
+    kept = weights[~special][:, ~special].sum() / (~special).sum()
+    assert share(page) == pytest.approx(kept, abs=6e-4)
+    step = STEPS.index(0.1)
+    page.get_by_role("slider", name="Lines drawn from").fill(str(step))
+    strong = weights[~special][:, ~special]
+    assert share(page) == pytest.approx(strong[strong >= 0.1].sum() / (~special).sum(), abs=6e-4)
+    expect(page.locator(".head-view .share")).to_contain_text(
+        f"{(strong >= 0.1).sum()} lines of at least 0.1"
+    )
+
+
+def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -> None:
+    trace = bert_probe.load().trace(TEXT)
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
+    focus(canvas)
+    readout = page.locator(".head-view .readout")
+    page.keyboard.press("ArrowDown")
+    best = int(trace.attention(2, 1)[1].argmax())
+    said = f"almost (1) looks at {trace.tokens[best].display} ({best}) {trace.attention(2, 1)[1, best]:.4f}"
+    expect(readout).to_contain_text(said)
+    page.keyboard.press("]")
+    expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")
+    best = int(trace.attention(3, 1)[1].argmax())
+    expect(readout).to_contain_text(
+        f"{trace.tokens[best].display} ({best}) {trace.attention(3, 1)[1, best]:.4f}"
+    )
+    page.keyboard.press(".")
+    page.keyboard.press("ArrowRight")
+    column = trace.attention(3, 2)[:, 1]
+    best = int(column.argmax())
+    expect(readout).to_contain_text(f"almost (1) is looked at by {trace.tokens[best].display} ({best})")
+    expect(readout).to_contain_text(f"{column[best]:.4f}")
+    settled(page)
+    expect(page).to_have_url(re.compile(r"layer=4&head=3"))
+    page.get_by_role("spinbutton", name="Layer").focus()
+    page.keyboard.press("Home")
+    expect(page.locator(".head-view canvas.marks")).to_have_attribute(
+        "aria-label", "Attention in layer 1, head 3"
+    )
+    settled(page)
+    expect(page).to_have_url(re.compile(r"layer=1&head=3"))
+
+
+def test_heads_chosen_elsewhere_are_shown_here_and_the_other_way_round(app: App, page: Page) -> None:
+    view(page, app, f"a={quote(TEXT)}&layer=2")
+    page.get_by_role("button", name=re.compile("^Head 7")).click()
+    settled(page)
+    page.get_by_text("Heatmap", exact=True).click()
+    settled(page)
+    expect(page.get_by_label("Attention in layer 2, head 7")).to_be_visible()
+    page.get_by_role("radio", name="11", exact=True).click()
+    settled(page)
+    page.get_by_text("Head view", exact=True).click()
+    canvas = drawn(page)
+    expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, head 11")
+    page.get_by_role("button", name=re.compile("^Head 4")).click(modifiers=["Shift"])
+    expect(canvas).to_have_attribute("aria-label", "Attention in layer 2, heads 4, 11")
+
+
+def test_the_svg_is_what_was_drawn(app: App, page: Page) -> None:
+    view(page, app, f"a={quote(TEXT)}&layer=4&head=9&lines=0.05")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Save the picture as SVG").click()
+    root = ElementTree.parse(waiting.value.path()).getroot()
+    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Attention in layer 4, head 9" in texts
+    assert any(TEXT in (text or "") for text in texts)
+    assert texts.count("ground") == 2
+    paths = [node.get("d") or "" for node in root.iter("{http://www.w3.org/2000/svg}path")]
+    weights = bert_probe.load().trace(TEXT).attention(3, 8)
+    assert sum(path.count("M") for path in paths) == (weights >= 0.05).sum()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Save the picture as PNG").click()
+    assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_saved_page_opens_from_disk_and_steps_through_layers(
+    app: App, page: Page, tmp_path: Path
+) -> None:
+    trace = bert_probe.load().trace(TEXT)
+    view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Interactive page, HTML").click()
+    saved = tmp_path / "saved.html"
+    waiting.value.save_as(saved)
+    page.unroute_all()
+    page.goto(saved.as_uri())
+    canvas = drawn(page)
+    expect(page.get_by_role("button", name="Reading")).to_have_attribute("aria-pressed", "true")
+    _, numbers = table(page)
+    np.testing.assert_allclose(numbers[:, 0], trace.attention(3, 8)[2], atol=5.1e-5)
+    focus(canvas)
+    page.keyboard.press("]")
+    expect(canvas).to_have_attribute("aria-label", "Attention in layer 5, head 9")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    _, numbers = table(page)
+    np.testing.assert_allclose(numbers[:, 0], trace.attention(4, 8)[0], atol=5.1e-5)
+
+
+def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
+    text = "word " * 510
+    canvas = view(page, app, f"a={quote(text)}&head=3")
+    expect(page.locator(".head-view .share")).to_contain_text("tokens in view")
+    box = canvas.bounding_box()
+    assert box is not None
+    assert box["height"] < 900
+    page.get_by_role("button", name="Show the whole text at once").click()
+    expect(page.locator(".head-view .share")).to_contain_text("of all attention")
