@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
-from benchmarks import rerun_cost, similarity_cost, trace_cost, trace_memory
+from benchmarks import rerun_cost, similarity_cost, trace_cost, trace_memory, view_cost
 from benchmarks.pairs import Line
 
 _ALL: dict[str, Callable[[], Iterator[Line]]] = {
@@ -21,6 +21,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "memory": trace_memory.lines,
     "similarity": similarity_cost.lines,
     "rerun": rerun_cost.lines,
+    "views": view_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _VERDICT = {True: "yes", False: "**no**", None: ""}

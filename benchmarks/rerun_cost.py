@@ -10,21 +10,13 @@ Three spans of the same interaction, all on the browser's clock:
 from __future__ import annotations
 
 import base64
-import os
-import shutil
-import socket
 import statistics
-import subprocess
-import sys
-import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
 
@@ -32,17 +24,6 @@ TARGET = 0.200
 TOKENS = 128
 ROUNDS = 40  # of a layer and a head each
 
-_ROOT = Path(__file__).parents[1]
-_BROWSER = ("chromium", "google-chrome")
-_FLAGS = [
-    "--no-sandbox",
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--proxy-server=http://127.0.0.1:9",
-    "--proxy-bypass-list=127.0.0.1;localhost",
-]
 # Notes when a key or click arrives, and when the script is finished after it.
 _WATCH = """
 () => {
@@ -109,12 +90,13 @@ class Spans:
 
 
 def lines() -> Iterator[Line]:
-    browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _BROWSER)), None)
+    browser = running_app.browser()
     if browser is None:
         yield Line("Another layer or head", "in Chromium", "not measured: no Chromium here", "", None)
         return
-    with _served() as origin:  # the attention page is the first one
-        layers, heads = _measure(browser, f"{origin}/?{urllib.parse.urlencode({'a': text_of(TOKENS)})}")
+    with running_app.served() as origin:  # the attention page is the first one
+        query = urllib.parse.urlencode({"a": text_of(TOKENS), "show": "heatmap"})
+        layers, heads = _measure(browser, f"{origin}/?{query}")
     both = Spans(*(getattr(layers, name) + getattr(heads, name) for name in ("seen", "asked", "script")))
     for name, spans in (("another head", heads), ("another layer", layers), ("either", both)):
         for span, meaning in (
@@ -134,41 +116,13 @@ def lines() -> Iterator[Line]:
             )
 
 
-@contextmanager
-def _served() -> Iterator[str]:
-    """The app on a free port, until the block ends."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _await_health(process, f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def _await_health(process: subprocess.Popen[bytes], origin: str) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    end = time.monotonic() + 90
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with opener.open(f"{origin}/_stcore/health", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.1)
-    raise RuntimeError("The app did not start. Try make run to see why.")
-
-
 def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
     """Spans of changes of the layer by key, and of the head by click, in turn."""
     from playwright.sync_api import sync_playwright
 
     layers, heads = Spans(), Spans()
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=browser, args=_FLAGS)
+        chromium = playwright.chromium.launch(executable_path=browser, args=running_app.FLAGS)
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.goto(address)
         page.wait_for_selector("text=Attention in layer", timeout=120_000)

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert_probe.ui import bertviz_frames
+from bert_probe.ui.components import head_view
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
@@ -130,6 +131,7 @@ def routes() -> list[BaseRoute]:
         Route(f"/{FRONT_PAGE}", to_front_page),
         *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
         *bertviz_frames.routes(),
+        head_view.ROUTE,
     ]
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from streamlit.components.v2 import component
 
 from bert_probe.attention import Measure, attention_map
@@ -328,6 +331,20 @@ def _variables(paper: str, ink: str, accent: str) -> str:
 _STYLE: Final = (_FOLDER / "head_view.css").read_text(encoding="utf-8")
 _SCRIPT: Final = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
+
+async def _serve(_request: Request) -> Response:
+    # Its address changes with it, so a browser may keep it for good.
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return Response(_SCRIPT, media_type="text/javascript", headers=headers)
+
+
+ROUTE: Final = Route(f"/script/head-view-{hashlib.sha256(_SCRIPT.encode()).hexdigest()[:16]}.js", _serve)
+"""Where the browser gets the component's script, once: Streamlit would send it again with every layer."""
+
 _component = component(
-    "bert_probe.head_view", html='<section class="head-view"></section>', css=_STYLE, js=_SCRIPT
+    "bert_probe.head_view",
+    html='<section class="head-view"></section>',
+    css=_STYLE,
+    # In two lines, as Streamlit takes a single one for the path of a file.
+    js=f"const script = await import(`${{location.origin}}{ROUTE.path}`);\nexport default script.default;",
 )
