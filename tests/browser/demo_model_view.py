@@ -1,0 +1,48 @@
+"""A page with the model view for tests and eyes; ?layers=, heads= and tokens= say how large."""
+
+import streamlit as st
+
+from bert_probe.heads import head_profiles
+from bert_probe.thumbnails import thumbnails
+from bert_probe.ui.components.model_view import model_view
+from tests.browser.hand_traces import HOSTILE, hand_trace
+
+MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
+
+
+def demo_trace(layers: int, heads: int, count: int):
+    return hand_trace([f"token{i}" for i in range(count)], layers, heads)
+
+
+def labels_of(layers: int, heads: int) -> list[list[str]]:
+    """Every third head has a label; one of them is hostile."""
+    labels = [
+        ["previous token" if (layer + head) % 3 == 0 else "" for head in range(heads)]
+        for layer in range(layers)
+    ]
+    labels[-1][-1] = HOSTILE[0]
+    return labels
+
+
+def main() -> None:
+    number = {
+        name: int(st.query_params.get(name, least))
+        for name, least in (("layers", 6), ("heads", 12), ("tokens", 20))
+    }
+    st.set_page_config(layout="wide")
+    trace = demo_trace(number["layers"], number["heads"], number["tokens"])
+    values = head_profiles(trace).values
+    opened = model_view(
+        thumbnails(trace),
+        labels_of(trace.layers, trace.heads),
+        {name: values[measure] for name, measure in MEASURES.items()},
+        key="demo",
+        caption="Attention of all heads",
+        source="“a text” · a model",
+    )
+    st.write(f"opened: {opened}")
+    st.button("Again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""The model view in a real browser: the right head in any order, clicks, keyboard, files."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from playwright.sync_api import Download, Locator, Page
+
+from bert_probe.heads import head_profiles
+from bert_probe.ui import palette
+from tests.browser.conftest import App, settled, visit
+from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
+from tests.browser.hand_traces import HOSTILE
+
+pytestmark = pytest.mark.browser
+SVG = "{http://www.w3.org/2000/svg}"
+LAYERS, HEADS, TOKENS = 6, 12, 20
+
+
+@pytest.fixture(scope="module")
+def demo(serve: Callable[[Path], App]) -> App:
+    return serve(Path(__file__).with_name("demo_model_view.py"))
+
+
+def shown(page: Page, demo: App, query: str = "") -> Locator:
+    """Open the demo and return the canvas with all heads."""
+    visit(page, f"{demo.origin}/?{query}")
+    grid = page.locator("canvas.grid")
+    grid.wait_for()
+    page.locator(".readout", has_text=re.compile(".")).wait_for()
+    return grid
+
+
+def readout(page: Page) -> str:
+    return page.locator(".readout").text_content() or ""
+
+
+def values(measure: str) -> np.ndarray:
+    return head_profiles(demo_trace(LAYERS, HEADS, TOKENS)).values[MEASURES[measure]]
+
+
+def sentence(layer: int, head: int, measure: str = "") -> str:
+    """What is said about a head, layer and head from 0."""
+    label = labels_of(LAYERS, HEADS)[layer][head] or "no label"
+    said = f"Layer {layer + 1}, head {head + 1} · {label}"
+    return f"{said} · {measure} {values(measure)[layer, head]:.4f}" if measure else said
+
+
+def order(measure: str) -> list[tuple[int, list[int]]]:
+    """Layers from the top with their heads from the left, by a plain sort."""
+    found = values(measure)
+    rows = sorted(range(LAYERS), key=lambda layer: -found[layer].mean())
+    return [(layer, sorted(range(HEADS), key=lambda head: -found[layer, head])) for layer in rows]
+
+
+def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[float, float]:
+    """The middle of a thumbnail, on the page; places are read off the picture's size."""
+    box = grid.bounding_box()
+    assert box is not None
+    top = 22 if own_numbers else 36
+    height = (box["height"] - top) / LAYERS
+    left = box["width"] - HEADS * (height - 14 * own_numbers)
+    width = (box["width"] - left) / HEADS
+    return box["x"] + left + (column + 0.45) * width, box["y"] + top + (row + 0.5) * height
+
+
+def focus(grid: Locator) -> None:
+    """By the keyboard, as focus by script would not count as visible."""
+    grid.page.get_by_role("button", name="SVG").focus()
+    grid.page.keyboard.press("Tab")
+    assert grid.evaluate("node => node.getRootNode().activeElement === node")
+
+
+def saved(page: Page, kind: str) -> Download:
+    with page.expect_download() as download:
+        page.get_by_role("button", name=kind).click()
+    return download.value
+
+
+def test_hovering_names_the_head_and_shows_it_larger(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    assert readout(page).startswith("Attention of all heads · point at a head")
+    top = grid.evaluate("node => node.getBoundingClientRect().top")
+    for layer, head in ((0, 0), (3, 6), (4, 11)):
+        page.mouse.move(*middle(grid, layer, head, False))
+        assert readout(page) == sentence(layer, head)
+        assert page.locator(".preview-title").inner_text() == f"Layer {layer + 1}, head {head + 1}"
+        box = page.locator(".preview").bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= 1280 - box["width"]
+    assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "nothing jumps"
+    page.mouse.move(5, 5)
+    assert page.locator(".preview:popover-open").count() == 0
+
+
+def test_a_click_is_told_once(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    page.get_by_text("opened: None").wait_for()
+    page.mouse.click(*middle(grid, 4, 2, False))
+    page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
+    page.get_by_role("button", name="Again").click()
+    page.get_by_text("opened: None").wait_for()
+    page.mouse.click(*middle(grid, 4, 2, False))
+    page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
+
+
+def test_sorted_heads_are_the_right_ones(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    page.get_by_label("Sort by").select_option("Previous")
+    expected = order("Previous")
+    for row, column in ((0, 0), (2, 5), (5, 11)):
+        layer, heads = expected[row]
+        page.mouse.move(*middle(grid, row, column, True))
+        assert readout(page) == sentence(layer, heads[column], "Previous")
+    layer, heads = expected[1]
+    page.mouse.click(*middle(grid, 1, 3, True))
+    page.get_by_text(f"opened: Head(layer={layer}, head={heads[3]})").wait_for()
+    settled(page)
+    assert page.get_by_label("Sort by").input_value() == "Previous", "the order outlives a rerun"
+
+
+def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    heads, layers = (page.get_by_role("button", name=f"Sort the {what}") for what in ("heads", "layers"))
+    assert heads.is_disabled()
+    page.get_by_label("Sort by").select_option("Entropy")
+    expected = order("Entropy")
+    heads.click()
+    page.mouse.move(*middle(grid, 1, 3, False))
+    assert readout(page) == sentence(expected[1][0], 3, "Entropy")
+    layers.click()
+    heads.click()
+    page.mouse.move(*middle(grid, 1, 3, True))
+    assert readout(page) == sentence(1, dict(expected)[1][3], "Entropy")
+    assert page.locator(".unseen[aria-live=polite]").text_content() == (
+        "Sorted by Entropy, largest first: heads within each layer"
+    )
+
+
+def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demo: App) -> None:
+    frames: list[object] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
+    grid = shown(page, demo)
+    before = len(frames)
+    assert before, "the app's own start was seen"
+    page.get_by_label("Sort by").select_option("Entropy")
+    for column in range(HEADS):
+        page.mouse.move(*middle(grid, 2, column, True))
+    page.wait_for_timeout(300)
+    assert len(frames) == before
+
+
+def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    focus(grid)
+    assert readout(page) == sentence(0, 0)
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "End"):
+        page.keyboard.press(key)
+    assert readout(page) == page.locator(".unseen[aria-live=polite]").text_content() == sentence(2, HEADS - 1)
+    page.keyboard.press("Enter")
+    page.get_by_text(f"opened: Head(layer=2, head={HEADS - 1})").wait_for()
+    page.get_by_label("Sort by").select_option("Previous")
+    focus(grid)
+    page.keyboard.press("PageUp")
+    page.keyboard.press("Home")
+    layer, heads = order("Previous")[0]
+    assert readout(page) == sentence(layer, heads[0], "Previous")
+    assert "6 layers, 12 heads each" in (grid.get_attribute("aria-label") or "")
+
+
+def test_the_cursor_stays_in_view(page: Page, demo: App) -> None:
+    grid = shown(page, demo, "layers=24&heads=16")
+    focus(grid)
+    page.keyboard.press("PageDown")
+    box = page.locator(".outline").bounding_box()
+    assert box is not None
+    assert 0 <= box["y"] <= 900 - box["height"]
+
+
+def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demo: App) -> None:
+    shown(page, demo)
+    page.get_by_label("Sort by").select_option("Previous")
+    download = saved(page, "SVG")
+    assert download.suggested_filename == "model-view.svg"
+    drawing = ElementTree.parse(download.path())
+    images = list(drawing.iter(f"{SVG}image"))
+    assert len(images) == LAYERS * HEADS
+    expected = [sentence(layer, head, "Previous") for layer, heads in order("Previous") for head in heads]
+    assert [image.findtext(f"{SVG}title") for image in images] == expected
+    for image in images:
+        data = base64.b64decode((image.get("href") or "").removeprefix("data:image/png;base64,"))
+        assert struct.unpack(">II", data[16:24]) == (TOKENS, TOKENS), "a pixel is a weight"
+    texts = [node.text or "" for node in drawing.iter(f"{SVG}text")]
+    caption = " ".join(texts)
+    for part in ("Attention of all heads", "“a text” · a model", "Sorted by Previous", "fixed scale 0 to 1"):
+        assert part in caption
+    numbers = [int(text) for text in texts if text.isdigit()]
+    assert sorted(numbers)[-1] == HEADS
+    assert texts.count(str(HEADS)) == LAYERS, "each thumbnail carries its own number"
+
+
+def test_png_is_the_whole_picture(page: Page, demo: App) -> None:
+    shown(page, demo, "layers=24&heads=16&tokens=120")
+    start = Path(saved(page, "PNG").path()).read_bytes()[:24]
+    assert start[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", start[16:24])
+    assert width > 1000
+    assert height > width
+
+
+def test_the_colour_drawn_is_that_of_the_weight(page: Page, demo: App) -> None:
+    """The strongest weight of the first head, at 5 tokens, found again in its thumbnail."""
+    grid = shown(page, demo, "tokens=5")
+    weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
+    query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))
+    x, _ = middle(grid, 0, 0, False)
+    box = grid.bounding_box()
+    assert box is not None
+    side = (box["height"] - 36) / LAYERS - 7
+    at = [
+        x - box["x"] - 0.45 * (side + 7) + (key + 0.5) * side / 5,
+        36 + (query + 0.5) * side / 5,
+    ]
+    found = grid.evaluate("(node, [x, y]) => [...node.getContext('2d').getImageData(x, y, 1, 1).data]", at)
+    entry = round(255 * float(np.sqrt(weights.max())))
+    assert "#{:02X}{:02X}{:02X}".format(*found[:3]) == palette.sequential(dark=False)[entry]
+
+
+def test_a_long_text_says_what_a_cell_is(page: Page, demo: App) -> None:
+    shown(page, demo, "tokens=512")
+    page.get_by_text("512 tokens: each cell is the largest of 6 × 6 weights").wait_for()
+
+
+def test_hostile_labels_are_only_text(page: Page, demo: App) -> None:
+    grid = shown(page, demo)
+    page.mouse.move(*middle(grid, LAYERS - 1, HEADS - 1, False))
+    assert HOSTILE[0] in readout(page)
+    assert HOSTILE[0] in (page.locator(".preview-detail").text_content() or "")
+    assert page.locator(".model-view img").count() == 0
+    titles = [node.text for node in ElementTree.parse(saved(page, "SVG").path()).iter(f"{SVG}title")]
+    assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE[0]}" in titles
+
+
+@pytest.mark.parametrize(("width", "heads"), [(700, 12), (360, 12), (700, 16)])
+def test_it_shrinks_to_the_width(new_page: Callable[..., Page], demo: App, width: int, heads: int) -> None:
+    page = new_page(viewport={"width": width, "height": 800})
+    shown(page, demo, f"heads={heads}&layers=24")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator(".stage").evaluate("node => node.scrollWidth <= node.clientWidth")
+
+
+def test_the_picture_follows_the_theme_and_the_screen(new_page: Callable[..., Page], demo: App) -> None:
+    corners = []
+    for scheme in ("light", "dark"):
+        page = new_page(color_scheme=scheme, device_scale_factor=2)
+        grid = shown(page, demo)
+        corners.append(grid.evaluate("node => [...node.getContext('2d').getImageData(1, 1, 1, 1).data]"))
+        assert grid.evaluate("node => node.width === 2 * node.clientWidth")
+    assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]
