@@ -38,7 +38,7 @@ def main() -> None:
         {name: values[measure] for name, measure in MEASURES.items()},
         key="demo",
         caption="Attention of all heads",
-        source="“a text” · a model",
+        source="“a\ntext\x0b” · a model",
     )
     st.write(f"opened: {opened}")
     st.button("Again")

@@ -15,6 +15,7 @@ function unpackThumbnails(bytes) {
   const count = header.measures.length * header.layerCount * header.headCount;
   return {
     ...header,
+    source: header.source && visibleText(header.source), // a person's text: a control character would break an SVG
     lightTable: bytes.subarray(tables, tables + TABLE_BYTES),
     darkTable: bytes.subarray(tables + TABLE_BYTES, numbers),
     // A copy, because a view of floats would need an aligned start.
@@ -56,7 +57,7 @@ function orderSentence(sort) {
 
 function blockSentence({ block, unit, unitCount }) {
   if (block === 1) return "";
-  return `${unitCount} ${unit}: each cell is the largest of ${block} × ${block} weights`;
+  return `${unitCount} ${unit}: each cell is the largest of ${block} × ${block} values`;
 }
 
 /** Lengths in CSS pixels of a picture as wide as `width`. */
