@@ -4,7 +4,7 @@ import streamlit as st
 
 from bert_probe.heads import head_profiles
 from bert_probe.thumbnails import thumbnails
-from bert_probe.ui.components.model_view import model_view
+from bert_probe.ui.components.model_view import Head, model_view
 from tests.browser.hand_traces import HOSTILE, hand_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
@@ -24,6 +24,11 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
     return labels
 
 
+def choose(head: Head) -> None:
+    """Sets a widget that stands before the picture, as a page does."""
+    st.session_state["layer"] = head.layer + 1
+
+
 def main() -> None:
     number = {
         name: int(st.query_params.get(name, least))
@@ -32,12 +37,14 @@ def main() -> None:
     st.set_page_config(layout="wide")
     trace = demo_trace(number["layers"], number["heads"], number["tokens"])
     values = head_profiles(trace).values
+    st.number_input("Layer", 1, trace.layers, key="layer")
     opened = model_view(
         thumbnails(trace),
         labels_of(trace.layers, trace.heads),
         {name: values[measure] for name, measure in MEASURES.items()},
         key="demo",
         caption="Attention of all heads",
+        on_open=choose,
         source="“a\ntext\x0b” · a model",
     )
     st.write(f"opened: {opened}")

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Download, Locator, Page
+from playwright.sync_api import Download, Locator, Page, expect
 
 from bert_probe.heads import head_profiles
 from bert_probe.ui import palette
@@ -106,6 +106,7 @@ def test_a_click_is_told_once(page: Page, demo: App) -> None:
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))
     page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
+    expect(page.get_by_label("Layer", exact=True)).to_have_value("5")
     page.get_by_role("button", name="Again").click()
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))

@@ -5,11 +5,12 @@ float64. Sorting and hovering cost no server trip.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import streamlit as st
 from numpy.typing import ArrayLike, NDArray
 from streamlit.components.v2 import component
 
@@ -54,12 +55,14 @@ def model_view(
     value_name: str = "attention weight",
     scale: Scale = _SHARES,
     file_name: str = "model-view",
+    on_open: Callable[[Head], None] | None = None,
 ) -> Head | None:
     """Draw every head and return the one that was just clicked; a click is told once.
 
     `labels` [layer][head] say in a word what a head does, "" where nothing stands out. `measures` are what
     heads can be sorted by, name → [layer, head], largest first. `source` says in saved files which text and
-    model these are. Raises ValueError if the shapes do not fit together, or for a diverging scale.
+    model these are. `on_open` is told of a click before the script runs again, and so may still set other
+    widgets. Raises ValueError if the shapes do not fit together, or for a diverging scale.
     """
     shape = (thumbs.layers, thumbs.heads)
     numbers = _checked(labels, measures, shape)
@@ -81,7 +84,14 @@ def model_view(
         "above": bool(thumbs.weights.max() > scale.high + 1e-6 * (scale.high - scale.low)),
     }
     data = _packed(header, numbers, colour_entries(thumbs.weights, scale))
-    result = _component(key=key, data=data, on_opened_change=_ignore)
+
+    def tell() -> None:
+        head = _opened(st.session_state.get(key), shape)
+        if head is not None and on_open is not None:
+            on_open(head)
+
+    # Streamlit lists a trigger in the result only if it has a callback.
+    result = _component(key=key, data=data, on_opened_change=tell)
     return _opened(result, shape)
 
 
@@ -135,10 +145,6 @@ def _opened(result: Any, shape: tuple[int, int]) -> Head | None:
     if type(layer) is not int or type(head) is not int:
         return None
     return Head(layer, head) if 0 <= layer < shape[0] and 0 <= head < shape[1] else None
-
-
-def _ignore() -> None:
-    """Streamlit lists a trigger in the result only if it has a callback."""
 
 
 _component = component(
