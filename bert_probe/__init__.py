@@ -29,7 +29,7 @@ from bert_probe.errors import (
     WeightsError,
 )
 from bert_probe.files import save
-from bert_probe.flow import rollout, trace_rollout
+from bert_probe.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.loading import load
 from bert_probe.norms import value_norms, value_weighted
@@ -54,6 +54,7 @@ from bert_probe.tables import (
     heads_table,
     parameters_table,
     pooler_table,
+    reach_table,
     similarity_table,
     tokens_table,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Parameters",
     "PoolerReplay",
     "ProbeError",
+    "Reach",
     "SelectionError",
     "ShapeError",
     "Similarity",
@@ -121,6 +123,8 @@ __all__ = [
     "parameters_table",
     "pooler_replay",
     "pooler_table",
+    "reach",
+    "reach_table",
     "rollout",
     "save",
     "similarity_table",

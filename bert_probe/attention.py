@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +18,17 @@ from bert_probe.words import Unit, word_lens
 
 Head = int | Literal["mean"]
 Measure = Literal["weights", "value-norm", "rollout"]
-"""Attention weights; ‖α v W_O‖, see `norms`; or reach over the layers up to this one, see `flow`."""
+"""Attention weights; ‖α v W_O‖, see `norms`; or rollout over the layers up to this one, see `flow`."""
+
+MEASURE_MEANINGS: Mapping[Measure, str] = {
+    "weights": "How a token divides its attention over all tokens: where a head reads from, but neither "
+    "what it reads there nor whether the output depends on it.",
+    "value-norm": "The weight times the length of what the head carries from there (Kobayashi et al. 2020): "
+    "a large weight on a short vector moves little. How much is carried, but not in which direction.",
+    "rollout": "How much of each input token reaches a token through the attention of all layers up to this "
+    "one (Abnar and Zuidema 2020). It follows the weights alone and is no measure of influence.",
+}
+"""What each measure says and does not say, for people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +42,7 @@ class AttentionMap:
         specials: whether [CLS], [SEP] and the like are among the tokens.
         renormalised: whether rows were divided by their sum after leaving tokens out.
         measure: what the numbers are.
+        residual: the share of the residual connection in a rollout, else None.
     """
 
     queries: tuple[Token | Unit, ...]
@@ -41,6 +53,7 @@ class AttentionMap:
     specials: bool
     renormalised: bool
     measure: Measure = "weights"
+    residual: float | None = None
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
@@ -65,6 +78,7 @@ def attention_map(
     words: bool = False,
     measure: Measure = "weights",
     checkpoint: Checkpoint | None = None,
+    residual: float = 0.5,
 ) -> AttentionMap:
     """Attention of one head, or the mean over a layer's heads.
 
@@ -76,6 +90,7 @@ def attention_map(
         words: merge pieces into words: summed over keys, averaged over queries.
         measure: what to show; "rollout" has no single heads.
         checkpoint: the trace's own, needed for the measure "value-norm".
+        residual: for the measure "rollout", see `flow.rollout`.
 
     Raises:
         SelectionError: no such layer, head or measure, or a measure without what it needs.
@@ -85,7 +100,7 @@ def attention_map(
     layer = resolve(layer, trace.layers, "layer")
     if head != "mean":
         head = resolve(head, trace.heads, "head")
-    weights = _measured(trace, layer, head, measure, checkpoint)
+    weights = _measured(trace, layer, head, measure, checkpoint, residual)
     units: tuple[Token | Unit, ...] = trace.tokens
     if words:
         lens = word_lens(trace)
@@ -99,16 +114,19 @@ def attention_map(
         sums = weights.sum(axis=1, keepdims=True)
         weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
     shown = tuple(units[index] for index in kept)
-    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure)
+    share = residual if measure == "rollout" else None
+    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure, share)
 
 
-def _measured(trace: Trace, layer: int, head: Head, measure: Measure, checkpoint: Checkpoint | None) -> Array:
+def _measured(
+    trace: Trace, layer: int, head: Head, measure: Measure, checkpoint: Checkpoint | None, residual: float
+) -> Array:
     if measure == "weights":
         return trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
     if measure == "rollout":
         if head != "mean":
             raise SelectionError("Rollout follows the mean over the heads; it has no single heads.")
-        return rollout(trace.attention(below) for below in range(layer + 1))
+        return rollout((trace.attention(below) for below in range(layer + 1)), residual)
     if measure != "value-norm":
         raise SelectionError(f"There is no measure {measure}; use weights, value-norm or rollout.")
     if checkpoint is None:

@@ -23,10 +23,11 @@ from bert_probe.ablation import Replacement, ablate, each_head
 from bert_probe.attention import Head, Measure, attention_map
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.errors import ExportError, ProbeError, SelectionError
+from bert_probe.flow import Direction, reach
 from bert_probe.heads import find_heads, head_profiles
 from bert_probe.loading import load
 from bert_probe.similarity import token_similarity
-from bert_probe.words import find_word
+from bert_probe.words import find_word, word_lens
 
 Command = Callable[..., pd.DataFrame]
 
@@ -82,6 +83,13 @@ def _print(content: bytes) -> None:
 
 _pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
 _words = click.option("--words", is_flag=True, help="Merge the pieces of a word.")
+_residual = click.option(
+    "--residual",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="For rollout: the share that the residual connection carries.",
+)
 _layer = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
 _layer_from_0 = click.option(
     "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
@@ -108,8 +116,9 @@ def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) 
     type=click.Choice(["weights", "value-norm", "rollout"]),
     default="weights",
     show_default=True,
-    help="Weights; weights times the length of what they carry; or reach over the layers up to this one.",
+    help="Weights; weights times the length of what they carry; or rollout over the layers up to this one.",
 )
+@_residual
 @_words
 @_common
 def attention(
@@ -120,6 +129,7 @@ def attention(
     head: str,
     layout: str,
     measure: Measure,
+    residual: float,
     words: bool,
     truncate: bool,
 ) -> pd.DataFrame:
@@ -129,7 +139,9 @@ def attention(
     if head != "mean":
         which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)
-    shown = attention_map(trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint)
+    shown = attention_map(
+        trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint, residual=residual
+    )
     table = tables.attention_map_long if layout == "long" else tables.attention_map_table
     return table(shown, trace)
 
@@ -222,11 +234,35 @@ def find(
 @click.argument("text")
 @_pair
 @_words
+@_residual
+@click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
+@click.option(
+    "--direction",
+    type=click.Choice(["from", "into"]),
+    default="from",
+    show_default=True,
+    help="With --token: how much of it is in the others, or of the others in it.",
+)
 @_common
-def rollout(checkpoint: Checkpoint, text: str, pair: str | None, words: bool, truncate: bool) -> pd.DataFrame:
+def rollout(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    words: bool,
+    residual: float,
+    token: str | None,
+    direction: Direction,
+    truncate: bool,
+) -> pd.DataFrame:
     """How much of each token reaches each other one through all layers of attention."""
     trace = checkpoint.trace(text, pair, truncate)
-    return tables.attention_table(trace, measure="rollout", words=words)
+    if token is None:
+        return tables.attention_table(trace, measure="rollout", words=words, residual=residual)
+    unit = find_word(trace, token)
+    if not words and len(unit.positions) > 1:
+        raise SelectionError(f"{unit} is {len(unit.positions)} tokens. Add --words to follow them as one.")
+    chosen = word_lens(trace).units.index(unit) if words else unit.position
+    return tables.reach_table(reach(trace, chosen, direction, words, residual), trace)
 
 
 @app.command("ablate")

@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bert_probe.errors import ExportError
-from bert_probe.tables import long_parts
+from bert_probe.tables import long_parts, long_view
 from bert_probe.trace import Trace
 
 FORMATS = ("csv", "json", "parquet", "npz")
@@ -89,16 +89,19 @@ def csv_zip(frame: pd.DataFrame, name: str) -> bytes:
     return _zip({f"{name}.csv": _csv(frame), f"{name}.csv.meta.json": _meta(frame)})
 
 
-def attention_zip(trace: Trace) -> bytes:
+def attention_zip(trace: Trace, **options: Any) -> bytes:
     """Attention of all layers and heads: ``attention.csv`` in long form and its provenance, zipped.
 
     Written one head at a time, so that memory holds one matrix and the compressed file.
+
+    Args:
+        options: as in `attention_map`.
     """
     target = io.BytesIO()
-    provenance = {**trace.provenance, "view": {"table": "attention", "layout": "long"}}
+    provenance = {**trace.provenance, "view": long_view(**options)}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("attention.csv", "w", force_zip64=True) as stream:
-            for block in _csv_blocks(long_parts(trace)):
+            for block in _csv_blocks(long_parts(trace, **options)):
                 stream.write(block)
         archive.writestr("attention.csv.meta.json", _dumps(provenance))
     return target.getvalue()

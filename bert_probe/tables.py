@@ -18,6 +18,7 @@ from bert_probe.attention import AttentionMap, Head, attention_map
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Encoding, Token
 from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.flow import Reach
 from bert_probe.heads import Found, HeadProfiles
 from bert_probe.parameters import Parameters, list_parameters
 from bert_probe.similarity import Baseline, Similarity
@@ -71,44 +72,63 @@ def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
         head=shown.head if shown.head == "mean" else shown.head + 1,
         special_tokens=shown.specials,
         renormalised=shown.renormalised,
-        measure=shown.measure,
+        **_measured(shown.measure, shown.residual),
     )
+
+
+def _measured(measure: str, residual: float | None) -> dict[str, Any]:
+    """What the provenance says of a measure."""
+    return {"measure": measure} if residual is None else {"measure": measure, "residual": residual}
 
 
 def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
     """An `AttentionMap` in the long form of `attention_long`."""
-    frame = _long(shown)
-    return _with(frame, trace.provenance, table="attention", layout="long", measure=shown.measure)
+    measured = _measured(shown.measure, shown.residual)
+    return _with(_long(shown), trace.provenance, table="attention", layout="long", **measured)
 
 
 def attention_long(
-    trace: Trace, layers: Iterable[int] | None = None, heads: Iterable[Head] | None = None
+    trace: Trace,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[Head] | None = None,
+    **options: Any,
 ) -> pd.DataFrame:
     """Attention in long form: layer, head, query_position, query_token, key_position, key_token, weight.
 
     Args:
         layers, heads: which ones; all of them by default.
+        options: as in `attention_map`.
 
     Raises:
         SelectionError: no such layer or head, or none chosen.
     """
-    parts = list(long_parts(trace, layers, heads))
+    parts = list(long_parts(trace, layers, heads, **options))
     if not parts:
         raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
     frame = pd.concat(parts, ignore_index=True)
     if len({part["head"].dtype for part in parts}) > 1:
         frame["head"] = frame["head"].astype(str)  # "mean" beside numbers: files need one type
-    return _with(frame, trace.provenance, table="attention", layout="long")
+    return _with(frame, trace.provenance, **long_view(**options))
+
+
+def long_view(**options: Any) -> dict[str, Any]:
+    """What the provenance of `attention_long` says of its options."""
+    return {"table": "attention", "layout": "long", "measure": "weights"} | {
+        name: option for name, option in options.items() if name != "checkpoint"
+    }
 
 
 def long_parts(
-    trace: Trace, layers: Iterable[int] | None = None, heads: Iterable[Head] | None = None
+    trace: Trace,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[Head] | None = None,
+    **options: Any,
 ) -> Iterator[pd.DataFrame]:
     """`attention_long`, one layer and head at a time, for files too large to hold at once."""
     chosen = list(range(trace.heads)) if heads is None else list(heads)
     for layer in range(trace.layers) if layers is None else layers:
         for head in chosen:
-            yield _long(attention_map(trace, layer, head))
+            yield _long(attention_map(trace, layer, head, **options))
 
 
 def _long(shown: AttentionMap) -> pd.DataFrame:
@@ -125,6 +145,14 @@ def _long(shown: AttentionMap) -> pd.DataFrame:
             "weight": shown.weights.reshape(-1),
         }
     )
+
+
+def reach_table(reached: Reach, trace: Trace) -> pd.DataFrame:
+    """A row for each layer, a column for each token or word."""
+    layers = [str(layer + 1) for layer in range(len(reached.values))]
+    chosen = {"token": str(reached.units[reached.chosen]), "position": reached.units[reached.chosen].position}
+    view = {"table": "reach", "direction": reached.direction, "residual": reached.residual, **chosen}
+    return matrix_table(reached.values, layers, reached.units, trace.provenance, "layer", **view)
 
 
 def heads_table(profiles: HeadProfiles, trace: Trace) -> pd.DataFrame:
@@ -276,10 +304,11 @@ def matrix_table(
     rows: Sequence[str],
     columns: Sequence[str],
     provenance: Mapping[str, Any],
+    label: str = TOKEN,
     **view: Any,
 ) -> pd.DataFrame:
-    """A matrix with token names on both axes; names may repeat."""
-    index = pd.Index(_names(rows), name=TOKEN, dtype=object)
+    """A matrix with names on both axes, ``label`` saying what the rows are; names may repeat."""
+    index = pd.Index(_names(rows), name=label, dtype=object)
     frame = pd.DataFrame(values, index=index, columns=pd.Index(_names(columns), dtype=object))
     return _with(frame, provenance, **view)
 

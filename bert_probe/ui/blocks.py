@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -15,6 +14,7 @@ from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.trace import Trace
 from bert_probe.ui.components.strip import Piece, strip
 from bert_probe.ui.workbench import Request
+from bert_probe.words import Unit
 
 _MIME = {
     "csv": "text/csv",
@@ -58,17 +58,17 @@ def truncation_notice(trace: Trace) -> None:
         )
 
 
-def labels(tokens: Sequence[Token]) -> list[str]:
+def labels(tokens: Sequence[Token | Unit]) -> list[str]:
     """Tokens as people read them."""
     return [token.display for token in tokens]
 
 
-def positions(tokens: Sequence[Token]) -> list[int]:
+def positions(tokens: Sequence[Token | Unit]) -> list[int]:
     """Places of the tokens in the input."""
     return [token.position for token in tokens]
 
 
-def named(tokens: Sequence[Token]) -> list[str]:
+def named(tokens: Sequence[Token | Unit]) -> list[str]:
     """Tokens as unique column names: each with its position."""
     return [f"{token.position} {token.display}" for token in tokens]
 
@@ -99,23 +99,33 @@ def _detail(token: Token) -> str:
 
 
 def exports(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Callable[[], pd.DataFrame],
     name: str,
     python: str,
     command: str,
     more: Sequence[tuple[str, str, Callable[[], bytes]]] = (),
+    what: str = "Exactly what is shown, at full precision.",
 ) -> None:
     """A menu with the table as a file in every format, and the code that makes it again.
 
     Args:
+        frame: the table, or what makes it when somebody wants it.
         more: further downloads: label, file name, and what makes the bytes when it is clicked.
+        what: a sentence on what the files hold.
     """
+
+    def table() -> pd.DataFrame:
+        return frame if isinstance(frame, pd.DataFrame) else frame()
+
+    def written(form: files.Format) -> bytes:
+        return files.to_bytes(table(), form)
+
     with st.popover("Export", icon=":material/download:"):
-        st.caption("Exactly what is shown, at full precision.")
+        st.caption(what)
         with st.container(horizontal=True):
             for form in files.FORMATS:
-                _download(form.upper(), f"{name}.{form}", partial(files.to_bytes, frame, form))
-            _download("CSV + provenance", f"{name}.zip", partial(files.csv_zip, frame, name))
+                _download(form.upper(), f"{name}.{form}", partial(written, form))
+            _download("CSV + provenance", f"{name}.zip", lambda: files.csv_zip(table(), name))
         for label, file_name, make in more:
             _download(label, file_name, make)
         st.caption("The same in Python")

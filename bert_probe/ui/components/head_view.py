@@ -190,7 +190,9 @@ def _numbers(
     trace = picture.trace
     plain = {"dim": 0, "scaling": 1.0, "weighted": False, "maskRows": 0, "full": 1.0}
     if picture.measure == "rollout":
-        rolled = attention_map(trace, layer, words=picture.words, measure="rollout").weights
+        rolled = attention_map(
+            trace, layer, words=picture.words, measure="rollout", residual=picture.residual
+        ).weights
         return "weights", [0], [_floats(rolled)], plain
     heads = list(range(trace.heads))
     weighted = picture.measure == "value-norm"

@@ -1,20 +1,27 @@
-"""The head view on a page: what is shown is kept in the session and in the address, and can be taken away."""
+"""The head view: lines from token to token. What is shown is kept in the session and in the address."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
+import pandas as pd
 import streamlit as st
 
+from bert_probe.attention import Head
 from bert_probe.errors import ProbeError
+from bert_probe.tables import attention_long, attention_map_table
 from bert_probe.trace import Trace
-from bert_probe.ui import blocks, state
+from bert_probe.ui import blocks, state, store
+from bert_probe.ui.attention.shared import Drawn
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.head_view import Options, Picture, Pins, Series, View
 
 KEY = "head_view"
+LABELLED = 1024
+"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
 _TOLD = "head_view_told"
 """Session key: the heads that the browser knows to be shown, and how often it was told otherwise."""
 _KEPT = "head_view_kept"
@@ -23,27 +30,80 @@ _FIRST = "head_view_first"
 """Session key: options and pins that the address held when the session began, and the text they are of."""
 
 
-@st.fragment
-def draw(picture: Picture, below: Callable[[View], None]) -> None:
-    """The component; a choice in it runs this part of the page alone.
+def part(drawn: Drawn) -> None:
+    """Draw the view and what belongs to it."""
+    trace = drawn.trace
+    labels = store.profiles(trace).labels if len(trace.tokens) <= LABELLED else ()
+    picture = Picture(
+        trace=trace,
+        measure=drawn.measure,
+        words=drawn.words,
+        residual=drawn.residual,
+        checkpoint=drawn.checkpoint,
+        labels=labels,
+        caption=caption(trace),
+    )
+    _draw(drawn, picture)
+    blocks.caveat(
+        "Attention says where a head reads from, not what the model's output depends on: it is not an "
+        "explanation by itself (Jain and Wallace 2019)."
+    )
 
-    Args:
-        below: draws what depends on the layer and the heads that are shown.
-    """
+
+@st.fragment
+def _draw(drawn: Drawn, picture: Picture) -> None:
+    """The component and its exports; a choice in it runs this alone."""
     try:
         view = _shown(picture.trace)
         data = head_view.payload(picture, view.layer - 1, key=KEY, wish=_wish(picture, view))
         head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
-        below(replace(_kept(), layer=view.layer, series=view.series))
+        kept = cast(View, st.session_state[_KEPT])
+        _exports(drawn, picture, replace(kept, layer=view.layer, series=view.series))
     except ProbeError as error:
         blocks.refusal(error)
     state.publish()
 
 
+def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
+    """The numbers of the heads that are shown, whole rows of them, and the view as a page of its own."""
+    layer, series = view.layer - 1, view.series
+    heads: list[Head] = ["mean"] if series == "mean" else [*series]
+    name = ".".join("mean" if head == "mean" else str(head + 1) for head in heads)
+    if len(heads) == 1:
+        python = drawn.python("attention_table", layer=layer, head=heads[0])
+        command = drawn.command("--layer", str(view.layer), "--head", name)
+    else:
+        python = drawn.python("attention_long", layers=[layer], heads=heads)
+        note = "The command line gives one head at a time:"
+        command = drawn.command("--layer", str(view.layer), "--head", name.partition(".")[0], note=note)
+    blocks.exports(
+        partial(_table, drawn, layer, heads),
+        f"attention-layer{view.layer}-head{name}",
+        python,
+        command,
+        [
+            (
+                "Interactive page, HTML",
+                "head-view.html",
+                partial(head_view.page, picture, view, picture.caption),
+            )
+        ],
+        "All weights of the heads shown, at full precision, whatever the picture hides.",
+    )
+
+
+def _table(drawn: Drawn, layer: int, heads: list[Head]) -> pd.DataFrame:
+    if len(heads) == 1:
+        return attention_map_table(drawn.map(layer, heads[0]), drawn.trace)
+    checkpoint = drawn.checkpoint if drawn.measure == "value-norm" else None
+    return attention_long(drawn.trace, [layer], heads, checkpoint=checkpoint, **drawn.options)
+
+
 def caption(trace: Trace) -> str:
     """Text and model, as a saved picture names them."""
     texts = [trace.encoding.text, trace.encoding.pair]
-    return f"{trace.provenance['model']} · {' + '.join(f'“{text}”' for text in texts if text)}"
+    said = " + ".join(f"“{text}”" for text in texts if text)
+    return f"{trace.provenance['model']} · {said if len(said) <= 300 else said[:299] + '…'}"
 
 
 def choose_heads(heads: Series) -> None:
@@ -87,10 +147,6 @@ def _wish(picture: Picture, view: View) -> dict[str, Any]:
         st.session_state[_FIRST] = digest, held, turn, series
     pins = held.pins if digest == picture.digest else Pins()
     return head_view.wished(replace(held, series=series, pins=pins), turn)
-
-
-def _kept() -> View:
-    return cast(View, st.session_state[_KEPT])
 
 
 def _changed(picture: Picture) -> None:

@@ -1,0 +1,1 @@
+"""The views of the attention page, one module each."""
