@@ -55,11 +55,13 @@ def ablate(
 ) -> Iterator[Ablation]:
     """Switch off each set of heads in turn, several sets in one batched pass.
 
+    What is asked for is checked at once; the model runs as results are taken.
+
     Args:
         sets: heads to switch off together, (layer, head) from 0.
         replacement: a head's output becomes 0, or its mean over the text's tokens.
 
-    Yields:
+    Returns:
         One `Ablation` a set, in order; stop taking them to cancel.
 
     Raises:
@@ -70,6 +72,12 @@ def ablate(
     if not about.shows_qkv:
         raise UnavailableError(f"{about.architecture} does not let single heads be switched off.")
     checked = [_checked(heads, about.layers, about.heads) for heads in sets]
+    return _ablations(checkpoint, encoding, checked, replacement)
+
+
+def _ablations(
+    checkpoint: Checkpoint, encoding: Encoding, checked: Sequence[tuple[Head, ...]], replacement: Replacement
+) -> Iterator[Ablation]:
     untouched = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
     for start in range(0, len(checked), size):

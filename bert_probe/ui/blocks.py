@@ -23,6 +23,7 @@ _MIME = {
     "npz": "application/octet-stream",
     "zip": "application/zip",
     "html": "text/html",
+    "txt": "text/plain",
 }
 
 

@@ -123,3 +123,45 @@ def pick(
         persist_state="session",
     )
     return default if chosen is None else chosen
+
+
+def choose(key: str, label: str, options: dict[str, str], default: str) -> str:
+    """One of many named views, as a list that opens; otherwise like `pick`."""
+    prepare(key, list(options), default)
+    chosen = st.selectbox(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        label_visibility="collapsed",
+        persist_state="session",
+    )
+    return default if chosen is None else chosen
+
+
+def several(
+    key: str, label: str, options: dict[str, str], default: list[str], placeholder: str, help_text: str
+) -> list[str]:
+    """Any number of named things, in the address with commas between; ``options`` maps words to labels."""
+    held: list[str] | None = st.session_state.get(key)
+    if held is None:
+        written = address().get(key)
+        held = default if written is None else [word for word in written.split(",") if word]
+    unknown = [word for word in held if word not in options]
+    if unknown:
+        st.caption(f":orange[There is no {plain(', '.join(unknown))} here; left out.]")
+    known = list(dict.fromkeys(word for word in held if word in options))
+    if st.session_state.get(key) != known:
+        st.session_state[key] = known
+    chosen = st.multiselect(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        placeholder=placeholder,
+        help=help_text,
+        select_all=False,
+        persist_state="session",
+    )
+    remember(key, None if chosen == default else ",".join(chosen))
+    return chosen
