@@ -68,6 +68,12 @@ def head_grid(table: pd.DataFrame, column: str) -> Array:
     return values
 
 
+def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
+    """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
+    by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
+    return sorted(list(dict.fromkeys([*sorted(wanted), *by_size]))[: max(count, len(wanted))])
+
+
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     """A bar for each token, from 0; tokens in the order of the text."""
     positions = list(range(len(tokens)))

@@ -138,7 +138,9 @@ def run(
         job.cancel()
         job = None
     place = st.container()
-    if (job is None or job.state in ("failed", "cancelled")) and _start_button(place, key, label, note, job):
+    idle = job is None or job.state in ("failed", "cancelled")
+    started = idle and _start_button(place, key, label, note, job)
+    if started:
         job = Job(cause, work, _alive())
     if job is None:
         return None
@@ -149,6 +151,8 @@ def run(
         with place:
             _watch(job, key, unit)
     if job.state == "failed":
+        if started:
+            st.rerun()  # with the button, to try again
         assert job.error is not None
         raise job.error
     return cast(T, job.result) if job.state == "done" else None

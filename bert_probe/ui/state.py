@@ -15,6 +15,13 @@ T = TypeVar("T")
 
 _ADDRESS = "address"
 """Session key of the parameters to be shown in the address, those of other pages included."""
+_PAGE, _DRAWN = "page", "drawn"
+"""Session keys of the page that is drawn, and of the page that last drew each widget."""
+
+
+def enter(page: str) -> None:
+    """A page is drawn from here on."""
+    st.session_state[_PAGE] = page
 
 
 def address() -> dict[str, str]:
@@ -57,9 +64,20 @@ def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str
             f":orange[There is no {key.replace('_', ' ')} {plain(asked)} here; showing {write(default)}.]"
         )
     chosen = known.get(asked, default) if asked is not None else default
-    if held != chosen or held is None:
-        st.session_state[key] = chosen
+    _give(key, chosen)
     remember(key, None if chosen == default else write(chosen))
+
+
+def _give(key: str, value: object) -> None:
+    """A widget's value, where it does not have it already.
+
+    A widget of another page with the same key is another one to Streamlit: it would begin anew.
+    """
+    drawn: dict[str, str] = st.session_state.setdefault(_DRAWN, {})
+    page = st.session_state.get(_PAGE, "")
+    if st.session_state.get(key) != value or drawn.get(key) != page:
+        st.session_state[key] = value
+    drawn[key] = page
 
 
 def plain(text: str) -> str:
@@ -151,8 +169,7 @@ def several(
     if unknown:
         st.caption(f":orange[There is no {plain(', '.join(unknown))} here; left out.]")
     known = list(dict.fromkeys(word for word in held if word in options))
-    if st.session_state.get(key) != known:
-        st.session_state[key] = known
+    _give(key, known)
     chosen = st.multiselect(
         label,
         list(options),

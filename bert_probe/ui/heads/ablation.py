@@ -25,6 +25,8 @@ from bert_probe.ui.components.matrix import Scale, matrix
 from bert_probe.ui.heads import shared
 from bert_probe.ui.workbench import Study
 
+SIDE_BY_SIDE = 32
+"""Tokens up to which the three similarities stand beside each other."""
 _REST = (
     "Change is 1 − cosine between a last-layer vector with and without. A small change says that the other "
     "heads make up for it on this text, not that nothing was switched off (Michel et al. 2019)."
@@ -130,21 +132,21 @@ def _token_changes(study: Study, trace: Trace, result: Ablation, replacement: st
 
 
 def _similarity(change: SimilarityChange) -> None:
+    """Side by side; of long texts one at a time, as large as the page."""
     cosine = Scale("diverging", -1, 1)
-    pictures = (
+    scale = figures.symmetric_scale(change.difference)
+    pictures = [
         ("before", "With the heads", change.before, "cosine", cosine),
         ("after", "Without them", change.after, "cosine", cosine),
-        (
-            "difference",
-            "Difference",
-            change.difference,
-            "difference",
-            figures.symmetric_scale(change.difference),
-        ),
-    )
+        ("difference", "Difference", change.difference, "difference", scale),
+    ]
     names, positions = blocks.labels(change.tokens), blocks.positions(change.tokens)
+    if len(names) > SIDE_BY_SIDE:
+        options = {key: title for key, title, *_ in pictures}
+        which = state.pick("ablation_similarity", "Similarity", options, "difference")
+        pictures = [picture for picture in pictures if picture[0] == which]
     with st.container(key="judged_similarity"):
-        columns = st.columns(3, gap="medium")
+        columns = st.columns(len(pictures), gap="medium")
     for column, (key, title, values, name, scale) in zip(columns, pictures, strict=True):
         with column:
             matrix(

@@ -20,6 +20,8 @@ from bert_probe.ui.workbench import Study
 from bert_probe.words import Unit, word_lens
 
 MOST_PAIRS = 6
+WORDS_DRAWN = 32
+"""Of a longer text the rows' picture leaves out words that no row gives much to."""
 SHOWN = 3
 """Heads whose rows are drawn."""
 WEIGHTS = Scale("sequential", 0, 1, "sqrt")
@@ -156,7 +158,12 @@ def _word(units: Sequence[Unit], pair: Pair, side: str, label: str, selected: in
         for index, unit in enumerate(units)
     ]
     key = f"find_{side}_{pair.number}_{len(units)}"
-    chosen = strip(pieces, key=key, label=label, selectable="one", selected=selected)
+    first = f"{key} first"
+    if key not in st.session_state:
+        # While the strip is there it keeps its own choice; a new beginning would take back quick clicks.
+        st.session_state[first] = selected
+    first_chosen = st.session_state[first]
+    chosen = strip(pieces, key=key, label=label, selectable="one", selected=first_chosen)
     return selected if chosen is None else chosen
 
 
@@ -184,19 +191,26 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
         weights = attention_map(trace, found.layer, found.head, words=True).weights
         rows += [weights[query] for query in queries]
         names += [f"{found.layer + 1}.{found.head + 1} {units[query].display}" for query in queries]
+    values = np.stack(rows)
+    kept = figures.largest_columns(values, WORDS_DRAWN, {pair.key for pair in pairs})
+    drawn = [units[index] for index in kept]
     matrix(
-        np.stack(rows),
+        values[:, kept],
         names,
-        [unit.display for unit in units],
+        [unit.display for unit in drawn],
         key="find_rows",
         scale=WEIGHTS,
         row_axis="head and query",
         column_axis="key",
         value_name="weight",
         caption="Attention rows of the best heads",
-        column_positions=[unit.position for unit in units],
+        column_positions=[unit.position for unit in drawn],
         file_name="best_heads",
     )
+    if len(drawn) < len(units):
+        blocks.caveat(
+            f"The {len(drawn)} of {len(units)} words with the largest weights, in the order of the text."
+        )
 
 
 def _exports(

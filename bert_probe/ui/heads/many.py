@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.errors import ProbeError
-from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.errors import ProbeError, TextError
+from bert_probe.many import MOST_SENTENCES, ProfileMeans, profile_sentences, read_sentences
 from bert_probe.similarity import baseline_sentences
 from bert_probe.tables import profile_means_table
 from bert_probe.ui import blocks, figures, jobs, state
@@ -64,6 +64,7 @@ def _sentences(source: str) -> list[str]:
     if given is not None:
         st.session_state[_FILE] = (given.name, given.getvalue())
     if _FILE not in st.session_state:
+        blocks.caveat(f"Blank lines do not count. At most {MOST_SENTENCES:,} sentences.")
         return []
     name, content = st.session_state[_FILE]
     if given is None:
@@ -73,9 +74,10 @@ def _sentences(source: str) -> list[str]:
 
 def _refusal(error: ProbeError) -> None:
     with st.container(border=True, key="refusal"):
-        st.header("These sentences cannot be read", anchor=False)
+        unread = isinstance(error, TextError)
+        st.header("These sentences cannot be read" if unread else "This cannot be shown", anchor=False)
         st.text(str(error))
-        st.caption("Blank lines do not matter. Nothing was changed in what you gave.")
+        st.caption("Blank lines do not count. What you gave is still there.")
 
 
 def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: list[str]) -> None:
@@ -108,8 +110,8 @@ def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sente
     blocks.caveat(
         f"Means over {means.sentences:,} sentences, each counting the same. Low and high enclose "
         f"{means.confidence:.0%} of {means.resamples:,} means over sentences drawn again from these "
-        "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were taken, not "
-        f"what another kind of text would give. {shared.LABELLING}"
+        "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were "
+        f"taken, not what another kind of text would give. {shared.LABELLING}"
     )
 
 

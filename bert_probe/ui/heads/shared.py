@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -118,8 +119,12 @@ def head_table(table: pd.DataFrame, numbers: dict[str, str], alt: str, height: i
     Args:
         numbers: column → heading, for those with four decimals; others keep their own.
     """
-    config = {
+    config: dict[str, Any] = {
         column: st.column_config.NumberColumn(heading, format="%.4f") for column, heading in numbers.items()
+    }
+    config |= {
+        "label": st.column_config.TextColumn(width=130),
+        "rank_in_row": st.column_config.NumberColumn("rank in row"),
     }
     st.dataframe(table, hide_index=True, width="stretch", height=height, column_config=config, alt=alt)
 
