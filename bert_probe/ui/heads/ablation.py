@@ -55,7 +55,7 @@ def part(study: Study, trace: Trace) -> None:
 
 def _set(study: Study, trace: Trace, replacement: Replacement) -> None:
     """A set of heads: what happens to every token, [CLS], the pooler, and how alike the tokens are."""
-    heads = _chosen_heads(study, trace)
+    heads = _chosen_heads(trace)
     if not heads:
         blocks.caveat("Choose one head or more above. A number without a point stands for a whole layer.")
         return
@@ -76,7 +76,7 @@ def _set(study: Study, trace: Trace, replacement: Replacement) -> None:
     )
 
 
-def _chosen_heads(study: Study, trace: Trace) -> tuple[Head, ...]:
+def _chosen_heads(trace: Trace) -> tuple[Head, ...]:
     """Heads by name; a layer's number stands for all of its heads."""
     labels = store.profiles(trace).labels
     options: dict[str, str] = {}

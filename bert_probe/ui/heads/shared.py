@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.trace import Array
-from bert_probe.ui import state
+from bert_probe.ui import head_page, state
 from bert_probe.ui.components.matrix import Scale, matrix
 
 ATTENTION = Path(__file__).parents[3] / "pages" / "attention.py"
@@ -135,5 +135,6 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
-            st.session_state["layer"], st.session_state["head"] = layer, head
+            st.session_state["layer"] = layer
+            head_page.choose_heads((head - 1,))
             st.switch_page(ATTENTION)
