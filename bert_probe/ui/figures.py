@@ -87,8 +87,8 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
-    # Every label has its own line up to this many; beyond, hovering names the token.
-    step = math.ceil(len(tokens) / 40)
+    # So many labels have their own place, even on a narrow page; hovering names every token.
+    step = math.ceil(len(tokens) / 24)
     figure.update_layout(
         height=320,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
 from tests.browser.conftest import App, settled, visit
+from tests.browser.test_walk import KNOWN_RULES
 
 pytestmark = pytest.mark.browser
 
@@ -172,3 +175,16 @@ def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page)
     expect(page.get_by_role("heading", name="Heads", level=1)).to_be_visible()
     settled(page)
     expect(page.get_by_role("switch", name="Whole words")).to_be_checked()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_part_passes_axe(app: App, new_page: Callable[..., Page], theme: str) -> None:
+    page = new_page(color_scheme=theme)
+    found = {}
+    for name, address in (("find", {"find_pairs": "4-5,11-9"}), ("ablation", {}), ("many", {})):
+        part(page, app, name, **address)
+        page.wait_for_timeout(500)
+        for violation in Axe().run(page).response["violations"]:
+            if violation["id"] not in KNOWN_RULES:
+                found[name, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
+    assert found == {}
