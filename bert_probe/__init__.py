@@ -6,7 +6,7 @@
 (14, 14)
 """
 
-from bert_probe.ablation import Ablation, ablate, each_head
+from bert_probe.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
@@ -32,6 +32,7 @@ from bert_probe.files import save
 from bert_probe.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.loading import load
+from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
 from bert_probe.norms import value_norms, value_weighted
 from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
 from bert_probe.similarity import (
@@ -45,6 +46,7 @@ from bert_probe.similarity import (
 )
 from bert_probe.tables import (
     ablation_table,
+    ablation_tokens_table,
     anatomy_table,
     attention_long,
     attention_table,
@@ -54,7 +56,9 @@ from bert_probe.tables import (
     heads_table,
     parameters_table,
     pooler_table,
+    profile_means_table,
     reach_table,
+    similarity_change_table,
     similarity_table,
     tokens_table,
 )
@@ -84,10 +88,12 @@ __all__ = [
     "Parameters",
     "PoolerReplay",
     "ProbeError",
+    "ProfileMeans",
     "Reach",
     "SelectionError",
     "ShapeError",
     "Similarity",
+    "SimilarityChange",
     "TextError",
     "Token",
     "TokenizerError",
@@ -100,6 +106,7 @@ __all__ = [
     "WordLens",
     "ablate",
     "ablation_table",
+    "ablation_tokens_table",
     "anatomy_table",
     "attention_long",
     "attention_map",
@@ -123,10 +130,15 @@ __all__ = [
     "parameters_table",
     "pooler_replay",
     "pooler_table",
+    "profile_means_table",
+    "profile_sentences",
     "reach",
     "reach_table",
+    "read_sentences",
     "rollout",
     "save",
+    "similarity_change",
+    "similarity_change_table",
     "similarity_table",
     "token_similarity",
     "tokens_table",

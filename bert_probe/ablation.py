@@ -11,11 +11,11 @@ import torch
 
 from bert_probe.capture import switched_off
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.encoding import Encoding
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.encoding import Encoding, Token
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.forward import BATCH_TOKENS, pad
-from bert_probe.similarity import cosine_of_rows
-from bert_probe.trace import Array, resolve
+from bert_probe.similarity import cosine, cosine_of_rows
+from bert_probe.trace import Array, Trace, resolve
 
 Head = tuple[int, int]
 """Layer and head, from 0."""
@@ -55,11 +55,13 @@ def ablate(
 ) -> Iterator[Ablation]:
     """Switch off each set of heads in turn, several sets in one batched pass.
 
+    What is asked for is checked at once; the model runs as results are taken.
+
     Args:
         sets: heads to switch off together, (layer, head) from 0.
         replacement: a head's output becomes 0, or its mean over the text's tokens.
 
-    Yields:
+    Returns:
         One `Ablation` a set, in order; stop taking them to cancel.
 
     Raises:
@@ -70,6 +72,12 @@ def ablate(
     if not about.shows_qkv:
         raise UnavailableError(f"{about.architecture} does not let single heads be switched off.")
     checked = [_checked(heads, about.layers, about.heads) for heads in sets]
+    return _ablations(checkpoint, encoding, checked, replacement)
+
+
+def _ablations(
+    checkpoint: Checkpoint, encoding: Encoding, checked: Sequence[tuple[Head, ...]], replacement: Replacement
+) -> Iterator[Ablation]:
     untouched = _run(checkpoint, encoding, [()], replacement)
     size = max(1, BATCH_TOKENS // len(encoding))
     for start in range(0, len(checked), size):
@@ -85,6 +93,47 @@ def ablate(
                 pooler_change=None if poolers is None else float(1 - cosine_of_rows(*poolers)[0]),
                 vectors=vectors[row],
             )
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityChange:
+    """Cosines of a text's tokens with each other after the last layer, with and without some heads.
+
+    Attributes:
+        ablation: what was switched off.
+        tokens: the tokens compared.
+        before, after: float32 [token, token], -1 to 1, symmetric; NaN for a vector of zeros.
+    """
+
+    ablation: Ablation
+    tokens: tuple[Token, ...]
+    before: Array
+    after: Array
+
+    @property
+    def difference(self) -> Array:
+        """After minus before, [token, token], -2 to 2: above 0 where tokens became more alike."""
+        difference: Array = self.after - self.before
+        return difference
+
+
+def similarity_change(trace: Trace, ablation: Ablation, *, specials: bool = False) -> SimilarityChange:
+    """How alike the tokens of a text are without some heads, beside how alike they are with them.
+
+    Args:
+        trace: of the text that the heads were switched off for.
+        specials: keep [CLS] and [SEP].
+
+    Raises:
+        ShapeError: the trace is of another text or model.
+    """
+    with_heads = trace.vectors(-1)
+    if with_heads.shape != ablation.vectors.shape:
+        raise ShapeError(f"A trace of shape {with_heads.shape} for {ablation.vectors.shape} ablated vectors.")
+    tokens = tuple(token for token in trace.tokens if specials or not token.special)
+    chosen = [token.position for token in tokens]
+    before, after = (cosine(all_[chosen], all_[chosen]) for all_ in (with_heads, ablation.vectors))
+    return SimilarityChange(ablation, tokens, before, after)
 
 
 def each_head(checkpoint: Checkpoint) -> list[tuple[Head]]:

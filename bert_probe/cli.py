@@ -26,6 +26,7 @@ from bert_probe.errors import ExportError, ProbeError, SelectionError
 from bert_probe.flow import Direction, reach
 from bert_probe.heads import find_heads, head_profiles
 from bert_probe.loading import load
+from bert_probe.many import profile_sentences, read_sentences
 from bert_probe.similarity import token_similarity
 from bert_probe.words import find_word, word_lens
 
@@ -193,14 +194,42 @@ def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa:
 
 
 @app.command()
-@click.argument("text")
+@click.argument("text", required=False)
 @_pair
+@click.option(
+    "--file",
+    "lines",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Sentences in UTF-8, one a line, instead of TEXT: means over them, and 95 % intervals.",
+)
 @_words
 @_common
-def heads(checkpoint: Checkpoint, text: str, pair: str | None, words: bool, truncate: bool) -> pd.DataFrame:
-    """What each head does on TEXT: entropy, distance, where its attention goes, a label."""
-    trace = checkpoint.trace(text, pair, truncate)
-    return tables.heads_table(head_profiles(trace, words), trace)
+def heads(
+    checkpoint: Checkpoint,
+    text: str | None,
+    pair: str | None,
+    lines: Path | None,
+    words: bool,
+    truncate: bool,
+) -> pd.DataFrame:
+    """What each head does on TEXT: entropy, distance, where its attention goes, a label.
+
+    With --file the mean over its sentences, each counting the same, and _low and _high of a bootstrap.
+    """
+    if lines is None and text is not None:
+        trace = checkpoint.trace(text, pair, truncate)
+        return tables.heads_table(head_profiles(trace, words), trace)
+    if lines is None or text is not None:
+        raise SelectionError("Give a TEXT, or sentences with --file; one of the two.")
+    if pair is not None:
+        raise SelectionError("--pair goes with a TEXT; the sentences of --file have none. Leave one out.")
+    try:
+        content = lines.read_bytes()
+    except OSError as error:
+        raise SelectionError(f"{lines} cannot be read: {error.strerror}. Give another file.") from None
+    means = profile_sentences(checkpoint, read_sentences(content), words, truncate=truncate)
+    return tables.profile_means_table(means, checkpoint)
 
 
 @app.command()
@@ -270,6 +299,7 @@ def rollout(
 @_pair
 @click.option("--heads", "named", metavar="L.H,…", help="Switch these heads off together, e.g. 8.10,3.2.")
 @click.option("--each", is_flag=True, help="Switch off each head in turn; largest effect first.")
+@click.option("--tokens", is_flag=True, help="With --heads: the change of each token, a line for each.")
 @click.option("--replacement", type=click.Choice(["zero", "mean"]), default="zero", show_default=True)
 @_common
 def ablate_command(
@@ -278,16 +308,20 @@ def ablate_command(
     pair: str | None,
     named: str | None,
     each: bool,
+    tokens: bool,
     replacement: Replacement,
     truncate: bool,
 ) -> pd.DataFrame:
     """What changes in the last layer when heads are switched off: 1 − cosine of its vectors."""
     if each == (named is not None):
         raise SelectionError("Name heads with --heads 8.10,3.2, or take --each in turn; one of the two.")
+    if tokens and each:
+        raise SelectionError("--tokens goes with --heads: --each has a line for every head. Leave one out.")
     sets = each_head(checkpoint) if named is None else [_named_heads(named, checkpoint)]
     encoding = checkpoint.encode(text, pair, truncate)
-    results = list(ablate(checkpoint, encoding, sets, replacement))
-    results.sort(key=lambda one: -one.mean_token_change)
+    results = ablate(checkpoint, encoding, sets, replacement)
+    if tokens:
+        return tables.ablation_tokens_table(next(results), checkpoint, encoding, replacement)
     return tables.ablation_table(results, checkpoint, encoding, replacement)
 
 

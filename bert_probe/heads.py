@@ -89,7 +89,7 @@ def head_profiles(trace: Trace, words: bool = False) -> HeadProfiles:
     rows = [_layer_profile(trace, layer, lens, keys, pairs, room) for layer in range(trace.layers)]
     stacked = np.stack(rows, axis=1)
     values = dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
-    return HeadProfiles(values, _labels(values), words)
+    return HeadProfiles(values, head_labels(values), words)
 
 
 def _layer_profile(
@@ -191,7 +191,8 @@ def _is_sign(character: str) -> bool:
     return unicodedata.category(character).startswith("P")
 
 
-def _labels(values: dict[str, Array]) -> tuple[tuple[str, ...], ...]:
+def head_labels(values: dict[str, Array]) -> tuple[tuple[str, ...], ...]:
+    """A word for what stands out in each head's measures, or "", [layer][head]; see `LABEL_SHARE`."""
     layers, heads = values["self"].shape
     return tuple(
         tuple(_label({name: float(values[name][layer, head]) for name in values}) for head in range(heads))

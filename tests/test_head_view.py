@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.ui import head_page
+from bert_probe.ui.attention import head as head_page
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.head_view import Options, Picture, Pins, View
 from tests.families import FAMILIES, LONG, PAIR, TEXT

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe.ablation import ablate, each_head
+from bert_probe.ablation import ablate, each_head, similarity_change
 from bert_probe.cli import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.flow import rollout, trace_rollout
@@ -260,6 +260,43 @@ def test_ablation_equals_a_reference_with_hooks(minilm: bert_probe.Checkpoint) -
             assert result.mean_token_change == pytest.approx(float(np.mean(1 - cosine)), abs=1e-5)
 
 
+def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(
+    minilm: bert_probe.Checkpoint,
+) -> None:
+    trace = minilm.trace(TEXT)
+    (result,) = ablate(minilm, trace.encoding, [[(3, 1), (3, 2)]])
+    change = similarity_change(trace, result)
+    assert [*change.tokens] == [token for token in trace.tokens if not token.special]
+    vectors = torch.tensor(result.vectors[1:-1], dtype=torch.float64)
+    expected = torch.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    np.testing.assert_allclose(change.after, expected, atol=1e-6)
+    similarity = bert_probe.compare(trace, trace)
+    np.testing.assert_array_equal(change.before, similarity.cosine(-1))
+    np.testing.assert_array_equal(change.difference, change.after - change.before)
+    np.testing.assert_allclose(np.diag(change.difference), 0, atol=1e-6)
+    assert len(similarity_change(trace, result, specials=True).tokens) == len(trace.tokens)
+    with pytest.raises(ShapeError):
+        similarity_change(minilm.trace("we left"), result)
+
+
+def test_what_changed_stands_in_tables_of_tokens_and_pairs(minilm: bert_probe.Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    (result,) = ablate(minilm, trace.encoding, [[(3, 1), (3, 2)]], "mean")
+    frame = bert_probe.ablation_tokens_table(result, minilm, trace.encoding, "mean")
+    assert list(frame) == ["position", "token", "change"]
+    assert frame["change"].tolist() == result.token_change.tolist()
+    view = frame.attrs["provenance"]["view"]
+    assert (view["heads"], view["replacement"]) == ("4.2+4.3", "mean")
+    assert (view["cls_change"], view["pooler_change"]) == (result.cls_change, result.pooler_change)
+    change = similarity_change(trace, result)
+    for which in ("before", "after", "difference"):
+        frame = bert_probe.similarity_change_table(change, minilm, trace.encoding, "mean", which)
+        np.testing.assert_array_equal(frame.to_numpy(), getattr(change, which))
+        assert frame.attrs["provenance"]["view"]["which"] == which
+    with pytest.raises(SelectionError, match="choose before"):
+        bert_probe.similarity_change_table(change, minilm, trace.encoding, "mean", "both")  # type: ignore[arg-type]
+
+
 def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None:
     from bert_probe.capture import _ablated, _Ablation
 
@@ -341,6 +378,10 @@ def test_the_command_line_gives_the_library_s_numbers(
     assert changes == sorted(changes, reverse=True)
     rows = lines(capfd, "ablate", TEXT, "--heads", "2.5,2.6")
     assert [(row["layer"], row["head"]) for row in rows] == [("", "2.5+2.6")]
+    rows = lines(capfd, "ablate", TEXT, "--heads", "2.5,2.6", "--tokens")
+    (result,) = ablate(minilm, trace.encoding, [[(1, 4), (1, 5)]])
+    assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
+    assert [float(row["change"]) for row in rows] == pytest.approx(result.token_change, abs=1e-6)
     rows = lines(capfd, "attention", TEXT, "--words", "--measure", "value-norm", "--layout", "long")
     assert rows[-1]["query_token"] == "[SEP]"
 
@@ -350,6 +391,7 @@ def test_the_command_line_gives_the_library_s_numbers(
     [
         ("ablate", TEXT),
         ("ablate", TEXT, "--each", "--heads", "1.1"),
+        ("ablate", TEXT, "--each", "--tokens"),
         ("ablate", TEXT, "--heads", "7.1"),
         ("ablate", TEXT, "--heads", "1"),
         ("find", TEXT, "--query", "nobody", "--key", "Mehdi"),

@@ -137,18 +137,6 @@ def test_whole_words_merge_their_pieces() -> None:
     assert frame["row sum"].to_numpy() == pytest.approx(1, abs=1e-5)
 
 
-def test_heads_are_found_and_switched_off_on_their_page() -> None:
-    app = opened("heads", a=EXAMPLES[3].a, heads_part="find")
-    assert not app.exception
-    assert app.dataframe[0].value["weight"].is_monotonic_decreasing
-    app = opened("heads", a="we left", heads_part="ablation")
-    next(button for button in app.button if "each head" in button.label).click().run()
-    assert not app.exception
-    changes = app.dataframe[0].value
-    assert len(changes) == 72
-    assert changes["mean_token_change"].is_monotonic_decreasing
-
-
 @pytest.mark.parametrize(("key", "value"), [("layer", "77"), ("layer", "x"), ("head", "0"), ("show", "nope")])
 def test_a_view_in_the_address_that_does_not_exist_is_said(key: str, value: str) -> None:
     app = opened(a="we left", **{key: value})

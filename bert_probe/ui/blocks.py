@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pandas as pd
 import streamlit as st
@@ -23,6 +24,7 @@ _MIME = {
     "npz": "application/octet-stream",
     "zip": "application/zip",
     "html": "text/html",
+    "txt": "text/plain",
 }
 
 
@@ -117,7 +119,7 @@ def exports(
     def table() -> pd.DataFrame:
         return frame if isinstance(frame, pd.DataFrame) else frame()
 
-    def written(form: files.Format) -> bytes:
+    def written(form: str) -> bytes:
         return files.to_bytes(table(), form)
 
     with st.popover("Export", icon=":material/download:"):

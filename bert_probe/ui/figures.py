@@ -62,9 +62,48 @@ def from_zero_scale(values: Array, at_least: float = 1.0) -> Scale:
     return Scale("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
 
 
-def grid(values: list[float], layers: int) -> Array:
-    """Values of all heads in order, float32 [layer, head]."""
-    return np.array(values, dtype=np.float32).reshape(layers, -1)
+def head_grid(table: pd.DataFrame, column: str) -> Array:
+    """A column of a table with a row for each head, float32 [layer, head]."""
+    values: Array = table.pivot(index="layer", columns="head", values=column).to_numpy(dtype=np.float32)
+    return values
+
+
+def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
+    """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
+    by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
+    return sorted(list(dict.fromkeys([*sorted(wanted), *by_size]))[: max(count, len(wanted))])
+
+
+def token_bars(tokens: list[str], values: Array, name: str) -> Any:
+    """A bar for each token, from 0; tokens in the order of the text."""
+    positions = list(range(len(tokens)))
+    shown = [_as_text(token) for token in tokens]
+    figure = go.Figure(
+        go.Bar(
+            x=positions,
+            y=values,
+            customdata=shown,
+            marker={"color": _ACCENT},
+            hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
+        )
+    )
+    # So many labels have their own place, even on a narrow page; hovering names every token.
+    step = math.ceil(len(tokens) / 24)
+    figure.update_layout(
+        height=320,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        bargap=0.25,
+        xaxis={
+            "title": "token",
+            "tickvals": positions[::step],
+            "ticktext": [text if len(text) <= 16 else f"{text[:15]}…" for text in shown[::step]],
+            "tickangle": -45 if len(tokens) > 8 else 0,
+            "zeroline": False,
+        },
+        yaxis={"title": name, "range": [0, from_zero_scale(values, 0.0).high * 1.02]},
+        showlegend=False,
+    )
+    return figure
 
 
 def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:

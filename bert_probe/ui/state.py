@@ -15,6 +15,13 @@ T = TypeVar("T")
 
 _ADDRESS = "address"
 """Session key of the parameters to be shown in the address, those of other pages included."""
+_PAGE, _DRAWN = "page", "drawn"
+"""Session keys of the page that is drawn, and of the page that last drew each widget."""
+
+
+def enter(page: str) -> None:
+    """A page is drawn from here on."""
+    st.session_state[_PAGE] = page
 
 
 def address() -> dict[str, str]:
@@ -57,9 +64,20 @@ def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str
             f":orange[There is no {key.replace('_', ' ')} {plain(asked)} here; showing {write(default)}.]"
         )
     chosen = known.get(asked, default) if asked is not None else default
-    if held != chosen or held is None:
-        st.session_state[key] = chosen
+    _give(key, chosen)
     remember(key, None if chosen == default else write(chosen))
+
+
+def _give(key: str, value: object) -> None:
+    """A widget's value, where it does not have it already.
+
+    A widget of another page with the same key is another one to Streamlit: it would begin anew.
+    """
+    drawn: dict[str, str] = st.session_state.setdefault(_DRAWN, {})
+    page = st.session_state.get(_PAGE, "")
+    if st.session_state.get(key) != value or drawn.get(key) != page:
+        st.session_state[key] = value
+    drawn[key] = page
 
 
 def plain(text: str) -> str:
@@ -123,3 +141,44 @@ def pick(
         persist_state="session",
     )
     return default if chosen is None else chosen
+
+
+def choose(key: str, label: str, options: dict[str, str], default: str) -> str:
+    """One of many named views, as a list that opens; otherwise like `pick`."""
+    prepare(key, list(options), default)
+    chosen = st.selectbox(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        label_visibility="collapsed",
+        persist_state="session",
+    )
+    return default if chosen is None else chosen
+
+
+def several(
+    key: str, label: str, options: dict[str, str], default: list[str], placeholder: str, help_text: str
+) -> list[str]:
+    """Any number of named things, in the address with commas between; ``options`` maps words to labels."""
+    held: list[str] | None = st.session_state.get(key)
+    if held is None:
+        written = address().get(key)
+        held = default if written is None else [word for word in written.split(",") if word]
+    unknown = [word for word in held if word not in options]
+    if unknown:
+        st.caption(f":orange[There is no {plain(', '.join(unknown))} here; left out.]")
+    known = list(dict.fromkeys(word for word in held if word in options))
+    _give(key, known)
+    chosen = st.multiselect(
+        label,
+        list(options),
+        format_func=options.__getitem__,
+        key=key,
+        placeholder=placeholder,
+        help=help_text,
+        select_all=False,
+        persist_state="session",
+    )
+    remember(key, None if chosen == default else ",".join(chosen))
+    return chosen

@@ -1,4 +1,4 @@
-"""What sessions share: opened checkpoints, traces and baselines, each bounded in memory.
+"""What sessions share: opened checkpoints, traces and what is made of them, each bounded in memory.
 
 Keys are tuples of every cause of a result, compared as a whole, so two texts cannot meet in one entry.
 """
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from cachetools import LRUCache
 
 from bert_probe import loading
+from bert_probe.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.heads import HeadProfiles, head_profiles
 from bert_probe.similarity import Baseline, baseline
@@ -22,6 +23,7 @@ from bert_probe.trace import Trace
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
 PASSES_AT_ONCE = 2
+ABLATIONS = 16
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -29,8 +31,9 @@ Text = tuple[str, str | None]
 _checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
 _baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
 _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
+_ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
-_profiles: WeakKeyDictionary[Trace, HeadProfiles] = WeakKeyDictionary()
+_profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -80,15 +83,15 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
     return [found[key] for key in keys]
 
 
-def profiles(trace: Trace) -> HeadProfiles:
-    """What each head does on a text, measured once."""
+def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
+    """What each head does on a text, measured once; with ``words`` between whole words."""
     with _lock:
-        found = _profiles.get(trace)
+        found = _profiles.get(trace, {}).get(words)
     if found is None:
         with _passes:
-            found = head_profiles(trace)
+            found = head_profiles(trace, words)
         with _lock:
-            _profiles[trace] = found
+            _profiles.setdefault(trace, {})[words] = found
     return found
 
 
@@ -102,6 +105,26 @@ def measured_baseline(checkpoint: Checkpoint) -> Baseline:
             found = baseline(checkpoint)
         with _lock:
             _baselines[key] = found
+    return found
+
+
+def ablated(
+    checkpoint: Checkpoint, trace: Trace, heads: tuple[Head, ...], replacement: Replacement
+) -> Ablation:
+    """A text without some heads.
+
+    Raises:
+        SelectionError, UnavailableError: see `bert_probe.ablate`.
+    """
+    encoding = trace.encoding
+    key = (checkpoint.description, encoding.text, encoding.pair, encoding.dropped, heads, replacement)
+    with _lock:
+        found = _ablations.get(key)
+    if found is None:
+        with _passes:
+            found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
+        with _lock:
+            _ablations[key] = found
     return found
 
 

@@ -41,6 +41,7 @@ class StripView {
     if (before?.digest !== data.digest || before?.selectable !== data.selectable) this.build();
     this.tint();
     this.mark();
+    if (fresh) this.reveal();
   }
 
   build() {
@@ -80,6 +81,15 @@ class StripView {
       pill.tabIndex = i === this.current ? 0 : -1;
       if (this.data.selectable) pill.setAttribute("aria-checked", String(i === chosen));
     });
+  }
+
+  /** Scrolls a long text, and nothing around it, to the chosen pill. */
+  reveal() {
+    const pill = this.pills[this.current].getBoundingClientRect();
+    const box = this.root.getBoundingClientRect();
+    if (pill.bottom > box.bottom || pill.top < box.top) {
+      this.root.scrollTop += pill.top - box.top - (box.height - pill.height) / 2;
+    }
   }
 
   choose(index) {

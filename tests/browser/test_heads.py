@@ -1,0 +1,190 @@
+"""The heads page in a real browser: words clicked, heads switched off, many sentences run and cancelled."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Locator, Page, expect
+
+import bert_probe
+from tests.browser.conftest import App, settled, visit
+from tests.browser.test_walk import KNOWN_RULES
+
+pytestmark = pytest.mark.browser
+
+TEXT = "Almost before we knew it, we had left the ground."
+
+
+def part(page: Page, app: App, name: str, text: str = TEXT, **address: str) -> Page:
+    more = "".join(f"&{key}={quote(value)}" for key, value in address.items())
+    return visit(page, f"{app.origin}/heads?a={quote(text)}&heads_part={name}{more}")
+
+
+def word(page: Page, side: str, name: str) -> Locator:
+    return page.get_by_role("radiogroup", name=side).get_by_role("radio", name=f"{name}, position")
+
+
+def downloaded(page: Page) -> list[dict[str, str]]:
+    """The rows of the table as CSV, from the export menu."""
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="CSV", exact=True).click()
+    page.keyboard.press("Escape")
+    return list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
+
+
+def best(*pairs: tuple[str, str]) -> bert_probe.Found:
+    trace = bert_probe.load().trace(TEXT)
+    words = [(bert_probe.find_word(trace, query), bert_probe.find_word(trace, key)) for query, key in pairs]
+    return bert_probe.find_heads(trace, words)[0]
+
+
+def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
+    part(page, app, "find")
+    found = best(("ground", "left"))
+    expect(page.get_by_text(f"attends most: {found.weight:.4f}")).to_be_visible()
+    word(page, "From this word", "knew").click()
+    word(page, "to this word", "it").click()
+    one = best(("knew", "it"))
+    expect(
+        page.get_by_text(f"Layer {one.layer + 1}, head {one.head + 1} attends most: {one.weight:.4f}")
+    ).to_be_visible()
+    expect(page).to_have_url(re.compile("find_pairs=4-5"))
+    settled(page)
+    page.get_by_role("button", name="Add a pair").click()
+    expect(page.get_by_role("button", name="Remove this pair")).to_be_visible()
+    word(page, "From this word", "left").click()
+    word(page, "to this word", "had").click()
+    two = best(("knew", "it"), ("left", "had"))
+    expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
+    page.reload()
+    settled(page)
+    expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
+    expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
+
+
+def test_arrow_keys_walk_through_the_words_without_going_back(app: App, page: Page) -> None:
+    part(page, app, "find")
+    word(page, "From this word", "ground").focus()
+    for _ in range(7):
+        page.keyboard.press("ArrowLeft")
+    one = best(("knew", "left"))
+    expect(page.get_by_text(f"attends most: {one.weight:.4f}")).to_be_visible()
+    expect(word(page, "From this word", "knew")).to_have_attribute("aria-checked", "true")
+
+
+def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(app: App, page: Page) -> None:
+    part(page, app, "ablation", off="")
+    page.get_by_role("combobox", name="Heads to switch off").click()
+    page.keyboard.type("3.7")
+    page.keyboard.press("Enter")
+    page.keyboard.type("layer 5")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    checkpoint = bert_probe.load()
+    heads = [(2, 6), *((4, head) for head in range(12))]
+    (result,) = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), [heads])
+    shown = page.get_by_test_id("stMetricValue")
+    expect(shown.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
+    expect(shown.nth(1)).to_have_text(f"{result.cls_change:.4f}")
+    expect(shown.nth(2)).to_have_text(f"{result.pooler_change:.4f}")
+    expect(page).to_have_url(re.compile("off=3.7%2C5"))
+    settled(page)
+    changes = [float(row["change"]) for row in downloaded(page)]
+    assert changes == pytest.approx(result.token_change, abs=1e-5)
+    for title in ("With the heads", "Without them", "Difference"):
+        expect(page.get_by_role("application", name=title)).to_be_visible()
+
+
+def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
+    part(page, app, "ablation", ablation="each")
+    page.get_by_role("button", name="Switch off each head in turn").click()
+    checkpoint = bert_probe.load()
+    results = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), bert_probe.each_head(checkpoint))
+    first = max(results, key=lambda one: one.mean_token_change)
+    ((layer, head),) = first.heads
+    expect(
+        page.get_by_text(f"Without layer {layer + 1}, head {head + 1} the tokens change most")
+    ).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+def test_many_sentences_run_and_are_cancelled(app: App, page: Page) -> None:
+    part(page, app, "many", sentences="file")
+    lines = [f"The ferry number {number} leaves the island shortly after dawn." for number in range(6000)]
+    chooser = page.locator('input[type="file"]')
+    chooser.set_input_files(
+        {"name": "many.txt", "mimeType": "text/plain", "buffer": "\n".join(lines).encode()}
+    )
+    page.get_by_role("button", name="Profile 6,000 sentences").click()
+    expect(page.get_by_text(re.compile(r"of 6,000 sentences"))).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text(re.compile(r"Cancelled after [\d,]+ of 6,000\."))).to_be_visible()
+    chooser.set_input_files(
+        {"name": "few.txt", "mimeType": "text/plain", "buffer": "\n".join(lines[:3]).encode()}
+    )
+    page.get_by_role("button", name="Profile 3 sentences").click()
+    expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
+    settled(page)
+    expected = bert_probe.profile_sentences(bert_probe.load(), lines[:3])
+    row = downloaded(page)[14]
+    assert float(row["next_high"]) == pytest.approx(expected.high["next"][1, 2], abs=1e-5)
+    # The file is still there after a look at another page.
+    page.get_by_role("link", name="Tokens", exact=True).click()
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
+    page.get_by_role("link", name="Heads", exact=True).click()
+    expect(page.get_by_text("few.txt, as uploaded before.")).to_be_visible()
+    expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
+
+
+def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
+    part(page, app, "many", sentences="paste")
+    lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(1200))
+    page.get_by_label("Sentences, one a line").fill(lines)
+    page.get_by_label("Sentences, one a line").press("Control+Enter")
+    page.get_by_role("button", name="Profile 1,200 sentences").click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    page.get_by_role("link", name="Tokens", exact=True).click()
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
+    page.get_by_role("link", name="Heads", exact=True).click()
+    expect(page.get_by_text("Means over 1,200 sentences")).to_be_visible(timeout=60_000)
+
+
+def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
+    part(page, app, "profiles")
+    picture = page.get_by_role("application", name="Previous token, by head")
+    picture.focus()
+    for key in ("Home", "ArrowRight", "ArrowRight", "Enter"):
+        picture.press(key)
+    expect(page.get_by_text("Layer 1, head 3: previous token")).to_be_visible()
+    page.get_by_role("button", name="Show its attention").click()
+    expect(page.get_by_role("heading", name="Attention", level=1)).to_be_visible()
+    expect(page).to_have_url(re.compile(r"layer=1.*head=3|head=3.*layer=1"))
+
+
+def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
+    page.get_by_role("link", name="Heads", exact=True).click()
+    expect(page.get_by_role("heading", name="Heads", level=1)).to_be_visible()
+    settled(page)
+    expect(page.get_by_role("switch", name="Whole words")).to_be_checked()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_part_passes_axe(app: App, new_page: Callable[..., Page], theme: str) -> None:
+    page = new_page(color_scheme=theme)
+    found = {}
+    for name, address in (("find", {"find_pairs": "4-5,11-9"}), ("ablation", {}), ("many", {})):
+        part(page, app, name, **address)
+        page.wait_for_timeout(500)
+        for violation in Axe().run(page).response["violations"]:
+            if violation["id"] not in KNOWN_RULES:
+                found[name, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
+    assert found == {}
