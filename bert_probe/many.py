@@ -110,9 +110,8 @@ def profile_sentences(
         raise SelectionError(f"The confidence {confidence} is not between 0 and 1. Give for example 0.95.")
     if resamples < 1:
         raise SelectionError(f"{resamples} resamples are too few. Give at least 1; 1000 are usual.")
-    encodings = _encoded(checkpoint, sentences, truncate)
     told = report or _ignore
-    told(0, len(encodings))
+    encodings = _encoded(checkpoint, sentences, truncate, told)
     with memory_errors(
         f"The measures of {len(encodings):,} sentences need more memory than is free. Take fewer."
     ):
@@ -143,7 +142,9 @@ def profile_sentences(
     )
 
 
-def _encoded(checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool) -> list[Encoding]:
+def _encoded(
+    checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, told: Callable[[int, int], None]
+) -> list[Encoding]:
     """All of them before any is traced: a mistake in the last line is told at once."""
     if isinstance(sentences, str):
         raise TextError("Give a list of sentences, one an entry.")
@@ -156,6 +157,7 @@ def _encoded(checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool) -
         )
     encodings = []
     for line, text in lines:
+        told(0, len(lines))
         try:
             encodings.append(checkpoint.encode(text, truncate=truncate))
         except TextError as error:
