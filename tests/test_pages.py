@@ -146,7 +146,7 @@ def test_a_view_in_the_address_that_does_not_exist_is_said(key: str, value: str)
 
 
 def test_choices_of_one_page_stay_in_the_address_on_another() -> None:
-    app = opened(a="we left", layer="2", vector_layer="3")
+    app = opened(a="we left", layer="2", vector_layer="3", show="heatmap")
     app.switch_page("../../pages/similarity.py").run()
     assert app.slider(key="vector_layer").value == 3
     assert app.query_params["layer"] == "2"
@@ -163,7 +163,7 @@ def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.Monke
         return original(self, encodings)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
-    app = opened(a="nobody has typed this sentence before")
+    app = opened(a="nobody has typed this sentence before", show="heatmap")
     assert len(passes) == 1
     app.slider(key="layer").set_value(1).run()
     app.toggle(key="specials").set_value(False).run()
@@ -244,7 +244,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 @pytest.mark.parametrize(
     ("page", "address", "note"),
     [
-        ("attention", {"specials": "0"}, "# The command line keeps special tokens"),
+        ("attention", {"specials": "0", "show": "heatmap"}, "# The command line keeps special tokens"),
         ("similarity", {"similarity_specials": "1"}, "# The command line leaves special tokens out"),
         ("embeddings", {}, "# The command line gives what comes out"),
         ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., P
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
     expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground")
     settled(page)
-    page.get_by_role("radio", name="7", exact=True).click()
+    page.get_by_role("button", name=re.compile("^Head 7")).click()
     expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground&head=7")
     go_to(page, "Tokens")
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
@@ -82,7 +83,7 @@ def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., P
 
 
 def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9")
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap")
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
     name, content = download(page, "CSV")
@@ -123,7 +124,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
 
 
 def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=2&head=3")
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
     picture = page.get_by_role("application", name="Attention in layer 2, head 3")
     picture.focus()
     picture.press("Home")

@@ -24,9 +24,7 @@ def part(drawn: Drawn, as_table: bool) -> None:
         shown = drawn.map(layer - 1, head, specials=specials, renormalise=renormalise)
         st.space("stretch")
         _exports(drawn, shown)
-    title = f"{shared.TITLES[drawn.measure]} in layer {layer}, {shared.heads_named(head)}"
-    if drawn.measure == "rollout":
-        title = f"Rollout up to layer {layer}"
+    title = shared.title(shown)
     if as_table:
         _table(shown)
     else:
@@ -105,7 +103,7 @@ def _heatmap(drawn: Drawn, shown: AttentionMap, title: str, root: bool) -> None:
         scale=drawn.scale(shown, root),
         row_axis="query",
         column_axis="key",
-        value_name=shared.VALUE_NAMES[drawn.measure],
+        value_name=drawn.value_name,
         caption=title,
         row_positions=blocks.positions(shown.queries),
         column_positions=blocks.positions(shown.keys),

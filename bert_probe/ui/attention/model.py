@@ -7,8 +7,9 @@ import streamlit as st
 from bert_probe.tables import heads_table
 from bert_probe.thumbnails import thumbnails
 from bert_probe.ui import blocks, figures, store
-from bert_probe.ui.attention import head, shared
+from bert_probe.ui.attention import head
 from bert_probe.ui.attention.shared import Drawn
+from bert_probe.ui.components.head_view import TITLES
 from bert_probe.ui.components.matrix import Scale
 from bert_probe.ui.components.model_view import Head, model_view
 from bert_probe.ui.heads.shared import MEASURES
@@ -30,9 +31,9 @@ def part(drawn: Drawn) -> None:
         profiles.labels,
         {one.name: profiles.values[name] for name, one in MEASURES.items()},
         key="model_view",
-        caption=f"{shared.TITLES[drawn.measure]} of all heads",
+        caption=f"{TITLES[drawn.measure]} of all heads",
         source=head.caption(trace),
-        value_name=shared.VALUE_NAMES[drawn.measure],
+        value_name=drawn.value_name,
         scale=Scale("sequential", 0, end, "sqrt"),
         on_open=_open,
     )

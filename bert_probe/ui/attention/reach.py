@@ -12,6 +12,7 @@ from bert_probe.tables import reach_table
 from bert_probe.trace import Trace
 from bert_probe.ui import blocks, state
 from bert_probe.ui.attention import shared
+from bert_probe.ui.components.head_view import VALUE_NAMES
 from bert_probe.ui.components.matrix import Scale, matrix
 from bert_probe.ui.workbench import Study
 
@@ -55,7 +56,7 @@ def _draw(reached: Reach) -> None:
         scale=Scale("sequential", 0, 1, "sqrt"),
         row_axis="layer",
         column_axis="token",
-        value_name=shared.VALUE_NAMES["rollout"],
+        value_name=VALUE_NAMES["rollout"],
         caption=what[reached.direction],
         square=False,
         column_positions=blocks.positions(reached.units),

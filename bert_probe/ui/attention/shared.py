@@ -13,12 +13,11 @@ from bert_probe.checkpoint import Checkpoint
 from bert_probe.norms import projects
 from bert_probe.trace import Trace
 from bert_probe.ui import blocks, figures, state
+from bert_probe.ui.components.head_view import TITLES, VALUE_NAMES
 from bert_probe.ui.components.matrix import Scale
 from bert_probe.ui.workbench import Study
 
 MEASURES = {"weights": "Weights", "value-norm": "Value-weighted", "rollout": "Rollout"}
-TITLES = {"weights": "Attention", "value-norm": "Value-weighted attention", "rollout": "Rollout up to"}
-VALUE_NAMES = {"weights": "attention weight", "value-norm": "length of α·v", "rollout": "share that reaches"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,11 @@ class Drawn:
         """`attention_map` of a layer and head, from 0."""
         checkpoint = self.checkpoint if self.measure == "value-norm" else None
         return attention_map(self.trace, layer, head, checkpoint=checkpoint, **self.options, **more)
+
+    @property
+    def value_name(self) -> str:
+        """What a number is."""
+        return VALUE_NAMES[self.measure]
 
     def scale(self, shown: AttentionMap, root: bool) -> Scale:
         """0 to 1; lengths have no such end, so theirs is the next round number."""
@@ -131,6 +135,9 @@ def layer_slider(trace: Trace) -> int:
     )
 
 
-def heads_named(head: Head) -> str:
-    """A head, from 0, or the mean, as a title says it."""
-    return "mean over the heads" if head == "mean" else f"head {head + 1}"
+def title(shown: AttentionMap) -> str:
+    """What a picture of it is called."""
+    if shown.measure == "rollout":
+        return f"{TITLES['rollout']} layer {shown.layer + 1}"
+    head = "mean over the heads" if shown.head == "mean" else f"head {shown.head + 1}"
+    return f"{TITLES[shown.measure]} in layer {shown.layer + 1}, {head}"

@@ -154,7 +154,8 @@ class HeadView {
   }
 
   title() {
-    return `${this.model.title} in layer ${this.model.layer}, ${seriesName(this.model, this.series)}`;
+    const { title, layer, rolled } = this.model;
+    return rolled ? `${title} layer ${layer}` : `${title} in layer ${layer}, ${seriesName(this.model, this.series)}`;
   }
 
   handle() {

@@ -47,6 +47,19 @@ _SCRIPTS: Final = (
 STEPS: Final = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Thresholds that lines can be drawn from, as a share of the strongest possible."""
 
+TITLES: Final = {
+    "weights": "Attention",
+    "value-norm": "Value-weighted attention",
+    "rollout": "Rollout up to",
+}
+"""Of pictures, by measure; a layer follows."""
+VALUE_NAMES: Final = {
+    "weights": "attention weight",
+    "value-norm": "weight × length carried",
+    "rollout": "share that reaches",
+}
+"""What a number is, by measure."""
+
 Series = tuple[int, ...] | Literal["mean"]
 """The heads drawn, from 0, or the mean over all of them."""
 
@@ -154,8 +167,8 @@ def payload(picture: Picture, layer: int, *, key: str, wish: Mapping[str, Any] |
         "headLabels": list(picture.labels[layer]) if picture.labels else [""] * len(heads),
         "colours": palette.HEADS,
         "second": [palette.SECOND_TEXT.light, palette.SECOND_TEXT.dark],
-        "title": _TITLES[picture.measure],
-        "valueName": _TITLES[picture.measure].lower(),
+        "title": TITLES[picture.measure],
+        "valueName": VALUE_NAMES[picture.measure],
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
         "wish": wish or wished(View(layer + 1, "mean"), 0),
@@ -164,13 +177,6 @@ def payload(picture: Picture, layer: int, *, key: str, wish: Mapping[str, Any] |
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 4)
     return len(text).to_bytes(4, "little") + text + b"".join(array.tobytes() for array in arrays)
-
-
-_TITLES: Final = {
-    "weights": "Attention",
-    "value-norm": "Value-weighted attention",
-    "rollout": "Rollout up to",
-}
 
 
 def wished(view: View, turn: int) -> dict[str, Any]:
