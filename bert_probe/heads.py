@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from bert_probe.encoding import Token
 from bert_probe.errors import SelectionError
 from bert_probe.trace import Array, Trace, read_only
 from bert_probe.words import Unit, WordLens, word_lens
@@ -44,6 +45,9 @@ LABEL_SHARE = 0.5
 """A head is labelled by its largest share if that is at least this."""
 BROAD_ENTROPY = 0.85
 """Without such a share it is called broad if its entropy is at least this part of the uniform row's."""
+
+BLOCK = 2**18
+"""Weights that `head_profiles` works on at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,73 +86,97 @@ def head_profiles(trace: Trace, words: bool = False) -> HeadProfiles:
         words: merge pieces into words first (see `WordLens.merge`).
     """
     lens = word_lens(trace) if words else None
-    keys, pairs = _features(trace, lens)
-    length = len(trace.tokens if lens is None else lens.units)
-    # Two matrices for all layers: taking new memory for each costs more than the arithmetic.
-    room = torch.empty(2, trace.heads, length, length)
-    rows = [_layer_profile(trace, layer, lens, keys, pairs, room) for layer in range(trace.layers)]
-    stacked = np.stack(rows, axis=1)
+    features = _features(trace, lens)
+    layers = [_layer_profile(trace, layer, lens, features) for layer in range(trace.layers)]
+    stacked = np.stack(layers, axis=1)
     values = dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
     return HeadProfiles(values, head_labels(values), words)
 
 
-def _layer_profile(
-    trace: Trace,
-    layer: int,
-    lens: WordLens | None,
-    keys: dict[str, torch.Tensor],
-    pairs: dict[str, torch.Tensor],
-    room: torch.Tensor,
-) -> Array:
-    """All measures of a layer's heads, float64 [measure, head]; ``room`` is overwritten."""
-    weights, entropy = _weights_and_entropy(trace, layer, lens, room)
-    heads, length, _ = weights.shape
-    # What a share asks of the key alone is linear in the columns' sums, the rest in the whole matrix.
-    received, flat = weights.sum(dim=1), weights.reshape(heads, -1)
-    found = {name: received @ chosen for name, chosen in keys.items()}
-    found |= {name: flat @ chosen for name, chosen in pairs.items()}
-    zero = torch.zeros(heads)
-    found = {name: found.get(name, zero).double() / length for name in ("mean_distance", *SHARES)}
-    found["entropy_bits"] = entropy.mean(dim=-1).double() / np.log(2)
-    found["relative_entropy"] = found["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
-    torch.sub(weights, weights.mean(dim=0, keepdim=True), out=room[1])
-    difference = room[1].abs_().sum(dim=-1).mean(dim=-1)
-    found["difference_from_mean"] = difference.double() / 2
-    return np.stack([found[name].numpy() for name in MEASURES])
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """What the measures count. Where no pair of the text has one, `pairs` leaves it out.
+
+    Attributes:
+        keys: name of a share → 1 or 0 for each key, float32 [key].
+        pairs: name of a measure → what a weight counts, float32 [query, key].
+        segments: 1 where a token is of a segment, float32 [segment, token].
+    """
+
+    keys: dict[str, torch.Tensor]
+    pairs: dict[str, torch.Tensor]
+    segments: torch.Tensor
 
 
-def _weights_and_entropy(
-    trace: Trace, layer: int, lens: WordLens | None, room: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention [head, query, key] and the entropy of its rows in nats, [head, query]."""
+def _layer_profile(trace: Trace, layer: int, lens: WordLens | None, features: _Features) -> Array:
+    """All measures of a layer's heads, float64 [measure, head]."""
+    segments, length = features.segments.shape
+    sums = {name: torch.zeros(trace.heads) for name in MEASURES}
+    # What each key receives from each segment: enough for a share that asks nothing else of the query.
+    received = torch.zeros(trace.heads, segments, length)
+    for first, weights, entropy in _blocks(trace, layer, lens):
+        after = first + weights.shape[1]
+        received += features.segments[:, first:after] @ weights
+        for name, counted in features.pairs.items():
+            # Row by row: one long product over the block loses four digits of the distance.
+            sums[name] += torch.linalg.vecdot(weights, counted[first:after]).sum(dim=-1)
+        for name, step in (("self", 0), ("previous", -1), ("next", 1)):
+            sums[name] += weights.diagonal(first + step, 1, 2).sum(dim=-1)
+        sums["entropy_bits"] += entropy.sum(dim=-1)
+        sums["difference_from_mean"] += (weights - weights.mean(dim=0)).abs_().sum(dim=(1, 2))
+    for name, chosen in features.keys.items():
+        sums[name] += received.sum(dim=1) @ chosen
+    sums["other_segment"] += (received * (1 - features.segments)).sum(dim=(1, 2))
+    means = {name: total.double() / length for name, total in sums.items()}
+    means["entropy_bits"] /= np.log(2)
+    means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
+    means["difference_from_mean"] /= 2
+    return np.stack([means[name].numpy() for name in MEASURES])
+
+
+def _blocks(
+    trace: Trace, layer: int, lens: WordLens | None
+) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """A few queries at a time: the first one, their attention [head, query, key], its entropy in nats.
+
+    Few enough that what is made of them stays in the processor's cache.
+    """
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
         given = trace.attention(layer)
         merged: torch.Tensor = from_dlpack(given if lens is None else lens.merge(given))
-        return merged, torch.special.entr(merged).sum(dim=-1)
+        for first, rows in _rows(*merged.shape[:2]):
+            yield first, merged[:, rows], torch.special.entr(merged[:, rows]).sum(dim=-1)
+        return
     assert trace.queries is not None  # they come with masks
     assert trace.keys is not None
     assert trace.scaling is not None
-    query, key = from_dlpack(trace.queries[layer]), from_dlpack(trace.keys[layer])
-    scores = torch.matmul(query, key.transpose(-1, -2), out=room[1]).mul_(trace.scaling[layer])
-    weights = torch.softmax(scores, dim=-1, out=room[0])
-    # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
-    log_sum = scores.amax(dim=-1) - weights.amax(dim=-1).log_()
-    return weights, log_sum - torch.linalg.vecdot(weights, scores)
+    queries = from_dlpack(trace.queries[layer]) * trace.scaling[layer]
+    keys = from_dlpack(trace.keys[layer]).transpose(-1, -2)
+    for first, rows in _rows(*queries.shape[:2]):
+        scores = queries[:, rows] @ keys
+        weights = torch.softmax(scores, dim=-1)
+        # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
+        log_sum = scores.amax(dim=-1) - weights.amax(dim=-1).log_()
+        yield first, weights, log_sum - torch.linalg.vecdot(weights, scores)
 
 
-def _features(trace: Trace, lens: WordLens | None) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What the distance and the `SHARES` count: of each key [key], and of each query and key [query × key].
+def _rows(heads: int, length: int) -> Iterator[tuple[int, slice]]:
+    """Where each block begins, and its rows."""
+    size = max(1, BLOCK // (heads * length))
+    for first in range(0, length, size):
+        yield first, slice(first, first + size)
 
-    A share that this text has no pair for is left out.
-    """
-    units: Sequence[Unit] = word_lens(trace).units
-    if lens is None:
-        units = [Unit(str(token), (token.position,), token.segment, token.special) for token in trace.tokens]
+
+def _features(trace: Trace, lens: WordLens | None) -> _Features:
+    """What the distance and the `SHARES` count in this text."""
+    words = word_lens(trace).units
+    units: Sequence[Token | Unit] = trace.tokens if lens is None else words
     place = np.arange(len(units))
     step = place[None, :] - place[:, None]
-    segment = np.array([unit.segment for unit in units])
-    word = _word_numbers(trace) if lens is None else place
+    pieces = [len(word.positions) for word in words] if lens is None else 1
+    word = np.repeat(np.arange(len(words)), pieces)
     identity = np.unique([str(unit) for unit in units], return_inverse=True)[1]
+    segment = np.array([unit.segment for unit in units])
     other = step != 0
     keys = {
         "first": place == 0,
@@ -157,29 +185,21 @@ def _features(trace: Trace, lens: WordLens | None) -> tuple[dict[str, torch.Tens
     }
     pairs = {
         "mean_distance": np.abs(step),
-        "self": step == 0,
-        "previous": step == -1,
-        "next": step == 1,
-        "other_segment": segment[None, :] != segment[:, None],
         "same_word": (word[None, :] == word[:, None]) & other,
         "same_token": (identity[None, :] == identity[:, None]) & other,
     }
-    return _tensors(keys), _tensors({name: chosen.ravel() for name, chosen in pairs.items() if chosen.any()})
+    return _Features(
+        {name: _tensor(chosen) for name, chosen in keys.items()},
+        {name: _tensor(counted) for name, counted in pairs.items() if counted.any()},
+        _tensor(np.unique(segment)[:, None] == segment),
+    )
 
 
-def _tensors(arrays: dict[str, Array]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+def _tensor(array: Array) -> torch.Tensor:
+    return torch.from_numpy(array.astype(np.float32))
 
 
-def _word_numbers(trace: Trace) -> Array:
-    """A number for each token, the same for the pieces of one word."""
-    numbers = np.empty(len(trace.tokens), dtype=np.int64)
-    for number, unit in enumerate(word_lens(trace).units):
-        numbers[list(unit.positions)] = number
-    return numbers
-
-
-def _is_punctuation(unit: Unit) -> bool:
+def _is_punctuation(unit: Token | Unit) -> bool:
     """Punctuation as BERT's tokenizer sees it: ASCII signs, and Unicode's category P."""
     text = str(unit).removeprefix("##").strip("▁Ġ ")
     return bool(text) and not unit.special and all(map(_is_sign, text))

@@ -78,8 +78,21 @@ class WordLens:
         length = sum(len(unit.positions) for unit in self.units)
         if weights.shape[-2:] != (length, length):
             raise ShapeError(f"weights has shape {weights.shape}; [..., {length}, {length}] is needed.")
-        keys = np.add.reduceat(weights, self._starts, axis=-1)
-        merged: Array = np.add.reduceat(keys, self._starts, axis=-2) / self._sizes[:, None]
+        merged = self._summed(self.merge_keys(weights), axis=-2)
+        merged /= self._sizes[:, None]
+        return merged
+
+    def merge_keys(self, weights: Array) -> Array:
+        """The keys alone merged, [..., key] over tokens → [..., key unit]: sums over a key's pieces."""
+        return self._summed(weights, axis=-1)
+
+    def _summed(self, weights: Array, axis: int) -> Array:
+        """Each unit's pieces added up along an axis; most have one, so much less work than reduceat's."""
+        merged: Array = np.take(weights, self._starts, axis)
+        units, tokens = np.moveaxis(merged, axis, 0), np.moveaxis(weights, axis, 0)
+        for piece in range(1, int(self._sizes.max())):
+            longer = np.flatnonzero(self._sizes > piece)
+            units[longer] += tokens[self._starts[longer] + piece]
         return merged
 
 
