@@ -18,8 +18,7 @@ from bert_probe import files
 from bert_probe.cli import main
 from bert_probe.heads import MEASURES
 from bert_probe.similarity import baseline_sentences
-from bert_probe.ui import figures
-from bert_probe.ui.heads import shared
+from bert_probe.ui import figures, measures
 from tests.test_pages import HOSTILE, opened, refusal, said
 
 TEXT = "Almost before we knew it, we had left the ground."
@@ -51,7 +50,7 @@ def metrics(app: AppTest) -> dict[str, str]:
 
 
 def test_every_measure_is_offered_and_explained() -> None:
-    assert set(shared.MEASURES) == set(MEASURES)
+    assert set(measures.MEASURES) == set(MEASURES)
     app = part("profiles")
     profiles = bert_probe.load().trace(TEXT)
     values = bert_probe.head_profiles(profiles).values
@@ -65,7 +64,7 @@ def test_every_measure_is_offered_and_explained() -> None:
         first = frame.iloc[0]
         assert first[measure] == values[measure].max()
         assert first[measure] == values[measure][first["layer"] - 1, first["head"] - 1]
-        assert shared.MEASURES[measure].meaning[:20] in said(app).replace("\\", "")
+        assert measures.MEASURES[measure].meaning[:20] in said(app).replace("\\", "")
         assert app.query_params.get("measure", "previous") in (measure, [measure])
 
 

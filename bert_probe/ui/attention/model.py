@@ -12,7 +12,7 @@ from bert_probe.ui.attention.shared import Drawn
 from bert_probe.ui.components.head_view import TITLES
 from bert_probe.ui.components.matrix import Scale
 from bert_probe.ui.components.model_view import Head, model_view
-from bert_probe.ui.heads.shared import MEASURES
+from bert_probe.ui.measures import MEASURES
 
 
 def part(drawn: Drawn) -> None:

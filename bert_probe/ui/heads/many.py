@@ -11,6 +11,7 @@ from bert_probe.similarity import baseline_sentences
 from bert_probe.tables import profile_means_table
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.heads import shared
+from bert_probe.ui.measures import LABELLING
 from bert_probe.ui.workbench import Request
 
 _SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
@@ -111,7 +112,7 @@ def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sente
         f"Means over {means.sentences:,} sentences, each counting the same. Low and high enclose "
         f"{means.confidence:.0%} of {means.resamples:,} means over sentences drawn again from these "
         "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were "
-        f"taken, not what another kind of text would give. {shared.LABELLING}"
+        f"taken, not what another kind of text would give. {LABELLING}"
     )
 
 

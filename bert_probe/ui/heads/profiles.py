@@ -8,6 +8,7 @@ from bert_probe.tables import heads_table
 from bert_probe.trace import Trace
 from bert_probe.ui import blocks, figures, state, store
 from bert_probe.ui.heads import shared
+from bert_probe.ui.measures import LABELLING, MEASURES
 from bert_probe.ui.workbench import Study
 
 
@@ -39,14 +40,14 @@ def part(study: Study, trace: Trace) -> None:
             shared.open_in_attention(*chosen, profiles.labels[chosen[0] - 1][chosen[1] - 1])
     with numbers:
         first = ["layer", "head", measure, "label"]
-        rest = [name for name in shared.MEASURES if name != measure]
+        rest = [name for name in MEASURES if name != measure]
         shared.head_table(
             table[[*first, *rest]].sort_values(measure, ascending=False),
-            {name: one.name for name, one in shared.MEASURES.items()},
+            {name: one.name for name, one in MEASURES.items()},
             f"Heads by {about.name}",
         )
     blocks.caveat(
         "Averages over all queries of this text (after Clark et al. 2019). "
-        + shared.LABELLING
+        + LABELLING
         + " It describes where a head looks on this text, not what the head is for."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,75 +12,9 @@ from bert_probe.trace import Array
 from bert_probe.ui import state
 from bert_probe.ui.attention import head as head_view
 from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.ui.measures import MEASURES, Measure
 
 ATTENTION = Path(__file__).parents[3] / "pages" / "attention.py"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A measure of a head as a person reads it.
-
-    Attributes:
-        name: short, for a column; group is what it is about.
-        meaning: one sentence.
-    """
-
-    group: str
-    name: str
-    meaning: str
-
-    @property
-    def title(self) -> str:
-        """Of a picture of all heads."""
-        return f"{self.name[0].upper()}{self.name[1:]}, by head"
-
-
-MEASURES = {
-    "previous": Measure("Place", "previous token", "Share of attention on the token before."),
-    "next": Measure("Place", "next token", "Share of attention on the token after."),
-    "self": Measure("Place", "same token", "Share of attention that a token keeps for itself."),
-    "mean_distance": Measure(
-        "Place", "distance", "How many tokens away a head looks on average: Σ weight × |query − key|."
-    ),
-    "first": Measure(
-        "Special tokens",
-        "first token",
-        "Share of attention on the first token, [CLS] or <s>: often where a head looks when it has nothing "
-        "to do.",
-    ),
-    "separator": Measure(
-        "Special tokens",
-        "separator",
-        "Share of attention on [SEP], or the model's own separator: often a place to rest, too.",
-    ),
-    "same_word": Measure("Words", "same word", "Share of attention on the other pieces of the same word."),
-    "same_token": Measure(
-        "Words", "repeated token", "Share of attention on the same token at another place."
-    ),
-    "punctuation": Measure("Words", "punctuation", "Share of attention on punctuation marks."),
-    "other_segment": Measure(
-        "Words", "other segment", "Share of attention on the other sentence of a pair; 0 without a pair."
-    ),
-    "entropy_bits": Measure(
-        "Spread",
-        "entropy",
-        "How spread out a row is, in bits: 0 for a single key, log₂ of the number of keys for all alike.",
-    ),
-    "relative_entropy": Measure(
-        "Spread",
-        "relative entropy",
-        "Entropy divided by that of a uniform row: 0 for a single key, 1 for all alike.",
-    ),
-    "difference_from_mean": Measure(
-        "Spread",
-        "unlike its layer",
-        "How much a head's rows differ from the mean over its layer: total variation, 0 to 1.",
-    ),
-}
-LABELLING = (
-    "A label is given where a share is at least one half, or, for “broad”, where the relative entropy is at "
-    "least 0.85."
-)
 
 
 def choose_measure() -> tuple[str, Measure]:
