@@ -227,3 +227,39 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
     assert box["height"] < 900
     page.get_by_role("button", name="Show the whole text at once").click()
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
+
+
+def test_a_head_of_the_model_view_opens_here(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=model")
+    heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
+    heads.focus()
+    for key in ("Home", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        heads.press(key)
+    expect(drawn(page)).to_have_attribute("aria-label", "Attention in layer 3, head 2")
+    expect(page).to_have_url(re.compile(r"layer=3&head=2"))
+
+
+def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page) -> None:
+    checkpoint = bert_probe.load()
+    trace = checkpoint.trace(TEXT)
+    view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.5&drawn=value-norm")
+    _, numbers = table(page)
+    norms = bert_probe.attention_map(trace, 3, 8, measure="value-norm", checkpoint=checkpoint).weights
+    np.testing.assert_allclose(numbers[:, 0], norms[5], atol=5.1e-5)
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=4&pins=query.5&drawn=rollout&residual=0.2")
+    expect(canvas).to_have_attribute("aria-label", "Rollout up to layer 4")
+    _, numbers = table(page)
+    rolled = bert_probe.attention_map(trace, 3, measure="rollout", residual=0.2).weights
+    np.testing.assert_allclose(numbers[:, 0], rolled[5], atol=5.1e-5)
+
+
+def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=reach&residual=0.3")
+    page.get_by_role("radio", name=re.compile("^knew")).click()
+    settled(page)
+    picture = page.get_by_role("application", name="How much of knew (4) is in each token, layer by layer")
+    picture.focus()
+    for key in ("Home", "ArrowDown", "ArrowRight"):
+        picture.press(key)
+    value = bert_probe.reach(bert_probe.load().trace(TEXT), 4, residual=0.3).values[1, 1]
+    expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
