@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _ADDRESS = "address"
 """Session key of the parameters to be shown in the address, those of other pages included."""
-_PAGE, _DRAWN = "page", "drawn"
+_PAGE, _DRAWN = "page shown", "drawn by page"
 """Session keys of the page that is drawn, and of the page that last drew each widget."""
 
 
