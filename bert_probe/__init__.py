@@ -7,6 +7,7 @@
 """
 
 from bert_probe.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
+from bert_probe.alignment import Alignment, align_traces
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
@@ -29,11 +30,14 @@ from bert_probe.errors import (
     WeightsError,
 )
 from bert_probe.files import save
+from bert_probe.findings import finding
 from bert_probe.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.loading import load
 from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.minimal import MinimalPair, RowPair, minimal_pair
 from bert_probe.norms import value_norms, value_weighted
+from bert_probe.pair_tables import minimal_pair_table, moved_table, row_pair_table
 from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
 from bert_probe.similarity import (
     Baseline,
@@ -69,6 +73,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ablation",
+    "Alignment",
     "ArchitectureError",
     "AttentionMap",
     "Baseline",
@@ -81,6 +86,7 @@ __all__ = [
     "ExportError",
     "Found",
     "HeadProfiles",
+    "MinimalPair",
     "NetworkError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -90,6 +96,7 @@ __all__ = [
     "ProbeError",
     "ProfileMeans",
     "Reach",
+    "RowPair",
     "SelectionError",
     "ShapeError",
     "Similarity",
@@ -107,6 +114,7 @@ __all__ = [
     "ablate",
     "ablation_table",
     "ablation_tokens_table",
+    "align_traces",
     "anatomy_table",
     "attention_long",
     "attention_map",
@@ -121,11 +129,15 @@ __all__ = [
     "embeddings_table",
     "find_heads",
     "find_word",
+    "finding",
     "found_table",
     "head_profiles",
     "heads_table",
     "list_parameters",
     "load",
+    "minimal_pair",
+    "minimal_pair_table",
+    "moved_table",
     "parameters_of_config",
     "parameters_table",
     "pooler_replay",
@@ -136,6 +148,7 @@ __all__ = [
     "reach_table",
     "read_sentences",
     "rollout",
+    "row_pair_table",
     "save",
     "similarity_change",
     "similarity_change_table",

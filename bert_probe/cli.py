@@ -18,7 +18,7 @@ import click
 import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe import files, tables
+from bert_probe import files, pair_tables, tables
 from bert_probe.ablation import Replacement, ablate, each_head
 from bert_probe.attention import Head, Measure, attention_map
 from bert_probe.checkpoint import Checkpoint
@@ -27,6 +27,7 @@ from bert_probe.flow import Direction, reach
 from bert_probe.heads import find_heads, head_profiles
 from bert_probe.loading import load
 from bert_probe.many import profile_sentences, read_sentences
+from bert_probe.minimal import minimal_pair
 from bert_probe.similarity import token_similarity
 from bert_probe.words import find_word, word_lens
 
@@ -323,6 +324,20 @@ def ablate_command(
     if tokens:
         return tables.ablation_tokens_table(next(results), checkpoint, encoding, replacement)
     return tables.ablation_table(results, checkpoint, encoding, replacement)
+
+
+@app.command()
+@click.argument("text_a")
+@click.argument("text_b")
+@_words
+@_common
+def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, truncate: bool) -> pd.DataFrame:
+    """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
+
+    Each text is read by itself. See docs/methods.md, "Minimal pairs", for the two measures.
+    """
+    a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
+    return pair_tables.minimal_pair_table(minimal_pair(a, b, words))
 
 
 def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:

@@ -13,6 +13,9 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TextError, TokenizerError, TooLongError
 
+SPACE = "␣"
+"""How a token of nothing but spaces is shown."""
+
 
 class Token(str):
     """A token: its vocabulary string, and where it stands.
@@ -264,7 +267,7 @@ class Encoder:
         if special:
             return token
         shown = _from_bytes(token) if self._byte_level else token.replace("▁", " ")
-        return shown.strip(" ") or "␣" * len(shown) or token
+        return shown.strip(" ") or SPACE * len(shown) or token
 
 
 def _check_text(text: object) -> None:

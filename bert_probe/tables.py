@@ -286,10 +286,7 @@ def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
         result.columns,
         result.a.provenance,
         table="similarity",
-        text_b=result.b.provenance["text"],
-        pair_b=result.b.provenance["pair"],
-        tokens_b=result.b.provenance["tokens"],
-        tokens_dropped_b=result.b.provenance["tokens_dropped"],
+        **second_text(result.b),
         layer=resolve(layer, result.a.layers + 1, "layer"),
     )
 
@@ -370,6 +367,12 @@ def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
     return _with(frame, provenance, table="parameters", total=found.total)
 
 
+def second_text(trace: Trace) -> dict[str, Any]:
+    """The other text of a comparison, beside the provenance of the first."""
+    names = ("text", "pair", "tokens", "tokens_dropped")
+    return {f"{name}_b": trace.provenance[name] for name in names}
+
+
 def matrix_table(
     values: Array,
     rows: Sequence[str],
@@ -382,6 +385,11 @@ def matrix_table(
     index = pd.Index(_names(rows), name=label, dtype=object)
     frame = pd.DataFrame(values, index=index, columns=pd.Index(_names(columns), dtype=object))
     return _with(frame, provenance, **view)
+
+
+def columns_table(columns: Mapping[str, Any], provenance: Mapping[str, Any], **view: Any) -> pd.DataFrame:
+    """A table of named columns of one length."""
+    return _with(pd.DataFrame(columns), provenance, **view)
 
 
 def vectors_table(

@@ -95,6 +95,18 @@ class WordLens:
             units[longer] += tokens[self._starts[longer] + piece]
         return merged
 
+    def average(self, vectors: Array) -> Array:
+        """Vectors of words, [unit, hidden]: the mean of the vectors [token, hidden] of its pieces.
+
+        Raises:
+            ShapeError: not over the tokens of this text.
+        """
+        length = sum(len(unit.positions) for unit in self.units)
+        if vectors.ndim != 2 or len(vectors) != length:
+            raise ShapeError(f"vectors has shape {vectors.shape}; [{length}, hidden] is needed.")
+        mean: Array = np.add.reduceat(vectors, self._starts, axis=0) / self._sizes[:, None]
+        return mean
+
 
 def word_lens(trace: Trace) -> WordLens:
     """Words as the tokenizer aligns them; a token that belongs to none stands for itself."""
@@ -113,7 +125,9 @@ def word_lens(trace: Trace) -> WordLens:
 def _unit(pieces: list[Token], texts: tuple[str, str]) -> Unit:
     first, last = pieces[0], pieces[-1]
     positions = tuple(piece.position for piece in pieces)
-    text = str(first) if first.special else texts[first.segment][first.start : last.end] or first.display
+    # The first piece may be the space before the word, and nothing else.
+    written = texts[first.segment][first.start : last.end]
+    text = str(first) if first.special else written.strip() or written or first.display
     return Unit(text, positions, first.segment, first.special)
 
 

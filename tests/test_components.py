@@ -158,15 +158,21 @@ def test_a_strip_sends_what_is_shown(sent: list[Any]) -> None:
     pieces = [
         Piece("[CLS]", 0, 0, True, False, "id 101"),
         Piece(HOSTILE, 1, 0, False, False, ""),
-        Piece("ing", 2, 1, False, True, "id 7"),
+        Piece("ing", 2, 1, False, True, "id 7", "changed"),
     ]
     assert strip(pieces, key="s", label="Tokens", selectable="one", selected=2) == 2
     assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be chosen"
     first = sent[0]
     assert [piece["kind"] for piece in first["pieces"]] == ["special", "A", "B"]
     assert first["pieces"][1]["text"] == HOSTILE
+    assert [piece["mark"] for piece in first["pieces"]] == ["", "", "changed"]
     assert first["selected"] == 2
     assert json.loads(json.dumps(first)) == first
+
+
+def test_a_position_may_be_missing(sent: list[Any]) -> None:
+    draw([[0.25, 0.75]], ["a"], ["x", "rest"], column_positions=[4, None])
+    assert opened(sent[0])[0]["columnPositions"] == [4, None]
 
 
 def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:

@@ -20,7 +20,7 @@ from bert_probe.ui import state, store
 from bert_probe.ui.examples import EXAMPLES
 
 MAIN = Path(__file__).parents[1] / "bert_probe" / "ui" / "main.py"
-PAGES = ("tokens", "attention", "heads", "similarity", "embeddings", "parameters")
+PAGES = ("tokens", "attention", "heads", "similarity", "embeddings", "compare", "parameters")
 TEXT_PAGES = PAGES[:-1]
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 
@@ -152,6 +152,16 @@ def test_choices_of_one_page_stay_in_the_address_on_another() -> None:
     assert app.query_params["layer"] == "2"
     app.switch_page("../../pages/attention.py").run()
     assert app.slider(key="layer").value == 2
+
+
+def test_a_choice_of_one_page_counts_at_once_on_another() -> None:
+    app = opened("similarity", a="we left", part="vectors", vector_layer="3")
+    app.switch_page("../../pages/embeddings.py").run()
+    assert "layer=3" in app.get("code")[0].value
+    app.slider(key="vector_layer").set_value(2).run()
+    assert "layer=2" in app.get("code")[0].value
+    app.switch_page("../../pages/similarity.py").run()
+    assert "layer=2" in app.get("code")[0].value
 
 
 def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,14 +155,14 @@ def python_code(request: Request, *lines: str) -> str:
     return "\n".join(["import bert_probe", "", f"checkpoint = bert_probe.load({model}{revision})", *lines])
 
 
-def trace_code(request: Request, trace: Trace) -> str:
+def trace_code(request: Request, trace: Trace, name: str = "trace") -> str:
     """The line of Python that makes this trace."""
     given = [repr(trace.encoding.text)]
     if trace.encoding.pair is not None:
         given.append(repr(trace.encoding.pair))
     if request.truncate:
         given.append("truncate=True")
-    return f"trace = checkpoint.trace({', '.join(given)})"
+    return f"{name} = checkpoint.trace({', '.join(given)})"
 
 
 def command_line(

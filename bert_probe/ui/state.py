@@ -80,9 +80,9 @@ def _give(key: str, value: object) -> None:
     drawn[key] = page
 
 
-def plain(text: str) -> str:
-    """Text of a person for a place that reads Markdown: shown as it is, whatever it holds."""
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in text[:200])
+def plain(text: str, limit: int = 200) -> str:
+    """Text of a person for a place that reads Markdown: shown as it is, whatever it holds, up to a limit."""
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in text[:limit])
     return " ".join(escaped.split())
 
 

@@ -16,6 +16,7 @@ from bert_probe import loading
 from bert_probe.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.heads import HeadProfiles, head_profiles
+from bert_probe.minimal import MinimalPair, minimal_pair
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
 from bert_probe.trace import Trace
@@ -24,6 +25,7 @@ CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
+PAIRS = 4
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -34,6 +36,8 @@ _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=l
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
+# Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
+_pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -125,6 +129,22 @@ def ablated(
             found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
         with _lock:
             _ablations[key] = found
+    return found
+
+
+def compared(a: Trace, b: Trace, words: bool) -> MinimalPair:
+    """Two texts compared, once for all sessions.
+
+    Raises:
+        SelectionError, OutOfMemoryError: see `minimal_pair`.
+    """
+    with _lock:
+        found = _pairs.get((a, b, words))
+    if found is None:
+        with _passes:
+            found = minimal_pair(a, b, words)
+        with _lock:
+            _pairs[a, b, words] = found
     return found
 
 

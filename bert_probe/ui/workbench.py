@@ -73,7 +73,7 @@ _FIRST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 def request() -> Request:
     """What was asked for last; at first what the address holds, else an example."""
     if "request" not in st.session_state:
-        _ask(_from_address())
+        ask(_from_address())
     return cast(Request, st.session_state["request"])
 
 
@@ -91,8 +91,8 @@ def _from_address() -> Request:
     )
 
 
-def _ask(asked: Request) -> None:
-    """Make this the request, in the session, in the form and in the address."""
+def ask(asked: Request) -> None:
+    """Make this the request: in the session, in the form and in the address."""
     st.session_state["request"] = asked
     plain = Request("")
     for field in fields(Request):
@@ -107,14 +107,14 @@ def _run() -> None:
     draft = {field.name: st.session_state[f"draft_{field.name}"] for field in fields(Request)}
     model = (draft["model"] or "").strip()
     draft["model"] = "" if model == BUILT_IN else model
-    _ask(Request(**draft))
+    ask(Request(**draft))
 
 
 def _run_example() -> None:
     title = st.session_state["example"]
     chosen = next((example for example in EXAMPLES if example.title == title), None)
     if chosen is not None:
-        _ask(replace(request(), a=chosen.a, b=chosen.b, relation=chosen.relation))
+        ask(replace(request(), a=chosen.a, b=chosen.b, relation=chosen.relation))
 
 
 def sidebar() -> None:

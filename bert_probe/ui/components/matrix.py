@@ -83,16 +83,17 @@ def matrix(
     caption: str,
     decimals: int = 4,
     square: bool = True,
-    row_positions: Sequence[int] | None = None,
-    column_positions: Sequence[int] | None = None,
+    row_positions: Sequence[int | None] | None = None,
+    column_positions: Sequence[int | None] | None = None,
     file_name: str = "matrix",
 ) -> Cell | None:
     """Draw `values` [row, column] and return the cell that the reader pinned, if any.
 
     NaN means "no value" and is drawn hatched. Values outside the scale keep the colour of its end, and the
-    legend says so. `rows` and `columns` may be any text; the positions tell repeated tokens apart. With
-    `square=False` the columns are as narrow as the width asks for, as for vectors. A pin survives reruns as
-    long as the labels stay the same. Raises ValueError if the shapes do not fit together.
+    legend says so. `rows` and `columns` may be any text; the positions tell repeated tokens apart, None
+    standing for what has no position. With `square=False` the columns are as narrow as the width asks for, as
+    for vectors. A pin survives reruns as long as the labels stay the same. Raises ValueError if the shapes do
+    not fit together.
     """
     array = _checked(values, len(rows), len(columns), decimals)
     labels = _digest(rows, columns)
@@ -135,12 +136,12 @@ def _checked(values: ArrayLike, rows: int, columns: int, decimals: int) -> Matri
     return array
 
 
-def _positions(positions: Sequence[int] | None, count: int, name: str) -> list[int] | None:
+def _positions(positions: Sequence[int | None] | None, count: int, name: str) -> list[int | None] | None:
     if positions is None:
         return None
     if len(positions) != count:
         raise ValueError(f"{name} has {len(positions)} entries for {count} labels.")
-    return [int(position) for position in positions]
+    return [None if position is None else int(position) for position in positions]
 
 
 def _extent(array: Matrix, scale: Scale) -> dict[str, float | bool]:

@@ -63,7 +63,7 @@ class StripView {
     const text = visibleText(piece.text);
     const role = this.data.selectable ? "radio" : "listitem";
     const label = piece.detail ? `${text}, ${piece.detail}` : text;
-    return element("span", { class: `piece ${piece.kind}`, role, "aria-label": label, tabindex: "-1" }, text);
+    return element("span", { class: `piece ${piece.kind} ${piece.mark}`, role, "aria-label": label, tabindex: "-1" }, text);
   }
 
   tint() {

@@ -27,6 +27,7 @@ class Piece:
     special: bool
     joined: bool  # continues the word of the piece before it
     detail: str  # shown on hover and focus
+    mark: Literal["", "changed", "partner"] = ""  # without a counterpart; the counterpart of what is chosen
 
 
 def strip(
@@ -74,11 +75,12 @@ def _record(piece: Piece) -> dict[str, object]:
         "kind": "special" if piece.special else "B" if piece.segment else "A",
         "joined": piece.joined,
         "detail": piece.detail,
+        "mark": piece.mark,
     }
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
-    shown = json.dumps([[piece.text, piece.position] for piece in pieces])
+    shown = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
     return hashlib.sha256(shown.encode()).hexdigest()[:16]
 
 

@@ -1,0 +1,314 @@
+"""Compare: two sentences that differ in a word or more, and what that changes in the part they share."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import streamlit as st
+
+import bert_probe
+from bert_probe import Alignment, MinimalPair, RowPair, Token, files
+from bert_probe.minimal import REST
+from bert_probe.ui import blocks, state, store, workbench
+from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.ui.components.strip import Piece, strip
+from bert_probe.ui.examples import EXAMPLES
+
+MEASURES = {"total_variation": "Total variation", "jensen_shannon": "Jensen–Shannon"}
+MEANINGS = {
+    "total_variation": "The share of its attention that an aligned token gives to other keys than before, "
+    "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+    "jensen_shannon": "The square root of the Jensen–Shannon divergence to base 2 between a token's rows, "
+    "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+}
+SHARES = Scale("sequential", 0, 1, "sqrt")
+
+
+def no_second_sentence() -> None:
+    """What to do when there is nothing to compare with."""
+    with st.container(border=True, key="no_second"):
+        st.header("A second sentence is needed", anchor=False)
+        st.markdown(
+            "Write it as sentence B, under your text: the same as A, but for a word or two. Then press Run. "
+            "Or begin with a pair in which one word decides what “it” is."
+        )
+        example = EXAMPLES[0]
+        asked = replace(workbench.request(), a=example.a, b=example.b, relation=example.relation)
+        st.button("Open the example", type="primary", on_click=workbench.ask, args=(asked,))
+
+
+def read_together() -> None:
+    """What to do when B is a segment of A's input."""
+    with st.container(border=True, key="read_together"):
+        st.header("The two sentences are read together", anchor=False)
+        st.markdown(
+            "Sentence B is the second segment of A's input, so each is part of the other's surroundings. "
+            "To compare them, each has to be read by itself: choose “Separate text” under sentence B."
+        )
+        asked = replace(workbench.request(), relation="compare")
+        st.button("Read them separately", type="primary", on_click=workbench.ask, args=(asked,))
+
+
+def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Piece]:
+    """One of the two texts as pills, with what has no counterpart in the other marked."""
+    there, other = dict(side.pairs), "BA"[segment]
+    made = []
+    for index, unit in enumerate(side.units_a):
+        joined = index > 0 and isinstance(unit, Token) and unit.continues(side.units_a[index - 1])
+        mark, place = "changed", f"not in {other}"
+        if index in there:
+            mark = "partner" if index == chosen else ""
+            place = f"in {other} at {side.units_b[there[index]].position}"
+        detail = f"position {unit.position} · {place}"
+        made.append(Piece(unit.display, index, segment, unit.special, joined, detail, mark))
+    return made
+
+
+def only_here(side: Alignment) -> str:
+    """The first of the units without a counterpart, by name."""
+    names = [state.plain(side.units_a[index].display) for index in side.changed_a]
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
+
+
+def choose(pair: MinimalPair) -> int:
+    """Both texts; the place of the word that was clicked in A, at first the one that moved most."""
+    side, kind = pair.alignment, "words" if pair.words else "tokens"
+    st.markdown(f"**Sentence A** · click one of the {kind}")
+    chosen = strip(
+        pieces(side, 0),
+        key=f"compare_a_{kind}",
+        label="Sentence A",
+        selectable="one",
+        selected=side.pairs[pair.most_moved][0],
+    )
+    place = side.places_a.index(chosen) if chosen in side.places_a else pair.most_moved
+    st.markdown("**Sentence B**")
+    strip(pieces(side.mirrored, 1, side.pairs[place][1]), key=f"compare_b_{kind}", label="Sentence B")
+    blocks.caveat(
+        f"Only in A: {only_here(side)}. Only in B: {only_here(side.mirrored)}. All other {kind} are aligned "
+        "and compared."
+    )
+    if chosen in side.changed_a:
+        st.markdown(
+            f"“{state.plain(side.units_a[chosen].display)}” has no counterpart in sentence B to be compared "
+            "with. What follows is about the one that moved most."
+        )
+    return place
+
+
+def said(pair: MinimalPair, place: int) -> None:
+    """The finding, and a way to the head that it names."""
+    with st.container(key="finding"):
+        st.markdown(state.plain(bert_probe.finding(pair, place), 1000))
+    if pair.same_input:
+        return
+    layer, head = pair.strongest_shift(place)
+    st.button(f"Show head {layer + 1}.{head + 1} below", on_click=show, args=(layer + 1, head + 1))
+
+
+def show(layer: int, head: int) -> None:
+    """Choose a head, from 1, for the rows."""
+    st.session_state["layer"], st.session_state["head"] = layer, head
+
+
+def heads(pair: MinimalPair, measure: str) -> None:
+    """How much every head changed, as a picture that chooses a head, and ranked."""
+    values = pair.total_variation if measure == "total_variation" else pair.jensen_shannon
+    with st.container(key="judged_heads"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        cell = matrix(
+            values,
+            [str(layer + 1) for layer in range(pair.a.layers)],
+            [str(head + 1) for head in range(pair.a.heads)],
+            key="compare_heads",
+            scale=SHARES,
+            row_axis="layer",
+            column_axis="head",
+            value_name=MEASURES[measure].lower(),
+            caption="Change of each head's attention between A and B",
+            file_name="compare-heads",
+        )
+        # A new click is a choice; an old one is not to undo what was chosen elsewhere since.
+        if cell is not None and cell != st.session_state.get("compare_clicked"):
+            show(cell.row + 1, cell.column + 1)
+        st.session_state["compare_clicked"] = cell
+    with right:
+        st.dataframe(
+            bert_probe.minimal_pair_table(pair).sort_values(measure, ascending=False, kind="stable"),
+            hide_index=True,
+            width="stretch",
+            height=380,
+            column_config={
+                name: st.column_config.NumberColumn(label, format="%.4f") for name, label in MEASURES.items()
+            },
+            alt=f"Heads by {MEASURES[measure].lower()}, most changed first",
+        )
+    blocks.caveat(
+        f"{MEANINGS[measure]} Special tokens count like all others; what falls on tokens without a "
+        "counterpart is one entry, the rest. A head that changed much need not matter for the output: "
+        "attention is not an explanation by itself (Jain and Wallace 2019)."
+    )
+
+
+def rows(pair: MinimalPair, row: RowPair) -> None:
+    """Where the chosen word looks in A and in B, and the difference."""
+    where = f"layer {row.layer + 1}, "
+    where += "mean over the heads" if row.head == "mean" else f"head {row.head + 1}"
+    keys = [*blocks.labels(row.keys), REST]
+    common = {
+        "row_axis": "sentence",
+        "column_axis": "key",
+        "column_positions": [*blocks.positions(row.keys), None],
+        "file_name": "compare-row",
+    }
+    matrix(
+        np.stack([row.a, row.b]),
+        ["A", "B"],
+        keys,
+        key="compare_rows",
+        scale=SHARES,
+        value_name="attention weight",
+        caption=f"Where “{row.query.display}” looks in A and in B, {where}",
+        **common,
+    )
+    matrix(
+        row.difference[None],
+        ["B − A"],
+        keys,
+        key="compare_difference",
+        scale=Scale("diverging", -1, 1, "sqrt"),
+        value_name="difference",
+        caption=f"What “{row.query.display}” gives to each key more, or less, in B",
+        **common,
+    )
+    blocks.caveat(
+        "Keys are those of both sentences; “rest” is all attention on keys without a counterpart. Each row "
+        "sums to 1, each difference to 0. This is where a head reads from, not what the model makes of it."
+    )
+    with st.expander("The same as a table"):
+        st.dataframe(
+            bert_probe.row_pair_table(pair, row),
+            hide_index=True,
+            width="stretch",
+            column_config={
+                name: st.column_config.NumberColumn(format="%.4f") for name in ("a", "b", "difference")
+            },
+            alt="Attention of the chosen word in both sentences",
+        )
+
+
+def moved(pair: MinimalPair) -> None:
+    """How far each aligned token's vector moved, layer by layer."""
+    units, layers = pair.alignment.aligned, [str(layer) for layer in range(len(pair.moved))]
+    with st.container(key="judged_vectors"):
+        left, right = st.columns([1, 1], gap="large")
+    with left:
+        matrix(
+            pair.moved.T,
+            blocks.labels(units),
+            layers,
+            key="compare_moved",
+            scale=SHARES,
+            row_axis="word" if pair.words else "token",
+            column_axis="layer",
+            value_name="1 − cosine",
+            caption="How far each aligned vector moved between A and B",
+            row_positions=blocks.positions(units),
+            file_name="compare-moved",
+        )
+    with right:
+        frame = bert_probe.moved_table(pair).set_axis(blocks.named(units), axis=0)
+        st.dataframe(
+            frame,
+            width="stretch",
+            height=min(38 + 35 * len(frame), 640),
+            column_config={layer: st.column_config.NumberColumn(format="%.4f") for layer in layers},
+            alt="1 − cosine of each aligned vector, a column for each layer",
+        )
+    blocks.caveat(
+        "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
+        "attention: what moved there has another position, or other pieces. "
+        + ("A word's vector is the mean of its pieces' vectors. " if pair.words else "")
+        + "Vectors of different layers do not spread alike, so compare tokens within a layer rather than "
+        "layers with each other (Ethayarajh 2019)."
+    )
+
+
+def export(pair: MinimalPair, place: int, row: RowPair) -> None:
+    """The tables as files, and the code that makes them again."""
+    tables = {
+        "moved": ("Moved vectors", bert_probe.moved_table(pair)),
+        "rows": ("Rows of the word", bert_probe.row_pair_table(pair, row)),
+    }
+    code = [
+        blocks.trace_code(study.request, pair.a, "a"),
+        blocks.trace_code(study.request, pair.b, "b"),
+        f"pair = bert_probe.minimal_pair(a, b{', words=True' if pair.words else ''})",
+        "bert_probe.moved_table(pair)",
+        f"bert_probe.row_pair_table(pair, pair.row({place}, {row.layer}, {row.head!r}))",
+        "bert_probe.minimal_pair_table(pair)",
+    ]
+    blocks.exports(
+        bert_probe.minimal_pair_table(pair),
+        "compare",
+        blocks.python_code(study.request, *code),
+        blocks.command_line(
+            study.request,
+            "compare",
+            *(["--words"] if pair.words else []),
+            texts=[pair.a.encoding.text, pair.b.encoding.text],
+        ),
+        [
+            (f"{label}, CSV + provenance", f"{name}.zip", partial(files.csv_zip, frame, name))
+            for name, (label, frame) in tables.items()
+        ],
+    )
+
+
+def compared(pair: MinimalPair, measure: str) -> None:
+    """All of the comparison."""
+    place = choose(pair)
+    said(pair, place)
+    st.header("Which heads changed?", anchor=False)
+    heads(pair, measure)
+    st.header("Where does the chosen word look?", anchor=False)
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        layer = state.layer("layer", 1, pair.a.layers, "The last layer is nearest to the output.")
+    with right:
+        head = state.head("head", pair.a.heads)
+    index = head if head == "mean" else int(head) - 1
+    row = pair.row(place, layer - 1, index)
+    rows(pair, row)
+    st.header("Which vectors moved?", anchor=False)
+    moved(pair)
+    with corner:
+        export(pair, place, row)
+
+
+blocks.heading(
+    "Compare",
+    "Two sentences that differ in a word or two: what does that change in the part they share? Words are "
+    "aligned, then heads and vectors of the aligned ones are compared.",
+)
+study = workbench.study()
+if study.a.encoding.pair is not None:
+    read_together()
+elif study.b is None:
+    no_second_sentence()
+else:
+    for trace in (study.a, study.b):
+        blocks.truncation_notice(trace)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        measure = state.pick("change", "Measure", MEASURES, "total_variation")
+        words = state.switch(
+            "words",
+            "Whole words",
+            False,
+            "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's; "
+            "vectors by their mean.",
+        )
+        st.space("stretch")
+        corner = st.container(width="content")
+    compared(store.compared(study.a, study.b, words), measure)

@@ -1,0 +1,106 @@
+"""A minimal pair in a real browser: words and heads by clicking, the finding, the files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+import bert_probe
+from bert_probe.ui.examples import EXAMPLES
+from tests.browser.conftest import App, settled, visit
+from tests.browser.test_walk import KNOWN_RULES, download, go_to
+
+pytestmark = pytest.mark.browser
+
+FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
+
+
+@pytest.fixture(scope="module")
+def pair() -> bert_probe.MinimalPair:
+    checkpoint = bert_probe.load()
+    return bert_probe.minimal_pair(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
+
+
+def numbers(content: bytes, *columns: str) -> np.ndarray:
+    rows = csv.DictReader(io.StringIO(content.decode()))
+    return np.array([[row[column] for column in columns] for row in rows], dtype=np.float32)
+
+
+def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
+    app: App, page: Page, pair: bert_probe.MinimalPair
+) -> None:
+    visit(page, app.origin)
+    go_to(page, "Compare")
+    expect(page.get_by_text(bert_probe.finding(pair))).to_be_visible()
+
+    page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
+    expect(page.get_by_text(bert_probe.finding(pair, 11))).to_be_visible()
+    expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
+    layer, head = pair.strongest_shift(11)
+    page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
+    expect(
+        page.get_by_label(f"Where “it” looks in A and in B, layer {layer + 1}, head {head + 1}")
+    ).to_be_visible()
+
+    picture = page.get_by_role("application", name="Change of each head's attention between A and B")
+    picture.focus()
+    for key in ("Home", "ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
+        picture.press(key)
+    expect(page.get_by_label("Where “it” looks in A and in B, layer 2, head 3")).to_be_visible()
+    expect(page).to_have_url(re.compile("layer=2&head=3"))
+    settled(page)
+
+    name, content = download(page, "CSV")
+    assert name == "compare.csv"
+    table = bert_probe.minimal_pair_table(pair)
+    assert content.decode().splitlines()[0] == ",".join(table)
+    order = ["layer", "head", "total_variation", "jensen_shannon"]
+    np.testing.assert_allclose(numbers(content, *order), table[order], atol=1e-6)
+
+    row = pair.row(11, 1, 2)
+    _, content = download(page, "Rows of the word, CSV + provenance")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        rows = numbers(archive.read("rows.csv"), "a", "b", "difference")
+        about = json.loads(archive.read("rows.csv.meta.json"))
+    np.testing.assert_allclose(rows, np.transpose([row.a, row.b, row.difference]), atol=1e-6)
+    assert (about["text"], about["view"]["text_b"], about["view"]["query"]) == (FULL, EMPTY, "it")
+
+    page.get_by_role("radiogroup", name="Sentence A").get_by_text("full", exact=True).click()
+    expect(page.get_by_text("“full” has no counterpart in sentence B")).to_be_visible()
+
+
+def test_an_empty_page_leads_to_the_example(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/compare?a={quote('we left')}")
+    page.get_by_role("button", name="Open the example").click()
+    expect(page.get_by_role("textbox", name="Sentence B")).to_have_value(EMPTY)
+    expect(page.get_by_label("Change of each head's attention between A and B")).to_be_visible()
+
+
+def test_whole_words_chosen_elsewhere_count_at_once(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/heads?a={quote('Mehdi left')}&b={quote('Mehdi stayed')}&words=1")
+    go_to(page, "Compare")
+    expect(page.get_by_role("radiogroup", name="Sentence A").get_by_text("Mehdi", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("address", ["a=we%20left", "a=we&b=left&relation=pair", "a=we%20had&b=we"])
+def test_every_state_of_the_page_passes_axe(
+    app: App, new_page: Callable[..., Page], theme: str, address: str
+) -> None:
+    page = visit(
+        new_page(color_scheme=theme, viewport={"width": 700, "height": 900}),
+        f"{app.origin}/compare?{address}",
+    )
+    page.wait_for_timeout(500)
+    violations = Axe().run(page).response["violations"]
+    assert [found for found in violations if found["id"] not in KNOWN_RULES] == []
