@@ -55,7 +55,7 @@ class StripView {
       words.at(-1).append(this.pills[i]);
     });
     this.root.replaceChildren(...words);
-    this.current = 0;
+    this.current = Math.max(0, pieces.findIndex((piece) => piece.mark === "partner"));
     this.tell(null);
   }
 
