@@ -19,10 +19,12 @@ from bert_probe.heads import HeadProfiles, head_profiles
 from bert_probe.minimal import MinimalPair, minimal_pair
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
+from bert_probe.steps import HeadOutputs, head_outputs
 from bert_probe.trace import Trace
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
+OUTPUT_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
 PAIRS = 4
@@ -36,6 +38,9 @@ _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=l
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
+_outputs: LRUCache[tuple[object, ...], HeadOutputs] = LRUCache(
+    OUTPUT_BYTES, getsizeof=lambda outputs: outputs.nbytes
+)
 # Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
 _pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _lock = threading.Lock()
@@ -96,6 +101,25 @@ def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
             found = head_profiles(trace, words)
         with _lock:
             _profiles.setdefault(trace, {})[words] = found
+    return found
+
+
+def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
+    """What the model's heads returned for a text, in a pass of its own, run once.
+
+    Raises:
+        UnavailableError, OutOfMemoryError: see `head_outputs`.
+    """
+    text = trace.encoding
+    key = (checkpoint.description, text.text, text.pair, text.dropped)
+    with _lock:
+        found = _outputs.get(key)
+    if found is None:
+        with _passes:
+            found = head_outputs(checkpoint, trace)
+        with _lock:
+            if found.nbytes <= OUTPUT_BYTES:
+                _outputs[key] = found
     return found
 
 
