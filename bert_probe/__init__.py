@@ -48,6 +48,7 @@ from bert_probe.similarity import (
     cosine,
     token_similarity,
 )
+from bert_probe.step_tables import steps_table, steps_vectors_table
 from bert_probe.steps import AttentionSteps, HeadOutputs, attention_steps, head_outputs, replay_differences
 from bert_probe.tables import (
     ablation_table,
@@ -65,8 +66,6 @@ from bert_probe.tables import (
     reach_table,
     similarity_change_table,
     similarity_table,
-    steps_table,
-    steps_vectors_table,
     tokens_table,
 )
 from bert_probe.trace import Trace

@@ -29,6 +29,7 @@ from bert_probe.loading import load
 from bert_probe.many import profile_sentences, read_sentences
 from bert_probe.minimal import minimal_pair
 from bert_probe.similarity import token_similarity
+from bert_probe.step_tables import steps_table, steps_vectors_table
 from bert_probe.steps import attention_steps
 from bert_probe.words import find_token, find_word, word_lens
 
@@ -290,9 +291,7 @@ def steps(
     looks = find_token(trace, query).position
     seen = None if key is None else find_token(trace, key).position
     shown = attention_steps(checkpoint, trace, chosen, which, looks)
-    return (
-        tables.steps_table(shown, trace) if seen is None else tables.steps_vectors_table(shown, seen, trace)
-    )
+    return steps_table(shown, trace) if seen is None else steps_vectors_table(shown, seen, trace)
 
 
 @app.command()

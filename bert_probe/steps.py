@@ -35,11 +35,6 @@ class HeadOutputs:
     provenance: Mapping[str, Any]
     layers: tuple[Array, ...]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(layer.nbytes for layer in self.layers)
-
 
 @dataclass(frozen=True, eq=False)
 class AttentionSteps:

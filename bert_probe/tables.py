@@ -23,7 +23,6 @@ from bert_probe.heads import Found, HeadProfiles
 from bert_probe.many import ProfileMeans
 from bert_probe.parameters import Parameters, list_parameters
 from bert_probe.similarity import Baseline, Similarity
-from bert_probe.steps import AttentionSteps
 from bert_probe.trace import Array, Trace, resolve
 from bert_probe.words import Unit
 
@@ -197,66 +196,6 @@ def found_table(found: Sequence[Found], trace: Trace, pairs: Sequence[tuple[Unit
     )
     named = [[str(query), query.position, str(key), key.position] for query, key in pairs]
     return _with(frame, trace.provenance, table="find", query_key_pairs=named)
-
-
-def steps_table(steps: AttentionSteps, trace: Trace) -> pd.DataFrame:
-    """The steps of one query as numbers, one row a key.
-
-    Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length,
-    weighted_length (of the value, and of weight × value). ``bias`` and ``score`` of a masked key, which is
-    -inf in the softmax, are empty.
-    """
-    frame = pd.DataFrame(
-        {
-            "position": [token.position for token in steps.tokens],
-            TOKEN: _names(steps.tokens),
-            "dot_product": steps.dot_products,
-            "scaled": steps.scaled,
-            "masked": steps.masked,
-            "bias": np.where(steps.masked, np.float32(np.nan), steps.mask),
-            "score": np.where(steps.masked, np.float32(np.nan), steps.scores),
-            "weight": steps.weights,
-            "value_length": steps.value_lengths,
-            "weighted_length": steps.weighted_lengths,
-        }
-    )
-    return _with(frame, trace.provenance, table="steps", **_about(steps))
-
-
-def steps_vectors_table(steps: AttentionSteps, key: int, trace: Trace) -> pd.DataFrame:
-    """The vectors behind one weight, a row each: q, k, q×k, v, weight×v, output, and the model's own output.
-
-    Where values are longer or shorter than queries, the dimensions that a vector lacks are empty.
-
-    Raises:
-        SelectionError: no such key.
-    """
-    key = resolve(key, len(steps.tokens), "token")
-    rows = {
-        "q": steps.q,
-        "k": steps.keys[key],
-        "q×k": steps.products[key],
-        "v": steps.values[key],
-        "weight×v": steps.weighted_values[key],
-        "output": steps.output,
-        "model": steps.model_output,
-    }
-    values = np.full((len(rows), max(map(len, rows.values()))), np.nan, dtype=np.float32)
-    for row, vector in zip(values, rows.values(), strict=True):
-        row[: len(vector)] = vector
-    about = {"key_position": key, "key_token": str(steps.tokens[key]), **_about(steps)}
-    return vectors_table(values, list(rows), trace.provenance, label="step", table="steps vectors", **about)
-
-
-def _about(steps: AttentionSteps) -> dict[str, Any]:
-    return {
-        "layer": steps.layer + 1,
-        "head": steps.head + 1,
-        "query_position": steps.query,
-        "query_token": str(steps.tokens[steps.query]),
-        "scaling": steps.scaling,
-        "difference_to_model": steps.difference,
-    }
 
 
 def ablation_table(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,11 +131,11 @@ def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
     assert app.text_area(key="draft_a").value == TEXT
 
 
-def test_outputs_are_kept_within_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_are_kept_as_long_as_their_trace() -> None:
     checkpoint = store.open_checkpoint("", "")
-    trace = checkpoint.trace("too large to be kept")
-    monkeypatch.setattr(store, "OUTPUT_BYTES", 10)
-    first, second = (store.outputs_of_heads(checkpoint, trace) for _ in range(2))
-    assert first is not second
-    monkeypatch.undo()
-    assert store.outputs_of_heads(checkpoint, trace) is store.outputs_of_heads(checkpoint, trace)
+    trace = checkpoint.trace("a text that is soon let go")
+    outputs = weakref.ref(store.outputs_of_heads(checkpoint, trace))
+    assert store.outputs_of_heads(checkpoint, trace) is outputs()
+    del trace
+    gc.collect()
+    assert outputs() is None

@@ -24,7 +24,6 @@ from bert_probe.trace import Trace
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
-OUTPUT_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
 PAIRS = 4
@@ -38,9 +37,7 @@ _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=l
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
-_outputs: LRUCache[tuple[object, ...], HeadOutputs] = LRUCache(
-    OUTPUT_BYTES, getsizeof=lambda outputs: outputs.nbytes
-)
+_outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
 # Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
 _pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _lock = threading.Lock()
@@ -110,16 +107,13 @@ def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
     Raises:
         UnavailableError, OutOfMemoryError: see `head_outputs`.
     """
-    text = trace.encoding
-    key = (checkpoint.description, text.text, text.pair, text.dropped)
     with _lock:
-        found = _outputs.get(key)
+        found = _outputs.get(trace)
     if found is None:
         with _passes:
             found = head_outputs(checkpoint, trace)
         with _lock:
-            if found.nbytes <= OUTPUT_BYTES:
-                _outputs[key] = found
+            _outputs[trace] = found
     return found
 
 
