@@ -48,6 +48,8 @@ from bert_probe.similarity import (
     cosine,
     token_similarity,
 )
+from bert_probe.step_tables import steps_table, steps_vectors_table
+from bert_probe.steps import AttentionSteps, HeadOutputs, attention_steps, head_outputs, replay_differences
 from bert_probe.tables import (
     ablation_table,
     ablation_tokens_table,
@@ -67,7 +69,7 @@ from bert_probe.tables import (
     tokens_table,
 )
 from bert_probe.trace import Trace
-from bert_probe.words import Unit, WordLens, find_word, word_lens
+from bert_probe.words import Unit, WordLens, find_token, find_word, word_lens
 
 __version__ = "0.1.0"
 
@@ -76,6 +78,7 @@ __all__ = [
     "Alignment",
     "ArchitectureError",
     "AttentionMap",
+    "AttentionSteps",
     "Baseline",
     "Checkpoint",
     "CheckpointError",
@@ -85,6 +88,7 @@ __all__ = [
     "Encoding",
     "ExportError",
     "Found",
+    "HeadOutputs",
     "HeadProfiles",
     "MinimalPair",
     "NetworkError",
@@ -118,6 +122,7 @@ __all__ = [
     "anatomy_table",
     "attention_long",
     "attention_map",
+    "attention_steps",
     "attention_table",
     "baseline",
     "baseline_table",
@@ -128,9 +133,11 @@ __all__ = [
     "embedding_anatomy",
     "embeddings_table",
     "find_heads",
+    "find_token",
     "find_word",
     "finding",
     "found_table",
+    "head_outputs",
     "head_profiles",
     "heads_table",
     "list_parameters",
@@ -147,12 +154,15 @@ __all__ = [
     "reach",
     "reach_table",
     "read_sentences",
+    "replay_differences",
     "rollout",
     "row_pair_table",
     "save",
     "similarity_change",
     "similarity_change_table",
     "similarity_table",
+    "steps_table",
+    "steps_vectors_table",
     "token_similarity",
     "tokens_table",
     "trace_rollout",

@@ -12,9 +12,8 @@ import torch
 
 from bert_probe.capture import recording
 from bert_probe.checkpoint import Checkpoint
-from bert_probe.encoding import Encoding
 from bert_probe.errors import ArchitectureError
-from bert_probe.forward import pad
+from bert_probe.forward import run_plainly
 
 SUPPORTED = (
     "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, ModernBERT, "
@@ -22,7 +21,8 @@ SUPPORTED = (
 )
 _CHECK_TEXT = "Two words and a few more"
 _PADDING_TOLERANCE = 1e-5
-_SELF_CHECK_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""How far two ways to the same numbers may differ, by dtype; times the largest where above 1."""
 
 
 def listens(network: Any) -> bool:
@@ -51,11 +51,11 @@ def self_check(checkpoint: Checkpoint) -> None:
     if trace.values is None:
         return
     with recording() as calls:
-        _run_plainly(checkpoint, encoding)
+        run_plainly(checkpoint.model, encoding)
     for layer, call in enumerate(calls):
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         off = float(np.abs(replay - call.output[0].float().cpu().numpy()).max())
-        if not off <= _SELF_CHECK_TOLERANCE[about.dtype] * max(1.0, float(np.abs(replay).max())):
+        if not off <= TOLERANCE[about.dtype] * max(1.0, float(np.abs(replay).max())):
             raise ArchitectureError(
                 f"{about.architecture} changes its attention in a way that cannot be read "
                 f"(layer {layer + 1} is off by {off:.2g}). Supported: {SUPPORTED}."
@@ -81,18 +81,11 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     hooks = [module.register_forward_pre_hook(look) for module in linears]
     try:
         with recording() as calls:
-            _run_plainly(checkpoint, checkpoint.encode(_CHECK_TEXT, truncate=True))
+            run_plainly(checkpoint.model, checkpoint.encode(_CHECK_TEXT, truncate=True))
     finally:
         for hook in hooks:
             hook.remove()
     return tuple(found)
-
-
-def _run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
-    """One text through the model for whoever is watching; what it returns is of no interest."""
-    inputs = pad([encoding], {})
-    with torch.inference_mode():
-        checkpoint.model(**{name: ids.to(checkpoint.description.device) for name, ids in inputs.items()})
 
 
 def pads(checkpoint: Checkpoint) -> bool:

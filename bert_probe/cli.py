@@ -29,7 +29,9 @@ from bert_probe.loading import load
 from bert_probe.many import profile_sentences, read_sentences
 from bert_probe.minimal import minimal_pair
 from bert_probe.similarity import token_similarity
-from bert_probe.words import find_word, word_lens
+from bert_probe.step_tables import steps_table, steps_vectors_table
+from bert_probe.steps import attention_steps
+from bert_probe.words import find_token, find_word, word_lens
 
 Command = Callable[..., pd.DataFrame]
 
@@ -258,6 +260,38 @@ def find(
         (find_word(trace, query), find_word(trace, key)) for query, key in zip(queries, keys, strict=True)
     ]
     return tables.found_table(find_heads(trace, pairs), trace, pairs)
+
+
+@app.command()
+@click.argument("text")
+@_pair
+@click.option("--query", required=True, metavar="WORD|N", help="Token that looks: a word, or its position.")
+@click.option("--key", metavar="WORD|N", help="Give the vectors behind the weight of this token instead.")
+@_layer
+@click.option("--head", required=True, metavar="N", help="Head, counted from 1.")
+@_common
+def steps(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    query: str,
+    key: str | None,
+    layer: str,
+    head: str,
+    truncate: bool,
+) -> pd.DataFrame:
+    """From q and k to each weight of one token in one head, step by step.
+
+    Positions count from 0, as in the table of tokens. A word that occurs twice is named WORD:2.
+    """
+    about = checkpoint.description
+    chosen = _counted(layer, "layer", 1, about.layers, "last") - 1
+    which = _counted(head, "head", 1, about.heads, "") - 1
+    trace = checkpoint.trace(text, pair, truncate)
+    looks = find_token(trace, query).position
+    seen = None if key is None else find_token(trace, key).position
+    shown = attention_steps(checkpoint, trace, chosen, which, looks)
+    return steps_table(shown, trace) if seen is None else steps_vectors_table(shown, seen, trace)
 
 
 @app.command()

@@ -77,6 +77,13 @@ def run(
         return _cut_weights(output, encodings, provenance)
 
 
+def run_plainly(model: torch.nn.Module, encoding: Encoding) -> None:
+    """One text through the model for whoever is watching; what it returns is of no interest."""
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        model(**{name: ids.to(device) for name, ids in pad([encoding], {}).items()})
+
+
 def _array(tensor: torch.Tensor) -> Array:
     array: Array = tensor.float().cpu().numpy()
     return array

@@ -155,6 +155,30 @@ def find_word(trace: Trace, word: str) -> Unit:
     return found[(number or 1) - 1]
 
 
+def find_token(trace: Trace, name: str) -> Token:
+    """The token that a person names: its position from 0, or a word that is a single token.
+
+    Args:
+        name: "11", "ground", or "ground:2" for its second occurrence; a number as a word is "2024:1".
+
+    Raises:
+        SelectionError: no such token or word, or a word of several pieces.
+    """
+    # Plain digits alone: int() would also read "1_0".
+    if name.isascii() and name.isdigit():
+        if int(name) >= len(trace.tokens):
+            raise SelectionError(
+                f"There is no token {name}: this text has tokens 0 to {len(trace.tokens) - 1}. "
+                f"If it is a word, write {name}:1."
+            )
+        return trace.tokens[int(name)]
+    unit = find_word(trace, name)
+    if len(unit.positions) > 1:
+        pieces = ", ".join(f"{trace.tokens[position].display} ({position})" for position in unit.positions)
+        raise SelectionError(f"{unit} has {len(unit.positions)} pieces: {pieces}. Give one by its position.")
+    return trace.tokens[unit.position]
+
+
 def _split_number(word: str) -> tuple[str, int | None]:
     name, colon, number = word.rpartition(":")
     return (name, int(number)) if colon and name and number.isdecimal() else (word, None)

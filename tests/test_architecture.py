@@ -74,7 +74,7 @@ def names(paths: list[Path]) -> list[str]:
 def test_there_is_something_to_look_at() -> None:
     assert len(CORE) >= 15
     assert len(UI) >= 5
-    assert len(PAGES) == 7
+    assert len(PAGES) == 8
     assert uses(PACKAGE / "loading.py", "torch", "transformers") == {"torch", "transformers"}
 
 

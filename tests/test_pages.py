@@ -20,7 +20,7 @@ from bert_probe.ui import state, store
 from bert_probe.ui.examples import EXAMPLES
 
 MAIN = Path(__file__).parents[1] / "bert_probe" / "ui" / "main.py"
-PAGES = ("tokens", "attention", "heads", "similarity", "embeddings", "compare", "parameters")
+PAGES = ("tokens", "attention", "heads", "steps", "similarity", "embeddings", "compare", "parameters")
 TEXT_PAGES = PAGES[:-1]
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 
@@ -230,6 +230,7 @@ def test_plain_escapes_what_markdown_would_read() -> None:
     [
         ("tokens", {}),
         ("attention", {"layer": "2", "head": "3"}),
+        ("steps", {"layer": "2", "head": "3", "query": "4"}),
         ("similarity", {}),
         ("embeddings", {"part": "vectors", "vector_layer": "1"}),
     ],

@@ -106,6 +106,11 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     return figure
 
 
+def finite(values: Array) -> Array:
+    """The values with NaN for infinities, which have no colour and are hatched."""
+    return np.where(np.isfinite(values), values, np.nan)
+
+
 def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
     """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
     layers = list(range(len(baseline.mean)))

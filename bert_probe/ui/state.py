@@ -114,6 +114,48 @@ def head(key: str, count: int) -> int | str:
     return "mean" if chosen is None else chosen
 
 
+def single_head(key: str, count: int) -> int:
+    """Pills for each head, counted from 1: the choice of `head`, where that is one.
+
+    While the mean is chosen there, the first head is shown and the choice is left as it is.
+    """
+    prepare(key, ["mean", *range(1, count + 1)], "mean")
+    shown = f"single_{key}"
+    st.session_state[shown] = 1 if st.session_state[key] == "mean" else st.session_state[key]
+
+    def keep() -> None:
+        st.session_state[key] = st.session_state[shown]
+
+    chosen = st.pills(
+        "Head",
+        range(1, count + 1),
+        required=True,
+        wrap=True,
+        key=shown,
+        on_change=keep,
+        help="Each layer looks at the text through several heads at once, each with q, k and v of its own.",
+    )
+    return 1 if chosen is None else chosen
+
+
+def token(key: str, tokens: Sequence[str], default: int) -> int:
+    """Position of a token that the address asks for, from 0, else the default.
+
+    It is asked for in the text of the first visit, and in no other; `remember` what is chosen later.
+    """
+    first = f"first_{key}"
+    if first not in st.session_state:
+        st.session_state[first] = (address().get(key), tuple(tokens))
+    asked, of = st.session_state[first]
+    if asked is None or of != tuple(tokens):
+        return default
+    if asked in map(str, range(len(tokens))):
+        return int(asked)
+    st.caption(f":orange[There is no token {plain(asked)} here; showing {default}.]")
+    st.session_state[first] = (None, of)
+    return default
+
+
 def switch(key: str, label: str, default: bool, help_text: str, disabled: bool = False) -> bool:
     """An on-off switch."""
     prepare(key, [False, True], default, lambda value: "1" if value else "0")

@@ -19,6 +19,7 @@ from bert_probe.heads import HeadProfiles, head_profiles
 from bert_probe.minimal import MinimalPair, minimal_pair
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
+from bert_probe.steps import HeadOutputs, head_outputs
 from bert_probe.trace import Trace
 
 CHECKPOINTS = 3
@@ -36,6 +37,7 @@ _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=l
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
+_outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
 # Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
 _pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _lock = threading.Lock()
@@ -96,6 +98,22 @@ def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
             found = head_profiles(trace, words)
         with _lock:
             _profiles.setdefault(trace, {})[words] = found
+    return found
+
+
+def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
+    """What the model's heads returned for a text, in a pass of its own, run once.
+
+    Raises:
+        UnavailableError, OutOfMemoryError: see `head_outputs`.
+    """
+    with _lock:
+        found = _outputs.get(trace)
+    if found is None:
+        with _passes:
+            found = head_outputs(checkpoint, trace)
+        with _lock:
+            _outputs[trace] = found
     return found
 
 

@@ -1,0 +1,376 @@
+"""Steps: why one attention weight is what it is, from q and k to what the head gives."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+import bert_probe
+from bert_probe import AttentionSteps, Token, Trace, files
+from bert_probe.trace import Array
+from bert_probe.ui import blocks, figures, state, workbench
+from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.ui.store import outputs_of_heads
+
+PARTS = 10
+"""Keys that stand for themselves in the sum; all others are one row."""
+
+
+def controls(trace: Trace) -> tuple[int, int]:
+    """Layer and head, counted from 1."""
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        layer = state.layer(
+            "layer", 1, trace.layers, "Each layer reads the vectors that the one before made."
+        )
+    with right:
+        return layer, state.single_head("head", trace.heads)
+
+
+def choose(trace: Trace, key: str, label: str, default: int) -> int:
+    """Position of a token, chosen by clicking and kept in the address."""
+    st.markdown(f"**{label}**")
+    first = state.token(key, trace.tokens, default)
+    chosen = blocks.token_strip(trace, f"steps_{key}_{len(trace.tokens)}", label, first)
+    position = first if chosen is None else chosen
+    state.remember(key, None if position == default else str(position))
+    return position
+
+
+def name(token: Token) -> str:
+    """A token in a sentence: what it says, and where it stands."""
+    return f"**{state.plain(token.display)}** ({token.position})"
+
+
+def number(value: float) -> str:
+    """Four decimals; the score of a masked key as a sign."""
+    return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
+
+
+def strips(values: Array, rows: Sequence[str], scale: Scale, key: str, caption: str) -> None:
+    """Vectors, a row each and a cell for each dimension."""
+    matrix(
+        values,
+        list(rows),
+        [str(dimension) for dimension in range(values.shape[1])],
+        key=f"steps_{key}",
+        scale=scale,
+        row_axis="vector",
+        column_axis="dimension",
+        value_name="value",
+        caption=caption,
+        square=False,
+        file_name=f"steps-{key}",
+    )
+
+
+def over_keys(
+    steps: AttentionSteps,
+    values: Array,
+    rows: Sequence[str],
+    scale: Scale,
+    key: str,
+    caption: str,
+    value: str,
+) -> None:
+    """A step for all keys of the text at once, a cell each."""
+    matrix(
+        figures.finite(values),
+        list(rows),
+        blocks.labels(steps.tokens),
+        key=f"steps_{key}",
+        scale=scale,
+        row_axis="step",
+        column_axis="key",
+        value_name=value,
+        caption=caption,
+        column_positions=blocks.positions(steps.tokens),
+        square=False,
+        file_name=f"steps-{key}",
+    )
+
+
+def said(title: str, sentences: Sequence[str], label: str, value: str, how: str) -> DeltaGenerator:
+    """A step in words and as a number; its picture goes into what comes back."""
+    st.header(title, anchor=False)
+    words, picture = st.columns([2, 5], gap="large")
+    with words:
+        st.markdown(" ".join(sentence for sentence in sentences if sentence))
+        with st.container(gap="xxsmall"):
+            st.metric(label, value)
+            st.caption(how)
+    return picture
+
+
+def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
+    """Steps 1 to 4: q and k, their product, the scaling, the mask."""
+    query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
+    heads = ", ".join(str(head + 1) for head in steps.sharing)
+    notes = [
+        "This architecture turns q and k by the positions of their tokens (Su et al. 2021); they are shown "
+        "after that turn."
+        if steps.rotary
+        else "",
+        f"Keys are grouped: heads {heads} share these keys and values." if len(steps.sharing) > 1 else "",
+    ]
+    with said(
+        "1 · Query and key",
+        [
+            f"{query_name} brings a query vector q, and {key_name} a key vector k. Both are made from the "
+            "tokens' vectors by matrices that the model has learned.",
+            *notes,
+        ],
+        "Numbers in each",
+        str(len(steps.q)),
+        "the size of this head",
+    ):
+        strips(
+            np.stack([steps.q, steps.keys[key]]),
+            ["q, the query", "k, the key"],
+            figures.symmetric_scale(steps.q, steps.keys),
+            "qk",
+            "The query and the key, a colour for each number",
+        )
+    with said(
+        "2 · Multiply and add",
+        ["Number by number, q times k. The sum of the products is large where both point the same way."],
+        "q · k",
+        number(steps.dot_products[key]),
+        "the sum of all cells",
+    ):
+        strips(
+            steps.products[key][None],
+            ["q × k"],
+            figures.symmetric_scale(steps.products),
+            "products",
+            "The products of query and key",
+        )
+    scores = figures.symmetric_scale(steps.scaled, steps.scores[~steps.masked])
+    with said(
+        "3 · Scale",
+        [
+            "Each sum is multiplied by the same factor, lest long vectors make the softmax all or nothing. "
+            "In the picture: this for every key of the text."
+        ],
+        "q · k × scaling",
+        number(steps.scaled[key]),
+        f"{number(steps.dot_products[key])} × {number(steps.scaling)}",
+    ):
+        over_keys(
+            steps,
+            steps.scaled[None],
+            ["q · k × scaling"],
+            scores,
+            "scaled",
+            "The scaled products of all keys",
+            "value",
+        )
+    with said(
+        "4 · Mask",
+        [masking(steps)],
+        "Score",
+        number(steps.scores[key]),
+        f"{number(steps.scaled[key])} + {number(steps.mask[key])}",
+    ):
+        over_keys(
+            steps,
+            np.stack([steps.mask, steps.scores]),
+            ["mask", "score"],
+            scores,
+            "scores",
+            "What is added, and the scores of all keys",
+            "value",
+        )
+
+
+def masking(steps: AttentionSteps) -> str:
+    """What is added to the scores of this query."""
+    sentences = ["This layer sees only a window around the query."] if steps.local else []
+    count = int(steps.masked.sum())
+    if count:
+        sentences.append(
+            f"{count} of {len(steps.tokens)} keys may not be attended to: −∞ is added to them, hatched in "
+            "the picture, so that their weight becomes exactly 0."
+        )
+    else:
+        sentences.append(f"No key is forbidden: this query may attend to all {len(steps.tokens)}.")
+    sentences.append(
+        "The model adds a bias of its own to the scores." if steps.biased else "Nothing else is added."
+    )
+    return " ".join(sentences)
+
+
+def from_score_to_output(steps: AttentionSteps, key: int) -> None:
+    """Steps 5 to 7: the softmax, the weighted value, the sum."""
+    query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
+    with said(
+        "5 · Softmax",
+        [
+            "e to the power of each score, divided by the sum of these over all keys: scores become weights "
+            "from 0 to 1 that sum to 1."
+        ],
+        "Attention weight",
+        number(steps.weights[key]),
+        f"{number(steps.exponentials[key])} ÷ {number(steps.exponential_sum)}, after the largest score is "
+        "taken from each, which changes no weight",
+    ):
+        over_keys(
+            steps,
+            steps.weights[None],
+            ["weight"],
+            Scale("sequential", 0, 1, "sqrt"),
+            "weights",
+            "The attention weights of all keys",
+            "attention weight",
+        )
+    with said(
+        "6 · Weight the value",
+        [
+            f"What {key_name} passes on is its value vector v, made by a third matrix. It is multiplied by "
+            "the weight."
+        ],
+        "Length of weight × v",
+        number(steps.weighted_lengths[key]),
+        f"{number(steps.weights[key])} × {number(steps.value_lengths[key])}, the length of v",
+    ):
+        strips(
+            np.stack([steps.values[key], steps.weighted_values[key]]),
+            ["v, the value", "weight × v"],
+            figures.symmetric_scale(steps.values),
+            "value",
+            "The value, and what is left of it",
+        )
+    positions, parts = steps.parts(PARTS)
+    rows = [f"{steps.tokens[part].display} ({part})" for part in positions]
+    rows += [f"{len(steps.tokens) - len(positions)} others"] if len(parts) > len(positions) else []
+    with said(
+        "7 · Add up",
+        [
+            f"The same for every key, and all of it added: this is what the head gives for {query_name}. "
+            "In the picture the keys come in the order of their weights."
+        ],
+        "Length of the output",
+        number(steps.output_length),
+        f"the sum of {len(steps.tokens)} weighted values",
+    ):
+        strips(
+            np.vstack([parts, steps.output]),
+            [*rows, "= output"],
+            figures.symmetric_scale(parts, steps.output),
+            "sum",
+            "The weighted values, and their sum",
+        )
+
+
+def check(steps: AttentionSteps, dtype: str) -> None:
+    """Our output beside the one that the model itself computed."""
+    with (
+        st.container(border=True, key="check"),
+        said(
+            "Check: the model itself",
+            [
+                "The model ran this text once more, and its own attention kernel returned the upper row for "
+                "this head and query. The lower one is step 7."
+            ],
+            "Largest absolute difference",
+            f"{steps.difference:.1e}",
+            f"At this size, two neighbouring {dtype} numbers are {steps.spacing:.1e} apart.",
+        ),
+    ):
+        strips(
+            np.stack([steps.model_output, steps.output]),
+            ["the model", "step by step"],
+            figures.symmetric_scale(steps.model_output),
+            "check",
+            "The head's output, computed in two ways",
+        )
+
+
+def numbers(frame: pd.DataFrame, title: str) -> None:
+    """A table, closed until somebody wants it."""
+    with st.expander(title):
+        st.dataframe(
+            frame,
+            hide_index=True,
+            width="stretch",
+            column_config={
+                column: st.column_config.NumberColumn(format="%.4f")
+                for column in frame.select_dtypes("float32")
+            },
+            alt=title,
+        )
+
+
+def exports(study: workbench.Study, trace: Trace, steps: AttentionSteps, key: int) -> None:
+    """The table of all keys; and as further files the vectors of the chosen one."""
+    options = ("--query", str(steps.query), "--layer", str(steps.layer + 1), "--head", str(steps.head + 1))
+    vectors = bert_probe.steps_vectors_table(steps, key, trace)
+    place = f"layer={steps.layer}, head={steps.head}, query={steps.query}"
+    stem = f"steps-layer{steps.layer + 1}-head{steps.head + 1}-query{steps.query}"
+    blocks.exports(
+        bert_probe.steps_table(steps, trace),
+        stem,
+        blocks.python_code(
+            study.request,
+            blocks.trace_code(study.request, trace),
+            f"steps = bert_probe.attention_steps(checkpoint, trace, {place})",
+            "bert_probe.steps_table(steps, trace)",
+        ),
+        blocks.command_line(study.request, "steps", *options, trace=trace),
+        [
+            (
+                f"Vectors of key {key}, {form.upper()}",
+                f"{stem}-key{key}.{form}",
+                partial(files.to_bytes, vectors, form),
+            )
+            for form in files.FORMATS
+        ],
+    )
+
+
+blocks.heading(
+    "Steps",
+    "Why is an attention weight what it is? One token looks at another through one head, and every step of "
+    "the calculation is laid open, from their vectors to what the head gives.",
+)
+study = workbench.study()
+with st.container(horizontal=True, gap="medium"):
+    trace = workbench.chosen_text(study)
+    st.space("stretch")
+    menu = st.container(width="content")
+blocks.truncation_notice(trace)
+outputs = outputs_of_heads(study.checkpoint, trace)
+layer, head = controls(trace)
+left, right = st.columns(2, gap="large")
+words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
+with left:
+    query = choose(trace, "query", "This token looks (query)", words[-1] if words else 0)
+steps = bert_probe.attention_steps(study.checkpoint, trace, layer - 1, head - 1, query, outputs)
+with right:
+    key = choose(trace, "key", "at this one (key)", steps.strongest)
+with menu:
+    exports(study, trace, steps, key)
+answer = (
+    f"In layer {layer}, head {head}, {name(trace.tokens[query])} gives {name(trace.tokens[key])} a weight of "
+    f"**{number(steps.weights[key])}**"
+)
+if key == steps.strongest:
+    st.markdown(f"{answer}, the largest of its weights.")
+else:
+    largest, most = name(trace.tokens[steps.strongest]), number(steps.weights[steps.strongest])
+    st.markdown(f"{answer}. Its largest weight, {most}, goes to {largest}.")
+with st.container(key="steps"):
+    from_vectors_to_score(steps, key)
+    from_score_to_output(steps, key)
+    check(steps, study.checkpoint.description.dtype)
+numbers(bert_probe.steps_table(steps, trace), "Numbers: all keys")
+numbers(bert_probe.steps_vectors_table(steps, key, trace).reset_index(), "Numbers: the vectors")
+blocks.caveat(
+    "Pictures of vectors have a range each, stated beneath, which stays the same while you change the key. "
+    "Single numbers of q, k and v rarely mean anything by themselves, and a weight says where a head reads, "
+    "not how much the model's output depends on it. Before it goes on, the head's output passes through the "
+    "layer's output projection, together with those of the other heads."
+)

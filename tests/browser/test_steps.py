@@ -1,0 +1,94 @@
+"""The steps in a real browser: tokens chosen by clicking, numbers read, a long text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import bert_probe
+from tests.browser.conftest import App, settled, visit
+
+pytestmark = pytest.mark.browser
+
+TEXT = "Almost before we knew it, we had left the ground."
+
+
+def strip(page: Page, name: str) -> Locator:
+    return page.get_by_role("radiogroup", name=name)
+
+
+def metric(page: Page, label: str) -> Locator:
+    return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
+
+
+def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
+    page.get_by_role("radio", name="3", exact=True).click()
+    strip(page, "This token looks (query)").get_by_role("radio", name="knew").click()
+    strip(page, "at this one (key)").get_by_role("radio", name="left").click()
+    expect(page.get_by_text("knew (4) gives left (9)")).to_be_visible()
+    settled(page)
+    checkpoint = bert_probe.load()
+    trace = checkpoint.trace(TEXT)
+    steps = bert_probe.attention_steps(checkpoint, trace, layer=1, head=2, query=4)
+    for label, value in (
+        ("q · k × scaling", steps.scaled[9]),
+        ("Score", steps.scores[9]),
+        ("Attention weight", steps.weights[9]),
+    ):
+        expect(metric(page, label)).to_have_text(f"{value:.4f}".replace("-", "−"))
+    expect(metric(page, "Attention weight")).to_have_text(f"{trace.attention(1, 2)[4, 9]:.4f}")
+    assert float(metric(page, "Largest absolute difference").inner_text()) < 1e-5
+    expect(page).to_have_url(re.compile("&layer=2&.*query=4"))
+    assert parse_qs(urlsplit(page.url).query) == {
+        "a": [TEXT],
+        "layer": ["2"],
+        "head": ["3"],
+        "query": ["4"],
+        "key": ["9"],
+    }
+
+    picture = page.get_by_role("application", name="The attention weights of all keys")
+    picture.focus()
+    picture.press("Home")
+    picture.press("ArrowRight")
+    expect(page.get_by_text(f"weight → almost (1): {steps.weights[1]:.4f}").first).to_be_visible()
+    picture = page.get_by_role("application", name="The query and the key, a colour for each number")
+    picture.focus()
+    picture.press("Home")
+    picture.press("ArrowDown")
+    said = f"k, the key → 0: {steps.keys[9, 0]:.4f}".replace("-", "−")
+    expect(page.get_by_text(said).first).to_be_visible()
+
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="CSV", exact=True).click()
+    rows = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
+    assert waiting.value.suggested_filename == "steps-layer2-head3-query4.csv"
+    np.testing.assert_array_equal(np.array([row["weight"] for row in rows], dtype=np.float32), steps.weights)
+
+
+def test_a_copied_link_opens_the_same_steps(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2&head=3&query=4&key=9")
+    expect(page.get_by_text("In layer 2, head 3, knew (4) gives left (9)")).to_be_visible()
+    expect(strip(page, "at this one (key)").get_by_role("radio", checked=True)).to_have_text("left")
+
+
+def test_a_text_of_full_length_shows_the_chosen_token_and_every_step(app: App, page: Page) -> None:
+    long = " ".join([TEXT] * 50)
+    visit(page, f"{app.origin}/steps?a={quote(long)}&truncate=1&query=400")
+    expect(metric(page, "Largest absolute difference")).to_be_visible()
+    box = strip(page, "This token looks (query)")
+    chosen = box.get_by_role("radio", checked=True)
+    outer, inner = (node.bounding_box() for node in (box, chosen))
+    assert outer is not None
+    assert inner is not None
+    assert outer["y"] <= inner["y"] <= outer["y"] + outer["height"]
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
