@@ -10,6 +10,7 @@ from bert_probe.ablation import Ablation, SimilarityChange, ablate, each_head, s
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
+from bert_probe.context import WordsInContext, corrected, find_in_each, words_in_context
 from bert_probe.encoding import Encoding, Token, Word
 from bert_probe.errors import (
     ArchitectureError,
@@ -31,13 +32,25 @@ from bert_probe.errors import (
 from bert_probe.files import save
 from bert_probe.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
+from bert_probe.lines import sentences_from_file
 from bert_probe.loading import load
 from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.maps import Map, pca_map, umap_map
 from bert_probe.norms import value_norms, value_weighted
 from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
+from bert_probe.sentence_tables import (
+    context_matrix_table,
+    context_table,
+    map_table,
+    nearest_table,
+    sentence_vectors_table,
+    sentences_table,
+)
+from bert_probe.sentences import NearPair, SentenceVectors, sentence_vectors
 from bert_probe.similarity import (
     Baseline,
     Similarity,
+    Spread,
     baseline,
     compare,
     compare_segments,
@@ -81,6 +94,8 @@ __all__ = [
     "ExportError",
     "Found",
     "HeadProfiles",
+    "Map",
+    "NearPair",
     "NetworkError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -91,9 +106,11 @@ __all__ = [
     "ProfileMeans",
     "Reach",
     "SelectionError",
+    "SentenceVectors",
     "ShapeError",
     "Similarity",
     "SimilarityChange",
+    "Spread",
     "TextError",
     "Token",
     "TokenizerError",
@@ -104,6 +121,7 @@ __all__ = [
     "WeightsError",
     "Word",
     "WordLens",
+    "WordsInContext",
     "ablate",
     "ablation_table",
     "ablation_tokens_table",
@@ -115,19 +133,26 @@ __all__ = [
     "baseline_table",
     "compare",
     "compare_segments",
+    "context_matrix_table",
+    "context_table",
+    "corrected",
     "cosine",
     "each_head",
     "embedding_anatomy",
     "embeddings_table",
     "find_heads",
+    "find_in_each",
     "find_word",
     "found_table",
     "head_profiles",
     "heads_table",
     "list_parameters",
     "load",
+    "map_table",
+    "nearest_table",
     "parameters_of_config",
     "parameters_table",
+    "pca_map",
     "pooler_replay",
     "pooler_table",
     "profile_means_table",
@@ -137,13 +162,19 @@ __all__ = [
     "read_sentences",
     "rollout",
     "save",
+    "sentence_vectors",
+    "sentence_vectors_table",
+    "sentences_from_file",
+    "sentences_table",
     "similarity_change",
     "similarity_change_table",
     "similarity_table",
     "token_similarity",
     "tokens_table",
     "trace_rollout",
+    "umap_map",
     "value_norms",
     "value_weighted",
     "word_lens",
+    "words_in_context",
 ]

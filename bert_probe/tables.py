@@ -384,6 +384,11 @@ def matrix_table(
     return _with(frame, provenance, **view)
 
 
+def columns_table(columns: Mapping[str, Any], provenance: Mapping[str, Any], **view: Any) -> pd.DataFrame:
+    """A table of named columns of one length."""
+    return _with(pd.DataFrame(columns), provenance, **view)
+
+
 def vectors_table(
     values: Array, rows: Sequence[str], provenance: Mapping[str, Any], label: str = TOKEN, **view: Any
 ) -> pd.DataFrame:

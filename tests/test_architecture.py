@@ -42,6 +42,7 @@ NEEDS_TORCH = {
     "anatomy",
     "ablation",
     "heads",
+    "pooling",
 }
 
 
@@ -73,7 +74,7 @@ def names(paths: list[Path]) -> list[str]:
 def test_there_is_something_to_look_at() -> None:
     assert len(CORE) >= 15
     assert len(UI) >= 5
-    assert len(PAGES) == 6
+    assert len(PAGES) == 8
     assert uses(PACKAGE / "loading.py", "torch", "transformers") == {"torch", "transformers"}
 
 
