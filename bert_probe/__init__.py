@@ -76,7 +76,7 @@ from bert_probe.tables import (
     tokens_table,
 )
 from bert_probe.trace import Trace
-from bert_probe.words import Unit, WordLens, find_word, word_lens
+from bert_probe.words import Unit, WordLens, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
 
@@ -176,5 +176,6 @@ __all__ = [
     "value_norms",
     "value_weighted",
     "word_lens",
+    "word_name",
     "words_in_context",
 ]

@@ -38,7 +38,7 @@ def sentences_from_file(file: str | Path, column: str | None = None) -> tuple[st
 
 
 def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
-    """The sentences in a file's bytes; empty lines and cells are left out.
+    """The sentences in a file's bytes; empty lines and cells are left out, line breaks in a cell are spaces.
 
     Args:
         name: of the file; .csv and .tsv are tables with a header, everything else has one sentence a line.
@@ -59,7 +59,7 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
         if column is not None:
             raise SelectionError(f"{name} has no columns: only .csv and .tsv files have. Leave it out.")
         found = lines(text)
-    kept = tuple(sentence.strip() for sentence in found if sentence.strip())
+    kept = tuple(" ".join(lines(sentence)) for sentence in found if sentence.strip())
     if not kept:
         raise EmptyTextError(f"{name} holds no sentences. Write one a line.")
     check_count(kept)

@@ -28,6 +28,8 @@ POOLINGS: Mapping[Pooling, str] = {
     "model": "As the checkpoint was trained to be used; equal to sentence-transformers.",
 }
 
+_NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "largest of all tokens"}
+
 _LEGACY_MODES = {
     # In the order in which sentence-transformers joins them.
     "pooling_mode_cls_token": "cls",
@@ -63,6 +65,15 @@ class Recipe:
         read = self.prefix + sentence if isinstance(sentence, str) else sentence
         return str(Lowercase().normalize_str(read)) if self.lower_case else read
 
+    def __str__(self) -> str:
+        """In words, for a reader."""
+        parts = [" and ".join(_NAMES.get(mode, mode) for mode in self.modes)]
+        parts += [f"“{self.prefix}” before each sentence"] if self.prefix else []
+        parts += ["in lower case"] if self.lower_case else []
+        parts += [f"cut after {self.max_tokens:,} tokens"] if self.max_tokens else []
+        parts += ["divided by its length"] if self.normalised else []
+        return ", ".join(parts)
+
     @property
     def about(self) -> dict[str, Any]:
         """Plain values, for a table's provenance."""
@@ -87,22 +98,30 @@ def recipe(checkpoint: Checkpoint, pooling: Pooling) -> Recipe:
         raise SelectionError(f"There is no pooling {pooling!r}; choose {', '.join(POOLINGS)}.")
     if pooling == "model":
         return _own(checkpoint)
-    if pooling == "pooler" and not checkpoint.description.has_pooler:
+    possible = offered(checkpoint)
+    if pooling == "pooler" and pooling not in possible:
         raise UnavailableError(f"{checkpoint.description.architecture} here has no pooler. Use cls or mean.")
-    if pooling == "cls" and not checkpoint.encode("a").tokens[0].special:
+    if pooling == "cls" and pooling not in possible:
         raise UnavailableError("This model's input does not begin with a [CLS] token. Use mean.")
     return Recipe((pooling,))
 
 
-def has_own(checkpoint: Checkpoint) -> bool:
-    """Whether the checkpoint ships a pooling of its own."""
+def offered(checkpoint: Checkpoint) -> tuple[Pooling, ...]:
+    """Poolings that a checkpoint has what it takes for; its own first, if it ships one."""
+    own: tuple[Pooling, ...] = ("model",) if _has_own(checkpoint) else ()
+    cls: tuple[Pooling, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
+    pooler: tuple[Pooling, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
+    return (*own, "mean", *cls, *pooler, "max")
+
+
+def _has_own(checkpoint: Checkpoint) -> bool:
     return checkpoint.folder is not None and (checkpoint.folder / "modules.json").is_file()
 
 
 def _own(checkpoint: Checkpoint) -> Recipe:
     """The checkpoint's own recipe, out of its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
-    if folder is None or not has_own(checkpoint):
+    if folder is None or not _has_own(checkpoint):
         raise UnavailableError(
             f"{name} ships no pooling of its own (modules.json of sentence-transformers). "
             "Use mean, cls, pooler or max."

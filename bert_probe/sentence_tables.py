@@ -1,4 +1,4 @@
-"""Tables of many sentences: words in context, similarity, nearest pairs, maps. Made like those in `tables`."""
+"""Tables of several sentences: words in context, similarity, nearest pairs, maps."""
 
 from __future__ import annotations
 
@@ -111,5 +111,5 @@ def map_table(found: SentenceVectors, plane: Map) -> pd.DataFrame:
 
 
 def _pooled(found: SentenceVectors) -> dict[str, Any]:
-    cut = {number: dropped for number, dropped in enumerate(found.dropped, start=1) if dropped}
+    cut = {str(number): dropped for number, dropped in enumerate(found.dropped, start=1) if dropped}
     return {"pooling": found.pooling, "recipe": found.recipe.about, "tokens_dropped_of_sentence": cut}

@@ -15,6 +15,7 @@ from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Inputs
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.forward import batches, forward
+from bert_probe.maps import Map, pca_map
 from bert_probe.pooling import Pooling, Recipe, pool, recipe
 from bert_probe.similarity import cosine
 from bert_probe.trace import Array, read_only
@@ -105,8 +106,26 @@ class SentenceVectors:
             raise UnavailableError("One sentence has no pair. Give two or more.")
         first, second = np.triu_indices(len(self.sentences), k=1)
         cosines = self.cosines[first, second]
-        best = np.argsort(-cosines, kind="stable")[:count]
+        # Only what can be among the best is sorted: two thousand sentences have two million pairs.
+        least = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
+        best = np.flatnonzero(~(cosines < least))
+        best = best[np.argsort(-cosines[best], kind="stable")][:count]
         return tuple(NearPair(int(first[i]), int(second[i]), float(cosines[i])) for i in best)
+
+    @cached_property
+    def plane(self) -> Map:
+        """The sentences on a plane, by their principal components; see `pca_map`."""
+        return pca_map(self.vectors)
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """Indices of the sentences that were cut."""
+        return tuple(index for index, dropped in enumerate(self.dropped) if dropped)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the vectors and of all cosines."""
+        return self.vectors.nbytes + 4 * len(self.sentences) ** 2
 
 
 def sentence_vectors(

@@ -16,12 +16,15 @@ from bert_probe import loading
 from bert_probe.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.heads import HeadProfiles, head_profiles
+from bert_probe.pooling import Pooling
+from bert_probe.sentences import Report, SentenceVectors, sentence_vectors
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
 from bert_probe.trace import Trace
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
+SENTENCE_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
 
@@ -34,6 +37,9 @@ _traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=l
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
+_sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
+    SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
+)
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -125,6 +131,25 @@ def ablated(
             found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
         with _lock:
             _ablations[key] = found
+    return found
+
+
+def sentences(
+    checkpoint: Checkpoint, texts: tuple[str, ...], pooling: Pooling, truncate: bool, report: Report
+) -> SentenceVectors:
+    """Vectors of sentences, made once for all sessions.
+
+    Raises:
+        ProbeError: see `sentence_vectors`.
+    """
+    key = (checkpoint.description, texts, pooling, truncate)
+    with _lock:
+        found = _sentences.get(key)
+    if found is None:
+        # One small batch at a time, so none of the few places for passes is taken.
+        found = sentence_vectors(checkpoint, texts, pooling, truncate=truncate, report=report)
+        with _lock:
+            _sentences[key] = found
     return found
 
 
