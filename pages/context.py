@@ -187,7 +187,7 @@ def meaning(baseline: bert_probe.Baseline) -> str:
     )
     return (
         f"Bands: {baseline.pairs:,} pairs of different tokens of {baseline.sentences} unrelated English "
-        f"sentences shipped with the package{both}. “Corrected” takes away, at each layer, what unrelated "
+        f"sentences shipped with the package{of_same}. “Corrected” takes away, at each layer, what unrelated "
         "tokens reach on average (Ethayarajh 2019). A high cosine says that two vectors are alike, not why."
     )
 
