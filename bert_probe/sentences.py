@@ -29,7 +29,7 @@ BATCH_TOKENS = 1024
 """Padded tokens in one pass: larger batches leave the cache of a processor, and pad more."""
 
 Report = Callable[[int, int], None]
-"""Called with the number of sentences done, and in all."""
+"""Called with the number of different sentences done, and in all."""
 
 
 @dataclass(frozen=True)
@@ -150,23 +150,11 @@ def sentence_vectors(
     check_count(sentences)
     how = recipe(checkpoint, pooling)
     inputs = [_inputs(checkpoint, how, number, one, truncate) for number, one in enumerate(sentences, 1)]
-    # By length, then by ids: the batches, and so the last digits, do not depend on the order given.
-    order = sorted(
-        range(len(inputs)), key=lambda i: (-len(inputs[i]), inputs[i].inputs["input_ids"].tolist())
-    )
-    vectors: Array | None = None
-    done = 0
-    for group in batches([len(inputs[i]) for i in order], BATCH_TOKENS, checkpoint.pads):
-        members = [order[place] for place in group]
-        output, mask = forward(checkpoint.model, [inputs[i] for i in members], checkpoint.padding)
-        pooled = pool(output, mask, how).cpu().numpy()
-        if vectors is None:
-            vectors = np.empty((len(inputs), pooled.shape[1]), np.float32)
-        vectors[members] = pooled
-        done += len(members)
-        if report is not None:
-            report(done, len(inputs))
-    assert vectors is not None  # there is at least one sentence
+    ids = [tuple(one.inputs["input_ids"].tolist()) for one in inputs]
+    # Equal sentences are read once, and the batches do not depend on the order given: nor does a digit.
+    distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
+    found = dict(zip(distinct, _vectors(checkpoint, list(distinct.values()), how, report), strict=True))
+    vectors = np.stack([found[one] for one in ids])
     return SentenceVectors(
         tuple(sentences),
         read_only(vectors),
@@ -176,6 +164,22 @@ def sentence_vectors(
         tuple(one.dropped for one in inputs),
         checkpoint.provenance(),
     )
+
+
+def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: Report | None) -> Array:
+    """Vectors of texts, [text, hidden]."""
+    vectors = np.empty((len(inputs), 0), np.float32)
+    done = 0
+    for group in batches([len(one) for one in inputs], BATCH_TOKENS, checkpoint.pads):
+        output, mask = forward(checkpoint.model, [inputs[i] for i in group], checkpoint.padding)
+        pooled = pool(output, mask, how).cpu().numpy()
+        if not done:
+            vectors = np.empty((len(inputs), pooled.shape[1]), np.float32)
+        vectors[group] = pooled
+        done += len(group)
+        if report is not None:
+            report(done, len(inputs))
+    return vectors
 
 
 def check_count(sentences: Sequence[str]) -> None:

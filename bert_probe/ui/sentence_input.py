@@ -79,9 +79,11 @@ def _from_file() -> tuple[str, ...] | None:
 
 
 def _keep() -> None:
-    """Hold on to a file: the widget forgets it when another page is shown."""
+    """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
     given = st.session_state[_UPLOAD]
-    if given is not None:
+    if given is None:
+        st.session_state.pop(_FILE, None)
+    else:
         st.session_state[_FILE] = (given.name, given.getvalue())
 
 
