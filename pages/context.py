@@ -14,7 +14,7 @@ from bert_probe.ui.components.matrix import Scale, matrix
 from bert_probe.ui.components.strip import Piece, strip
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
-MOST_CURVES = 15
+MOST_CURVES = 28
 FOUR_PLACES = st.column_config.NumberColumn(format="%.4f")
 
 
@@ -117,10 +117,13 @@ def code(found: WordsInContext) -> tuple[str, str]:
 
 
 def chosen_pairs(found: WordsInContext) -> list[int]:
-    """Which pairs to draw: all, or those with one occurrence."""
-    options = ["all", *(str(number) for number in range(1, len(found.occurrences) + 1))]
-    default = "all" if len(found.pairs) <= MOST_CURVES else "1"
-    state.prepare("context_pairs", options, default)
+    """Which pairs to draw: all, unless they are too many, or those with one occurrence."""
+    options = [str(number) for number in range(1, len(found.occurrences) + 1)]
+    if len(found.pairs) <= MOST_CURVES:
+        options.insert(0, "all")
+    elif st.session_state.get("context_pairs") == "all":
+        del st.session_state["context_pairs"]
+    state.prepare("context_pairs", options, options[0])
     chosen = st.selectbox(
         "Curves",
         options,

@@ -21,7 +21,16 @@ from tests.browser.conftest import App, settled, visit
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Tokens", "Attention", "Heads", "Similarity", "Embeddings", "Parameters")
+PAGES = (
+    "Tokens",
+    "Attention",
+    "Heads",
+    "Similarity",
+    "Context",
+    "Sentences",
+    "Embeddings",
+    "Parameters",
+)
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 # Stock Streamlit fails these two by itself.
