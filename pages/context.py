@@ -78,19 +78,18 @@ def sentences() -> list[tuple[Trace, Unit]]:
 
 
 def more() -> None:
-    """Where sentences are added."""
-    with st.form("context_add", border=False):
-        st.text_area(
-            "Add sentences, one a line",
-            key=context_list.draft_key(),
-            height=80,
-            placeholder="Type a sentence, or paste several lines",
-            persist_state="session",
-        )
-        with st.container(horizontal=True):
-            st.form_submit_button("Add", type="primary", on_click=context_list.add)
-            st.form_submit_button("Example", on_click=context_list.example)
-            st.form_submit_button("Clear all", on_click=context_list.clear)
+    """Where sentences are added. No form: that would lose what is typed when another page is opened."""
+    st.text_area(
+        "Add sentences, one a line",
+        key=context_list.draft_key(),
+        height=80,
+        placeholder="Type a sentence, or paste several lines",
+        persist_state="session",
+    )
+    with st.container(horizontal=True):
+        st.button("Add", type="primary", on_click=context_list.add)
+        st.button("Example", on_click=context_list.example)
+        st.button("Clear all", on_click=context_list.clear)
     if len(context_list.held()) == context_list.MOST:
         st.caption(f"{context_list.MOST} sentences, as many as fit here. For more use Python.")
 

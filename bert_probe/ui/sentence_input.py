@@ -30,17 +30,17 @@ def _typed() -> tuple[str, ...]:
         _take(state.address().get("sentences") or "\n".join(SENTENCES))
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = st.session_state[_TYPED]
-    with st.form("sentences", border=False):
-        st.text_area(
-            "Sentences, one a line",
-            key=_DRAFT,
-            height=180,
-            placeholder="Type or paste two sentences or more, one a line",
-            persist_state="session",
-        )
-        with st.container(horizontal=True):
-            st.form_submit_button("Compare", type="primary", on_click=_submit)
-            st.form_submit_button("Example", on_click=_example)
+    # No form: that would lose what is typed when another page is opened.
+    st.text_area(
+        "Sentences, one a line",
+        key=_DRAFT,
+        height=180,
+        placeholder="Type or paste two sentences or more, one a line",
+        persist_state="session",
+    )
+    with st.container(horizontal=True):
+        st.button("Compare", type="primary", on_click=_submit)
+        st.button("Example", on_click=_example)
     return tuple(lines(st.session_state[_TYPED]))
 
 
