@@ -16,7 +16,7 @@ SEED = 0
 NEIGHBOURS = 15
 
 Report = Callable[[int, int], None]
-"""Called with steps done and steps in all; what it raises ends the work."""
+"""Called with steps done and steps in all; what it raises is raised when the steps are over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,8 @@ def umap_map(vectors: Array, report: Report | None = None) -> Map:
     _check(vectors, 3)
     from umap import UMAP  # seconds, which only this function should cost
 
-    shown = {"disable": report is None, "file": _Bar(report), "bar_format": "{n}/{total}", "mininterval": 0}
+    bar = _Bar(report)
+    shown = {"disable": report is None, "file": bar, "bar_format": "{n}/{total}", "mininterval": 0}
     mapper = UMAP(
         n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
         metric="cosine",
@@ -89,7 +90,10 @@ def umap_map(vectors: Array, report: Report | None = None) -> Map:
         n_jobs=1,
         tqdm_kwds=shown,
     )
-    return Map(np.asarray(mapper.fit_transform(vectors), np.float32), "umap")
+    points = np.asarray(mapper.fit_transform(vectors), np.float32)
+    if bar.raised is not None:
+        raise bar.raised
+    return Map(points, "umap")
 
 
 class _Bar:
@@ -97,11 +101,17 @@ class _Bar:
 
     def __init__(self, report: Report | None) -> None:
         self._report = report
+        self.raised: BaseException | None = None
 
     def write(self, text: str) -> None:
         found = re.search(r"(\d+)/(\d+)", text)
-        if found and self._report is not None:
+        if found is None or self._report is None or self.raised is not None:
+            return
+        try:
             self._report(int(found[1]), int(found[2]))
+        except BaseException as error:
+            # Raised from here it would leave tqdm's lock taken, and every later bar would wait for ever.
+            self.raised = error
 
     def flush(self) -> None:
         pass

@@ -62,7 +62,7 @@ def python(found: SentenceVectors, *lines: str) -> str:
     cut = ", truncate=True" if request.truncate else ""
     return blocks.python_code(
         request,
-        f"sentences = bert_probe.read_sentences({FILE!r})",
+        f"sentences = bert_probe.sentences_from_file({FILE!r})",
         f"found = bert_probe.sentence_vectors(checkpoint, sentences, {found.pooling!r}{cut})",
         *lines,
     )

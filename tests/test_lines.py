@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe import read_sentences
+from bert_probe import sentences_from_file
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.lines import columns_of, lines, sentences_of, usual_column
 
@@ -16,7 +16,7 @@ from bert_probe.lines import columns_of, lines, sentences_of, usual_column
 def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
     file = tmp_path / "plain.txt"
     file.write_bytes("\ufeffOne.\r\n\r\n  Two, “two”\u2028still two. \nÇelik 🙂\r".encode())
-    assert read_sentences(file) == ("One.", "Two, “two”\u2028still two.", "Çelik 🙂")
+    assert sentences_from_file(file) == ("One.", "Two, “two”\u2028still two.", "Çelik 🙂")
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_files_that_cannot_be_read(
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path, tmp_path / "nul\0.txt"):
         with pytest.raises(TextError, match=r"cannot be opened: .*Check the path"):
-            read_sentences(path)
+            sentences_from_file(path)
     large = tmp_path / "large.txt"
     large.write_bytes(b"x" * 5_000_001)
     with pytest.raises(TextError, match="larger than 5 MB"):
-        read_sentences(large)
+        sentences_from_file(large)
 
 
 @given(st.binary(max_size=300), st.sampled_from(["a.txt", "a.csv"]))

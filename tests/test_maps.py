@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,8 +71,12 @@ def test_umap_repeats_reports_and_can_be_stopped() -> None:
         if done > 5:
             raise StopError
 
-    with pytest.raises(StopError):
-        umap_map(vectors, stop)
+    # In a thread of its own, as on the page: a lock left behind would let no other thread draw a bar.
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
+        pool.submit(umap_map, vectors, stop).result()
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(umap_map, vectors, lambda *_: None)
+        assert np.array_equal(again.result(timeout=60).points, found.points)
 
 
 def test_too_few_vectors_and_wrong_shapes_are_refused() -> None:

@@ -76,13 +76,13 @@ def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     """A bar for each token, from 0; tokens in the order of the text."""
     positions = list(range(len(tokens)))
-    shown = [_as_text(token) for token in tokens]
+    shown = [as_text(token) for token in tokens]
     figure = go.Figure(
         go.Bar(
             x=positions,
             y=values,
             customdata=shown,
-            marker={"color": _ACCENT},
+            marker={"color": ACCENT},
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
