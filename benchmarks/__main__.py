@@ -13,13 +13,14 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
-from benchmarks import rerun_cost, similarity_cost, trace_cost, trace_memory, view_cost
+from benchmarks import rerun_cost, sentence_cost, similarity_cost, trace_cost, trace_memory, view_cost
 from benchmarks.pairs import Line
 
 _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "trace": trace_cost.lines,
     "memory": trace_memory.lines,
     "similarity": similarity_cost.lines,
+    "sentences": sentence_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
 }

@@ -11,6 +11,7 @@ from bert_probe.alignment import Alignment, align_traces
 from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.attention import AttentionMap, attention_map
 from bert_probe.checkpoint import Checkpoint, Description
+from bert_probe.context import WordsInContext, corrected, find_in_each, words_in_context
 from bert_probe.encoding import Encoding, Token, Word
 from bert_probe.errors import (
     ArchitectureError,
@@ -33,15 +34,27 @@ from bert_probe.files import save
 from bert_probe.findings import finding
 from bert_probe.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
+from bert_probe.lines import sentences_from_file
 from bert_probe.loading import load
 from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.maps import Map, pca_map, umap_map
 from bert_probe.minimal import MinimalPair, RowPair, minimal_pair
 from bert_probe.norms import value_norms, value_weighted
 from bert_probe.pair_tables import minimal_pair_table, moved_table, row_pair_table
 from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
+from bert_probe.sentence_tables import (
+    context_matrix_table,
+    context_table,
+    map_table,
+    nearest_table,
+    sentence_vectors_table,
+    sentences_table,
+)
+from bert_probe.sentences import NearPair, SentenceVectors, sentence_vectors
 from bert_probe.similarity import (
     Baseline,
     Similarity,
+    Spread,
     baseline,
     compare,
     compare_segments,
@@ -69,7 +82,7 @@ from bert_probe.tables import (
     tokens_table,
 )
 from bert_probe.trace import Trace
-from bert_probe.words import Unit, WordLens, find_token, find_word, word_lens
+from bert_probe.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
 
@@ -90,7 +103,9 @@ __all__ = [
     "Found",
     "HeadOutputs",
     "HeadProfiles",
+    "Map",
     "MinimalPair",
+    "NearPair",
     "NetworkError",
     "NotFoundError",
     "OutOfMemoryError",
@@ -102,9 +117,11 @@ __all__ = [
     "Reach",
     "RowPair",
     "SelectionError",
+    "SentenceVectors",
     "ShapeError",
     "Similarity",
     "SimilarityChange",
+    "Spread",
     "TextError",
     "Token",
     "TokenizerError",
@@ -115,6 +132,7 @@ __all__ = [
     "WeightsError",
     "Word",
     "WordLens",
+    "WordsInContext",
     "ablate",
     "ablation_table",
     "ablation_tokens_table",
@@ -128,11 +146,15 @@ __all__ = [
     "baseline_table",
     "compare",
     "compare_segments",
+    "context_matrix_table",
+    "context_table",
+    "corrected",
     "cosine",
     "each_head",
     "embedding_anatomy",
     "embeddings_table",
     "find_heads",
+    "find_in_each",
     "find_token",
     "find_word",
     "finding",
@@ -142,11 +164,14 @@ __all__ = [
     "heads_table",
     "list_parameters",
     "load",
+    "map_table",
     "minimal_pair",
     "minimal_pair_table",
     "moved_table",
+    "nearest_table",
     "parameters_of_config",
     "parameters_table",
+    "pca_map",
     "pooler_replay",
     "pooler_table",
     "profile_means_table",
@@ -158,6 +183,10 @@ __all__ = [
     "rollout",
     "row_pair_table",
     "save",
+    "sentence_vectors",
+    "sentence_vectors_table",
+    "sentences_from_file",
+    "sentences_table",
     "similarity_change",
     "similarity_change_table",
     "similarity_table",
@@ -166,7 +195,10 @@ __all__ = [
     "token_similarity",
     "tokens_table",
     "trace_rollout",
+    "umap_map",
     "value_norms",
     "value_weighted",
     "word_lens",
+    "word_name",
+    "words_in_context",
 ]

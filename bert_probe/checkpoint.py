@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,6 +69,7 @@ class Checkpoint:
             their numbers, as in models that mix neighbouring tokens before the attention.
         projections: in each layer the linear module that reads the heads' outputs, one after the
             other; None where there is none that reads just them.
+        folder: where its files lie; None for one that was not opened from files.
     """
 
     description: Description
@@ -76,6 +78,7 @@ class Checkpoint:
     libraries: Mapping[str, str]
     pads: bool = True
     projections: tuple[torch.nn.Linear | None, ...] = ()
+    folder: Path | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -123,7 +126,7 @@ class Checkpoint:
                 self.model,
                 members,
                 [self.provenance(member) for member in members],
-                self._padding,
+                self.padding,
                 fused=self.description.shows_qkv,
             )
             traces.update(zip(group, done, strict=True))
@@ -152,6 +155,7 @@ class Checkpoint:
         return record
 
     @property
-    def _padding(self) -> dict[str, int]:
+    def padding(self) -> dict[str, int]:
+        """What fills up shorter texts of a batch, by the name of the input; 0 in all others."""
         pad = self.tokenizer.pad_token_id
         return {"input_ids": 0 if pad is None else pad}

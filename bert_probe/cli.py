@@ -18,17 +18,21 @@ import click
 import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe import files, pair_tables, tables
+from bert_probe import files, pair_tables, sentence_tables, tables
 from bert_probe.ablation import Replacement, ablate, each_head
 from bert_probe.attention import Head, Measure, attention_map
 from bert_probe.checkpoint import Checkpoint
+from bert_probe.context import find_in_each
 from bert_probe.errors import ExportError, ProbeError, SelectionError
 from bert_probe.flow import Direction, reach
 from bert_probe.heads import find_heads, head_profiles
+from bert_probe.lines import sentences_from_file
 from bert_probe.loading import load
 from bert_probe.many import profile_sentences, read_sentences
 from bert_probe.minimal import minimal_pair
-from bert_probe.similarity import token_similarity
+from bert_probe.pooling import POOLINGS, Pooling
+from bert_probe.sentences import sentence_vectors
+from bert_probe.similarity import baseline, token_similarity
 from bert_probe.step_tables import steps_table, steps_vectors_table
 from bert_probe.steps import attention_steps
 from bert_probe.words import find_token, find_word, word_lens
@@ -372,6 +376,38 @@ def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, trunc
     """
     a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
     return pair_tables.minimal_pair_table(minimal_pair(a, b, words))
+
+
+@app.command()
+@click.argument("word")
+@click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
+@_common
+def context(checkpoint: Checkpoint, word: str, texts: tuple[str, ...], truncate: bool) -> pd.DataFrame:
+    """How alike WORD's vectors in several texts are, at every layer from 0.
+
+    A word that occurs twice in each text is named WORD:2. The texts count from 1.
+    """
+    found = find_in_each(checkpoint.traces(texts, truncate), word)
+    return sentence_tables.context_table(found, baseline(checkpoint))
+
+
+@app.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--pooling",
+    type=click.Choice(list(POOLINGS)),
+    default="mean",
+    show_default=True,
+    help="How a sentence's tokens become one vector; model: as the checkpoint was made to be used.",
+)
+@click.option("--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text.")
+@_common
+def sentences(
+    checkpoint: Checkpoint, file: Path, pooling: Pooling, column: str | None, truncate: bool
+) -> pd.DataFrame:
+    """Cosine of every two sentences of FILE: one a line, or a column of a table."""
+    read = sentences_from_file(file, column)
+    return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
 
 
 def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:

@@ -137,6 +137,22 @@ class Encoding:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a text becomes for the model, and nothing more: many texts take little room.
+
+    Attributes:
+        inputs: as in `Encoding`.
+        dropped: tokens cut off.
+    """
+
+    inputs: Mapping[str, np.ndarray]
+    dropped: int
+
+    def __len__(self) -> int:
+        return len(self.inputs["input_ids"])
+
+
 class Encoder:
     """A tokenizer with the model's limits; safe to use from several threads.
 
@@ -171,23 +187,42 @@ class Encoder:
             TextError: not a string, or one that UTF-8 cannot hold.
         """
         texts = (text,) if pair is None else (text, pair)
+        full, dropped = self._fitted(texts, self.max_tokens, truncate)
+        tokens = self._tokens(full, texts)
+        return Encoding(text, pair, tokens, self._inputs(full), self.max_tokens, dropped)
+
+    def inputs(self, text: str, max_tokens: int | None = None, truncate: bool = False) -> Inputs:
+        """What `encode` gives to the model, without the tokens.
+
+        Args:
+            max_tokens: a limit below the model's own.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError: as `encode`.
+        """
+        limit = self.max_tokens if max_tokens is None else max_tokens
+        full, dropped = self._fitted((text,), limit, truncate)
+        return Inputs(self._inputs(full), dropped)
+
+    def _fitted(self, texts: tuple[str, ...], limit: int | None, truncate: bool) -> tuple[Any, int]:
+        """Texts tokenized within a limit, and the number of tokens that were cut off for it."""
         for part in texts:
             _check_text(part)
-        full = self._tokenize(texts, truncate=False)
+        full = self._tokenize(texts, None)
         count = len(full["input_ids"])
         self._check_not_empty(full, texts)
-        dropped = 0
-        if self.max_tokens is not None and count > self.max_tokens:
-            if not truncate:
-                raise TooLongError(
-                    f"{count:,} tokens; this model accepts {self.max_tokens:,}. "
-                    "Shorten the text or turn on truncation."
-                )
-            full = self._tokenize(texts, truncate=True)
-            dropped = count - len(full["input_ids"])
-            self._check_not_empty(full, texts)
-        tokens = self._tokens(full, texts)
-        top = max(token.id for token in tokens)
+        if limit is None or count <= limit:
+            return full, 0
+        if not truncate:
+            raise TooLongError(
+                f"{count:,} tokens; this model accepts {limit:,}. Shorten the text or turn on truncation."
+            )
+        cut = self._tokenize(texts, limit)
+        self._check_not_empty(cut, texts)
+        return cut, count - len(cut["input_ids"])
+
+    def _inputs(self, encoded: Any) -> Mapping[str, np.ndarray]:
+        top = max(encoded["input_ids"])
         if top >= self._vocabulary_size:
             raise TokenizerError(
                 f"The tokenizer gives id {top:,}, but the model's vocabulary ends at "
@@ -195,20 +230,20 @@ class Encoder:
             )
         inputs = {
             name: np.asarray(values, dtype=np.int64)
-            for name, values in full.items()
+            for name, values in encoded.items()
             if name in self._input_names
         }
         for values in inputs.values():
             values.flags.writeable = False
-        return Encoding(text, pair, tokens, MappingProxyType(inputs), self.max_tokens, dropped)
+        return MappingProxyType(inputs)
 
-    def _tokenize(self, texts: tuple[str, ...], truncate: bool) -> Any:
+    def _tokenize(self, texts: tuple[str, ...], limit: int | None) -> Any:
         with self._lock:
             return self.tokenizer(
                 *texts,
                 padding=False,
-                truncation=truncate,
-                max_length=self.max_tokens if truncate else None,
+                truncation=limit is not None,
+                max_length=limit,
                 return_special_tokens_mask=True,
                 return_attention_mask=True,
                 verbose=False,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bert_probe.capture import AttentionCall, recording
-from bert_probe.encoding import Encoding
+from bert_probe.encoding import Encoding, Inputs
 from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.trace import Array, Trace, read_only
 
@@ -35,7 +35,7 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = Tru
     return groups
 
 
-def pad(encodings: Sequence[Encoding], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
     """Model inputs [batch, token], padded on the right; ``padding`` names the filling, 0 by default."""
     length = max(len(encoding) for encoding in encodings)
     inputs = {}
@@ -45,6 +45,29 @@ def pad(encodings: Sequence[Encoding], padding: Mapping[str, int]) -> dict[str, 
             row[: len(encoding)] = encoding.inputs[name]
         inputs[name] = torch.from_numpy(rows)
     return inputs
+
+
+def forward(
+    model: torch.nn.Module, texts: Sequence[Inputs], padding: Mapping[str, int]
+) -> tuple[Any, torch.Tensor]:
+    """A batch of texts through the model, keeping nothing of what happens within.
+
+    Returns:
+        The model's output, and 1 at tokens and 0 at padding, [text, token].
+    """
+    device = next(model.parameters()).device
+    inputs = {name: tensor.to(device) for name, tensor in pad(texts, padding).items()}
+    lengths = torch.tensor([len(text) for text in texts], device=device)
+    mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
+    with memory_errors(_no_memory(inputs)), torch.inference_mode():
+        return model(**inputs), mask.long()
+
+
+def _no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
+    return (
+        f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
+        "Shorten the text or use a smaller model."
+    )
 
 
 def run(
@@ -62,11 +85,7 @@ def run(
     """
     inputs = pad(encodings, padding)
     device = next(model.parameters()).device
-    message = (
-        f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
-        "Shorten the text or use a smaller model."
-    )
-    with memory_errors(message), torch.inference_mode(), recording() as calls:
+    with memory_errors(_no_memory(inputs)), torch.inference_mode(), recording() as calls:
         output = model(
             **{name: tensor.to(device) for name, tensor in inputs.items()},
             output_hidden_states=True,

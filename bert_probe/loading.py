@@ -79,7 +79,7 @@ def load(
             about.vocabulary_size,
             frozenset(inspect.signature(network.forward).parameters),
         )
-        checkpoint = Checkpoint(about, encoder, network, _libraries())
+        checkpoint = Checkpoint(about, encoder, network, _libraries(), folder=source.folder)
         self_check(checkpoint)
         return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
 

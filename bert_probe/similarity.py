@@ -143,13 +143,12 @@ def _positions(trace: Trace, segment: int | None, specials: bool) -> tuple[int, 
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """Cosines that unrelated tokens of a model reach, one value a layer from the embeddings on.
+class Spread:
+    """How the cosines of many pairs spread, one value a layer from the embeddings on.
 
     Attributes:
-        mean, p5, p50, p95: mean and percentiles over all pairs, each of length layers + 1.
-        pairs: number of token pairs behind each value.
-        sentences: number of sentences in the sample.
+        mean, p5, p50, p95: mean and percentiles over the pairs, each of length layers + 1.
+        pairs: number of pairs behind each value.
     """
 
     mean: tuple[float, ...]
@@ -157,7 +156,20 @@ class Baseline:
     p50: tuple[float, ...]
     p95: tuple[float, ...]
     pairs: int
+
+
+@dataclass(frozen=True)
+class Baseline(Spread):
+    """Cosines that unrelated tokens of a model reach.
+
+    Attributes:
+        sentences: number of sentences in the sample.
+        same_word: what one word reaches with itself in another sentence; None where the sample has
+            no such pair.
+    """
+
     sentences: int
+    same_word: Spread | None = None
 
 
 @lru_cache(maxsize=1)
@@ -169,7 +181,8 @@ def baseline_sentences() -> tuple[str, ...]:
 
 def baseline(checkpoint: Checkpoint) -> Baseline:
     """Measure the cosine of unrelated tokens: every two tokens of the shipped sample that come from
-    different sentences and differ in id; special tokens left out.
+    different sentences and differ in id; special tokens left out. Beside it that of same-word pairs: two
+    tokens of one id from different sentences, each a whole word of letters or digits.
 
     Contextual vectors point in similar directions whatever they stand for, the more so in upper
     layers (Ethayarajh 2019), so a cosine says something only next to this.
@@ -179,22 +192,54 @@ def baseline(checkpoint: Checkpoint) -> Baseline:
         TextError: the sample does not fit this model.
     """
     traces = checkpoint.traces(list(baseline_sentences()))
-    kept = [[token.position for token in trace.tokens if not token.special] for trace in traces]
-    ids = np.concatenate(
-        [[trace.tokens[i].id for i in rows] for trace, rows in zip(traces, kept, strict=True)]
-    )
-    sentence = np.repeat(np.arange(len(traces)), [len(rows) for rows in kept])
+    kept = [[token for token in trace.tokens if not token.special] for trace in traces]
+    ids = np.array([token.id for tokens in kept for token in tokens])
+    words = np.array([_is_word(token) for tokens in kept for token in tokens])
+    sentence = np.repeat(np.arange(len(traces)), [len(tokens) for tokens in kept])
     first, second = np.triu_indices(len(ids), k=1)
-    unrelated = (sentence[first] != sentence[second]) & (ids[first] != ids[second])
-    first, second = first[unrelated], second[unrelated]
-    if not len(first):
+    apart, same = sentence[first] != sentence[second], ids[first] == ids[second]
+    groups = (apart & ~same, apart & same & words[first])
+    if not groups[0].any():
         raise UnavailableError("This tokenizer knows no word of the baseline's sample, which is English.")
-    rows = []
+    rows: tuple[list[list[float]], ...] = ([], [])
     for layer in range(traces[0].layers + 1):
         vectors = np.concatenate(
-            [trace.vectors(layer)[positions] for trace, positions in zip(traces, kept, strict=True)]
+            [trace.vectors(layer)[_places(tokens)] for trace, tokens in zip(traces, kept, strict=True)]
         )
         cosines = cosine(vectors, vectors)[first, second]
-        rows.append([float(cosines.mean(dtype=np.float64)), *np.percentile(cosines, [5, 50, 95]).tolist()])
+        for group, found in zip(groups, rows, strict=True):
+            if group.any():
+                found.append(_summary(cosines[group]))
+    unrelated, same_word = (
+        _spread_of(found, int(group.sum())) for found, group in zip(rows, groups, strict=True)
+    )
+    assert unrelated is not None  # such pairs were looked for above
+    return Baseline(
+        unrelated.mean,
+        unrelated.p5,
+        unrelated.p50,
+        unrelated.p95,
+        pairs=unrelated.pairs,
+        sentences=len(traces),
+        same_word=same_word,
+    )
+
+
+def _is_word(token: Token) -> bool:
+    return not token.split_word and token.display.isalnum()
+
+
+def _places(tokens: list[Token]) -> list[int]:
+    return [token.position for token in tokens]
+
+
+def _summary(cosines: Array) -> list[float]:
+    percentiles: list[float] = np.percentile(cosines, [5, 50, 95]).tolist()
+    return [float(cosines.mean(dtype=np.float64)), *percentiles]
+
+
+def _spread_of(rows: list[list[float]], pairs: int) -> Spread | None:
+    if not pairs:
+        return None
     mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
-    return Baseline(mean, p5, p50, p95, pairs=len(first), sentences=len(traces))
+    return Spread(mean, p5, p50, p95, pairs)

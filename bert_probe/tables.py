@@ -350,10 +350,17 @@ def pooler_table(replay: PoolerReplay, trace: Trace) -> pd.DataFrame:
 
 
 def baseline_table(baseline: Baseline, checkpoint: Checkpoint) -> pd.DataFrame:
-    """Cosines of unrelated tokens, a row a layer from 0: layer, mean, p5, p50, p95."""
-    columns = {name: getattr(baseline, name) for name in ("mean", "p5", "p50", "p95")}
-    frame = pd.DataFrame({"layer": range(len(baseline.mean)), **columns})
+    """Cosines of unrelated tokens, a row a layer from 0: layer, mean, p5, p50, p95.
+
+    The same of same-word pairs where there are any: same_word_mean, same_word_p5, …
+    """
+    names = ("mean", "p5", "p50", "p95")
+    columns = {name: getattr(baseline, name) for name in names}
     about = {"sentences": baseline.sentences, "token_pairs": baseline.pairs}
+    if baseline.same_word is not None:
+        columns |= {f"same_word_{name}": getattr(baseline.same_word, name) for name in names}
+        about |= {"same_word_pairs": baseline.same_word.pairs}
+    frame = pd.DataFrame({"layer": range(len(baseline.mean)), **columns})
     return _with(frame, checkpoint.provenance(), table="similarity baseline", **about)
 
 

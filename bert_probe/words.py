@@ -179,6 +179,12 @@ def find_token(trace: Trace, name: str) -> Token:
     return trace.tokens[unit.position]
 
 
+def word_name(trace: Trace, unit: Unit) -> str:
+    """What `find_word` finds this unit by: the word, with its number where it occurs more than once."""
+    same = [other.positions for other in word_lens(trace).units if str(other) == str(unit)]
+    return str(unit) if len(same) == 1 else f"{unit}:{same.index(unit.positions) + 1}"
+
+
 def _split_number(word: str) -> tuple[str, int | None]:
     name, colon, number = word.rpartition(":")
     return (name, int(number)) if colon and name and number.isdecimal() else (word, None)

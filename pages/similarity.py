@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 import bert_probe
-from bert_probe.ui import blocks, figures, state, store, workbench
+from bert_probe.ui import blocks, curves, figures, state, store, workbench
 from bert_probe.ui.components.matrix import Cell, Scale, matrix
 
 
@@ -69,9 +69,9 @@ def judgement(result: bert_probe.Similarity, cell: Cell | None, layer: int) -> N
     if cell is not None:
         row, column = result.rows[cell.row], result.columns[cell.column]
         curve = [float(result.cosine(index)[cell.row, cell.column]) for index in range(len(baseline.mean))]
-        pair = figures.PairCurve(f"{row.display} – {column.display}", curve)
+        pair = curves.PairCurve(f"{row.display} – {column.display}", curve)
     st.plotly_chart(
-        figures.layer_curves(baseline, layer, pair),
+        curves.layer_curves(baseline, layer, pair),
         width="stretch",
         config=figures.CONFIG,
         alt="Cosine of unrelated tokens by layer: mean and the middle 90 percent",

@@ -43,6 +43,7 @@ NEEDS_TORCH = {
     "ablation",
     "heads",
     "minimal",
+    "pooling",
 }
 
 
@@ -74,7 +75,7 @@ def names(paths: list[Path]) -> list[str]:
 def test_there_is_something_to_look_at() -> None:
     assert len(CORE) >= 15
     assert len(UI) >= 5
-    assert len(PAGES) == 8
+    assert len(PAGES) == 10
     assert uses(PACKAGE / "loading.py", "torch", "transformers") == {"torch", "transformers"}
 
 

@@ -348,3 +348,59 @@ def test_a_closed_output_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdout", None)
     status, _, err = run("tokens", "a")
     assert (status, err) == (2, "bert-probe: Standard output is closed. Give a file with --out.\n")
+
+
+def test_a_word_in_several_texts(table: Table, minilm: Checkpoint) -> None:
+    texts = ["The coolest programming language is Python", "Python can be aggressive", "python, a python"]
+    options = [part for text in texts[:2] for part in ("--in", text)]
+    rows = table("context", "python", *options)
+    assert ",".join(rows[0]) == "layer,a,b,cosine,baseline_mean,baseline_p95,corrected"
+    assert [row[:3] for row in rows[1:]] == [[str(layer), "1", "2"] for layer in range(7)]
+    found = bert_probe.find_in_each(minilm.traces(texts[:2]), "python")
+    assert np.array_equal(numbers([row[3:4] for row in rows[1:]]), found.curves)
+    values = np.array([row[3:] for row in rows[1:]], float)
+    np.testing.assert_allclose(values[:, 3], values[:, 0] - values[:, 1], atol=1e-7)
+    assert values[:, 1].tolist() == list(bert_probe.baseline(minilm).mean)
+    assert len(table("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")) == 8
+
+
+def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
+    texts = ["It rains, again", "It is raining", "Apples are not oranges"]
+    plain, columns = tmp_path / "a.txt", tmp_path / "b.csv"
+    plain.write_text("\n\n".join(texts), encoding="utf-8")
+    pd.DataFrame({"id": range(3), "said": texts}).to_csv(columns, index=False)
+    for options, pooling in (([], "mean"), (["--pooling", "model"], "model"), (["--pooling", "cls"], "cls")):
+        rows = table("sentences", str(plain), *options)
+        assert rows[0] == ["sentence", *texts]
+        assert [row[0] for row in rows[1:]] == texts
+        found = bert_probe.sentence_vectors(minilm, texts, pooling)  # type: ignore[arg-type]
+        assert np.array_equal(numbers([row[1:] for row in rows[1:]]), found.cosines)
+    assert table("sentences", str(columns), "--column", "said") == table("sentences", str(plain))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["context", "python"], "Missing option '--in'"),
+        (["context", "python", "--in", "python"], "Give two or more"),
+        (
+            ["context", "python", "--in", "python", "--in", "a snake"],
+            "Text 2, “a snake”: There is no word python",
+        ),
+        (["context", "python:3", "--in", "python python", "--in", "python"], "Text 1, .* occurs 2 times"),
+        (["context", "python", "--in", "python", "--in", ""], "The text is empty"),
+        (["sentences", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
+        (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
+        (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
+        (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    run: Run, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    file = tmp_path / "columns.csv"
+    file.write_text("a,b\nOne,Two\n")
+    status, out, err = run(*[str(file) if part == "FILE" else part for part in arguments])
+    assert (status, out) == (2, "")
+    assert re.search(sentence, err)
+    assert err.count("\n") == 1

@@ -20,8 +20,20 @@ from bert_probe.ui import state, store
 from bert_probe.ui.examples import EXAMPLES
 
 MAIN = Path(__file__).parents[1] / "bert_probe" / "ui" / "main.py"
-PAGES = ("tokens", "attention", "heads", "steps", "similarity", "embeddings", "compare", "parameters")
-TEXT_PAGES = PAGES[:-1]
+PAGES = (
+    "tokens",
+    "attention",
+    "heads",
+    "steps",
+    "embeddings",
+    "similarity",
+    "compare",
+    "context",
+    "sentences",
+    "parameters",
+)
+OWN_TEXTS = ("context", "sentences", "parameters")
+TEXT_PAGES = tuple(page for page in PAGES if page not in OWN_TEXTS)
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 
 

@@ -34,9 +34,15 @@ def heading(title: str, lead: str) -> None:
     st.markdown(f":gray[{lead}]")
 
 
-def refusal(error: ProbeError) -> None:
-    """What went wrong, with the remedy, where the picture would be."""
-    if isinstance(error, CheckpointError):
+def refusal(error: ProbeError, rest: str = "") -> None:
+    """What went wrong, with the remedy, where the picture would be.
+
+    Args:
+        rest: where to change what was given, on a page with a text of its own.
+    """
+    if rest:
+        title = "This cannot be read"
+    elif isinstance(error, CheckpointError):
         title, rest = "This model cannot be opened", "Choose another one under Model and length."
     elif isinstance(error, TextError):
         title, rest = "This text cannot be read", "Change it under Your text, or choose an example there."

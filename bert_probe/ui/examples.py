@@ -52,3 +52,25 @@ EXAMPLES = (
     ),
     Example("A name that splits into pieces", "Mehdi Wolpertinger moved to Tallahassee unexpectedly."),
 )
+
+CONTEXT: tuple[tuple[str, str], ...] = (
+    ("The coolest programming language is Python", "Python"),
+    ("Python can be aggressive sometimes during hunting", "Python"),
+    ("The snake swallowed its prey whole", "snake"),
+    ("She learned programming at school", "programming"),
+)
+"""Sentences, and the word of each to look at: python the language, python the snake, snake, programming."""
+
+SENTENCES = (
+    "Global warming is happening",
+    "The weather is not good to play golf today",
+    "Never compare an apple to an orange",
+    "Apple and orange are completely different from each other",
+    "Ocean temperature is rising rapidly",
+    "AI has taken the world by storm",
+    "It is rainy today so we should postpone our golf game",
+    "I love reading books than watching TV",
+    "People say I am a bookworm, in fact, I do not want to waste my time on TV",
+    "AI has transformed the way the world works",
+)
+"""Ten sentences on five subjects, to be compared with each other."""

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from bert_probe.maps import Map
 from bert_probe.parameters import Parameters
-from bert_probe.similarity import Baseline
 from bert_probe.trace import Array
 from bert_probe.ui.components.matrix import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 
-_ACCENT, _SECOND, _GRAY = "#635BE4", "#C2601A", "#8A8797"
+MAP_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["autoScale2d"]}
+"""For pictures in which points are selected."""
+
+MOST_NUMBERED = 40
+"""Points that can bear their numbers without covering each other."""
+
+ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
 
 _CLEAR = "rgba(0,0,0,0)"
@@ -30,14 +37,6 @@ _PART_COLOURS = {
     "pooler": "#5F6B7A",
 }
 """A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
-
-
-@dataclass(frozen=True)
-class PairCurve:
-    """Cosine of one pair of tokens at every layer from 0."""
-
-    name: str
-    cosines: list[float]
 
 
 def symmetric_scale(*arrays: Array) -> Scale:
@@ -77,13 +76,13 @@ def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
 def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     """A bar for each token, from 0; tokens in the order of the text."""
     positions = list(range(len(tokens)))
-    shown = [_as_text(token) for token in tokens]
+    shown = [as_text(token) for token in tokens]
     figure = go.Figure(
         go.Bar(
             x=positions,
             y=values,
             customdata=shown,
-            marker={"color": _ACCENT},
+            marker={"color": ACCENT},
             hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
         )
     )
@@ -111,69 +110,47 @@ def finite(values: Array) -> Array:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
-    """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
-    layers = list(range(len(baseline.mean)))
+def as_text(text: str) -> str:
+    """Text for a Plotly label, which reads a little HTML and templates."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
+
+
+def sentence_map(plane: Map, sentences: Sequence[str]) -> Any:
+    """Sentences as points, each with its number where there are few, and its text on hover."""
+    few = len(sentences) <= MOST_NUMBERED
     figure = go.Figure()
     figure.add_scatter(
-        x=layers + layers[::-1],
-        y=[*baseline.p95, *baseline.p5[::-1]],
-        fill="toself",
-        fillcolor="rgba(138,135,151,0.22)",
-        mode="lines",
-        line={"width": 0},
-        hoverinfo="skip",
-        name="unrelated: middle 90%",
+        x=plane.points[:, 0],
+        y=plane.points[:, 1],
+        mode="markers+text" if few else "markers",
+        text=[str(number) for number in range(1, len(sentences) + 1)] if few else None,
+        textposition="top center",
+        customdata=[f"{number} · {_wrapped(sentence)}" for number, sentence in enumerate(sentences, start=1)],
+        hovertemplate="%{customdata}<extra></extra>",
+        marker={"color": ACCENT, "size": 10 if few else 6, "opacity": 1 if few else 0.6},
+        selected={"marker": {"color": SECOND, "opacity": 1}},
+        unselected={"marker": {"opacity": 0.35}},
     )
-    figure.add_scatter(
-        x=layers,
-        y=baseline.mean,
-        mode="lines",
-        line={"color": _GRAY, "dash": "dot"},
-        name="unrelated: mean",
-        hovertemplate="layer %{x}: %{y:.4f}<extra>unrelated, mean</extra>",
-    )
-    if pair is not None:
-        name = _as_text(pair.name)
-        figure.add_scatter(
-            x=layers,
-            y=pair.cosines,
-            mode="lines+markers",
-            line={"color": _ACCENT, "width": 3},
-            name=name,
-            hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
-        )
-    figure.add_scatter(
-        x=[layer, layer],
-        y=[-1.02, 1.02],
-        mode="lines",
-        line={"color": _SECOND, "width": 1},
-        hoverinfo="skip",
-        name=f"layer {layer}, shown",
-    )
+    named = [{"title": "", "showticklabels": False}] * 2
+    if plane.explained is not None:
+        shares = zip(("First", "Second"), plane.explained, strict=True)
+        named = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
     figure.update_layout(
-        height=340,
+        height=520,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
-        legend={"orientation": "h", "y": -0.26, "x": 0},
-        xaxis={
-            "title": "layer",
-            "dtick": max(1, len(layers) // 12),
-            "range": [-0.3, len(layers) - 0.7],
-            "zeroline": False,
-        },
-        yaxis={"title": "cosine", "range": [-1.02 if _goes_low(baseline, pair) else -0.3, 1.02]},
-        hovermode="closest",
+        xaxis={**named[0], "zeroline": False},
+        # One scale for both axes, so that a distance looks the same in each direction.
+        yaxis={**named[1], "zeroline": False, "scaleanchor": "x"},
+        dragmode="lasso",
+        showlegend=False,
     )
     return figure
 
 
-def _goes_low(baseline: Baseline, pair: PairCurve | None) -> bool:
-    return min([*baseline.p5, *(pair.cosines if pair else [])]) < -0.3
-
-
-def _as_text(text: str) -> str:
-    """Text for a Plotly label, which reads a little HTML and templates."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
+def _wrapped(sentence: str) -> str:
+    """A sentence for a hover label, which does not break lines itself."""
+    shown = textwrap.shorten(sentence, 400, placeholder=" …")
+    return "<br>".join(as_text(line) for line in textwrap.wrap(shown, 60))
 
 
 def parameter_treemap(found: Parameters, dark: bool) -> Any:
@@ -199,7 +176,7 @@ def parameter_treemap(found: Parameters, dark: bool) -> Any:
             labels.append(row.name.removesuffix(".weight"))
             parents.append(row.group if row.part == row.group else f"{row.group}/{row.part}")
             values.append(row.count)
-            colours.append(_PART_COLOURS.get(row.part, _GRAY))
+            colours.append(_PART_COLOURS.get(row.part, GRAY))
     figure = go.Figure(
         go.Treemap(
             ids=ids,

@@ -25,7 +25,18 @@ MAIN_SCRIPT = Path(__file__).with_name("main.py")
 FRONT_PAGE = "attention"
 """The page that the main script makes the default one."""
 
-PAGES = ("tokens", "attention", "heads", "steps", "similarity", "embeddings", "compare", "parameters")
+PAGES = (
+    "tokens",
+    "attention",
+    "heads",
+    "steps",
+    "embeddings",
+    "similarity",
+    "compare",
+    "context",
+    "sentences",
+    "parameters",
+)
 """Names of the pages, their files and addresses, in the order of the navigation."""
 
 _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")

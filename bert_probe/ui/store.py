@@ -17,6 +17,8 @@ from bert_probe.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.checkpoint import Checkpoint, Description
 from bert_probe.heads import HeadProfiles, head_profiles
 from bert_probe.minimal import MinimalPair, minimal_pair
+from bert_probe.pooling import Pooling
+from bert_probe.sentences import Report, SentenceVectors, sentence_vectors
 from bert_probe.similarity import Baseline, baseline
 from bert_probe.sources import Progress
 from bert_probe.steps import HeadOutputs, head_outputs
@@ -24,6 +26,7 @@ from bert_probe.trace import Trace
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
+SENTENCE_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
 PAIRS = 4
@@ -40,6 +43,9 @@ _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionar
 _outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
 # Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
 _pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
+_sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
+    SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
+)
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -163,6 +169,25 @@ def compared(a: Trace, b: Trace, words: bool) -> MinimalPair:
             found = minimal_pair(a, b, words)
         with _lock:
             _pairs[a, b, words] = found
+    return found
+
+
+def sentences(
+    checkpoint: Checkpoint, texts: tuple[str, ...], pooling: Pooling, truncate: bool, report: Report
+) -> SentenceVectors:
+    """Vectors of sentences, made once for all sessions.
+
+    Raises:
+        ProbeError: see `sentence_vectors`.
+    """
+    key = (checkpoint.description, texts, pooling, truncate)
+    with _lock:
+        found = _sentences.get(key)
+    if found is None:
+        # One small batch at a time, so none of the few places for passes is taken.
+        found = sentence_vectors(checkpoint, texts, pooling, truncate=truncate, report=report)
+        with _lock:
+            _sentences[key] = found
     return found
 
 

@@ -21,7 +21,18 @@ from tests.browser.conftest import App, settled, visit
 
 pytestmark = pytest.mark.browser
 
-PAGES = ("Tokens", "Attention", "Heads", "Steps", "Similarity", "Embeddings", "Compare", "Parameters")
+PAGES = (
+    "Tokens",
+    "Attention",
+    "Heads",
+    "Steps",
+    "Embeddings",
+    "Similarity",
+    "Compare",
+    "Context",
+    "Sentences",
+    "Parameters",
+)
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 # Stock Streamlit fails these two by itself.

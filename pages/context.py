@@ -1,0 +1,227 @@
+"""Context: a word in several sentences, and how alike its vectors are at every layer."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+import bert_probe
+from bert_probe import Trace, Unit, WordsInContext, files
+from bert_probe.errors import ProbeError
+from bert_probe.ui import blocks, context_list, curves, figures, state, store, workbench
+from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.ui.components.strip import Piece, strip
+
+SCALES = {"raw": "Cosine", "corrected": "Corrected"}
+MOST_CURVES = 28
+FOUR_PLACES = st.column_config.NumberColumn(format="%.4f")
+
+
+def read(line: context_list.Line) -> Trace | None:
+    """The trace of a sentence; where it cannot be read, why, in its place."""
+    try:
+        return store.traces(checkpoint, [(line.text, None)], request.truncate)[0]
+    except ProbeError as error:
+        st.text(f"{line.text[:200]}\n{error}")
+        return None
+
+
+def choose_word(trace: Trace, line: context_list.Line, number: int) -> Unit | None:
+    """The word of a sentence, by clicking."""
+    units = bert_probe.word_lens(trace).units
+    now = context_list.chosen_unit(trace, line)
+    if line.word and now is None:
+        st.caption(f":orange[There is no word {state.plain(line.word)} here.]")
+    pieces = [
+        Piece(unit.display, i, 0, unit.special, False, detail(trace, unit)) for i, unit in enumerate(units)
+    ]
+    selected = None if now is None else [unit.positions for unit in units].index(now.positions)
+    chosen = strip(
+        pieces, key=line.key, label=f"Word of sentence {number}", selectable="one", selected=selected
+    )
+    if chosen is None:
+        return None
+    context_list.choose(line, context_list.name_of(trace, chosen))
+    return units[chosen]
+
+
+def detail(trace: Trace, unit: Unit) -> str:
+    if len(unit.positions) == 1:
+        return "special token" if unit.special else ""
+    pieces = " ".join(trace.tokens[position].display for position in unit.positions)
+    return f"{len(unit.positions)} pieces: {pieces}; the mean of their vectors stands for the word"
+
+
+def sentences() -> list[tuple[Trace, Unit]]:
+    """The sentences with their words to click on; those in which one is chosen."""
+    found: list[tuple[Trace, Unit]] = []
+    for place, line in enumerate(context_list.held(), start=1):
+        number, words, remove = st.columns([1, 24, 3], vertical_alignment="center")
+        with words:
+            trace = read(line)
+            unit = None if trace is None else choose_word(trace, line, place)
+            if trace is not None:
+                blocks.truncation_notice(trace)
+        if trace is not None and unit is not None:
+            found.append((trace, unit))
+        number.markdown(f"**{len(found)}**" if unit is not None else "–")
+        remove.button(
+            "Remove",
+            key=f"remove {line.key}",
+            type="tertiary",
+            help=f"Take sentence {place} away",
+            on_click=context_list.remove,
+            args=(line.key,),
+        )
+    return found
+
+
+def more() -> None:
+    """Where sentences are added. No form: that would lose what is typed when another page is opened."""
+    st.text_area(
+        "Add sentences, one a line",
+        key=context_list.draft_key(),
+        height=80,
+        placeholder="Type a sentence, or paste several lines",
+        persist_state="session",
+    )
+    with st.container(horizontal=True):
+        st.button("Add", type="primary", on_click=context_list.add)
+        st.button("Example", on_click=context_list.example)
+        st.button("Clear all", on_click=context_list.clear)
+    if len(context_list.held()) == context_list.MOST:
+        st.caption(f"{context_list.MOST} sentences, as many as fit here. For more use Python.")
+
+
+def code(found: WordsInContext) -> tuple[str, str]:
+    """Python and command line that make the same table."""
+    texts = [one.trace.encoding.text for one in found.occurrences]
+    names = [bert_probe.word_name(one.trace, one.unit) for one in found.occurrences]
+    cut = ", truncate=True" if request.truncate else ""
+    lines = [f"traces = checkpoint.traces({texts!r}{cut})"]
+    if len(set(names)) == 1:
+        lines.append(f"found = bert_probe.find_in_each(traces, {names[0]!r})")
+        given = [part for text in texts for part in ("--in", text)]
+        command = blocks.command_line(request, "context", *given, texts=names[:1])
+    else:
+        lines += [
+            f"words = {names!r}",
+            "units = [bert_probe.find_word(*both) for both in zip(traces, words)]",
+            "found = bert_probe.words_in_context(list(zip(traces, units)))",
+        ]
+        command = "# The command line compares one word in several texts; for different words use Python."
+    lines.append("bert_probe.context_table(found, bert_probe.baseline(checkpoint))")
+    return blocks.python_code(request, *lines), command
+
+
+def chosen_pairs(found: WordsInContext) -> list[int]:
+    """Which pairs to draw: all, unless they are too many, or those with one occurrence."""
+    options = [str(number) for number in range(1, len(found.occurrences) + 1)]
+    if len(found.pairs) <= MOST_CURVES:
+        options.insert(0, "all")
+    elif st.session_state.get("context_pairs") == "all":
+        del st.session_state["context_pairs"]
+    state.prepare("context_pairs", options, options[0])
+    chosen = st.selectbox(
+        "Curves",
+        options,
+        key="context_pairs",
+        format_func=lambda option: "All pairs" if option == "all" else f"Pairs with {option}",
+        persist_state="session",
+    )
+    return [i for i, pair in enumerate(found.pairs) if chosen == "all" or int(chosen) - 1 in pair]
+
+
+def results(found: WordsInContext) -> None:
+    """Curves, matrix and table."""
+    baseline = store.measured_baseline(checkpoint)
+    table = bert_probe.context_table(found, baseline)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=200):
+            layer = state.layer(
+                "vector_layer",
+                0,
+                found.layers,
+                "0 is the output of the embeddings, before any attention. The matrix shows this layer.",
+            )
+        scale = state.pick("context_scale", "Scale", SCALES, "raw")
+        with st.container(width=150):
+            pairs = chosen_pairs(found)
+        st.space("stretch")
+        others = {
+            "Matrix, CSV": ("context-matrix", bert_probe.context_matrix_table(found, layer)),
+            "Baseline, CSV": ("baseline", bert_probe.baseline_table(baseline, checkpoint)),
+        }
+        more_files = [
+            (label, f"{name}.csv", partial(files.to_bytes, frame, "csv"))
+            for label, (name, frame) in others.items()
+        ]
+        blocks.exports(table, "context", *code(found), more_files)
+    st.plotly_chart(
+        curves.context_curves(found, baseline, layer, pairs, scale == "corrected"),
+        width="stretch",
+        config=figures.CONFIG,
+        alt="Cosine of each pair of words at every layer, over what unrelated and same words reach",
+    )
+    blocks.caveat(meaning(baseline))
+    with st.container(key="judged"):
+        left, right = st.columns([2, 3], gap="large")
+    with left:
+        occurrences_matrix(found, layer)
+    with right:
+        st.markdown("**All pairs at every layer**")
+        st.dataframe(
+            table,
+            hide_index=True,
+            width="stretch",
+            height=380,
+            column_config=dict.fromkeys(table.columns[3:], FOUR_PLACES),
+            alt="Cosine of each pair of words at every layer, beside the baseline",
+        )
+
+
+def meaning(baseline: bert_probe.Baseline) -> str:
+    """What the bands are, and what a cosine does not say."""
+    same = baseline.same_word
+    of_same = (
+        f", and {same.pairs:,} pairs of a word in two of them, mostly of words like “the”" if same else ""
+    )
+    return (
+        f"Bands: {baseline.pairs:,} pairs of different tokens of {baseline.sentences} unrelated English "
+        f"sentences shipped with the package{of_same}. “Corrected” takes away, at each layer, what unrelated "
+        "tokens reach on average (Ethayarajh 2019). A high cosine says that two vectors are alike, not why."
+    )
+
+
+def occurrences_matrix(found: WordsInContext, layer: int) -> None:
+    """All chosen words against each other at one layer."""
+    where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
+    names = [f"{number} {one.unit}" for number, one in enumerate(found.occurrences, start=1)]
+    matrix(
+        found.cosine(layer),
+        names,
+        names,
+        key="context_matrix",
+        scale=Scale("diverging", -1, 1),
+        row_axis="word",
+        column_axis="word",
+        value_name="cosine",
+        caption=f"Cosine of the words' vectors after {where}",
+        file_name="context",
+    )
+
+
+blocks.heading(
+    "Context",
+    "The same word has another vector in another sentence. Click a word in each sentence, and see from which "
+    "layer on they part, or meet.",
+)
+checkpoint = workbench.checkpoint()
+request = workbench.request()
+chosen = sentences()
+more()
+if len(chosen) < 2:
+    st.info("Two words are compared, or more: click one in at least two sentences.")
+else:
+    results(bert_probe.words_in_context(chosen))

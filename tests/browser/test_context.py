@@ -1,0 +1,88 @@
+"""A person compares words in context: adds sentences, clicks words, reads, downloads."""
+
+from __future__ import annotations
+
+import csv
+import io
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import bert_probe
+from tests.browser.conftest import App, settled, visit
+from tests.browser.test_walk import download, go_to, matrix_of
+
+pytestmark = pytest.mark.browser
+
+TEXTS = ["The bank of the river was steep", "He opened an account at the bank", "Money is kept in a bank"]
+
+
+def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/context")
+    page.get_by_role("button", name="Clear all").click()
+    expect(page.get_by_text("click one in at least two sentences")).to_be_visible()
+    page.get_by_role("textbox", name="Add sentences, one a line").fill("\n".join(TEXTS[:2]))
+    page.get_by_role("button", name="Add", exact=True).click()
+    settled(page)
+    page.get_by_role("textbox", name="Add sentences, one a line").fill(TEXTS[2])
+    page.get_by_role("button", name="Add", exact=True).click()
+    settled(page)
+    page.get_by_role("radiogroup", name="Word of sentence 1").get_by_role("radio", name="bank").click()
+    # The same word of the other sentences is proposed; another one can be chosen.
+    second = page.get_by_role("radiogroup", name="Word of sentence 2").get_by_role("radio", name="bank")
+    expect(second).to_be_checked()
+    third = page.get_by_role("radiogroup", name="Word of sentence 3").get_by_role("radio", name="Money")
+    third.click()
+    expect(third).to_be_checked()
+    settled(page)
+    expect(page.get_by_label("Cosine of the words' vectors after layer 6").first).to_be_visible()
+
+    checkpoint = bert_probe.load()
+    traces = [checkpoint.trace(text) for text in TEXTS]
+    words = ["bank", "bank", "Money"]
+    found = bert_probe.words_in_context(
+        [(trace, bert_probe.find_word(trace, word)) for trace, word in zip(traces, words, strict=True)]
+    )
+    expected = bert_probe.context_table(found, bert_probe.baseline(checkpoint))
+    name, content = download(page, "CSV")
+    assert name == "context.csv"
+    header, *rows = csv.reader(io.StringIO(content.decode()))
+    assert header == list(expected)
+    np.testing.assert_allclose(np.array(rows, float), expected.to_numpy(), atol=1e-6)
+    _, content = download(page, "Matrix, CSV")
+    rows_named, columns, values = matrix_of(content)
+    assert rows_named == columns == ["1 bank", "2 bank", "3 Money"]
+    np.testing.assert_allclose(values, found.cosine(-1), atol=1e-6)
+
+    picture = page.get_by_role("application", name="Cosine of the words' vectors after layer 6")
+    picture.focus()
+    picture.press("Home")
+    picture.press("ArrowRight")
+    expect(page.get_by_text(f"1 bank → 2 bank: {found.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
+
+
+def test_the_choice_outlives_another_page_and_opens_from_its_address(app: App, page: Page) -> None:
+    address = f"context={quote(chr(10).join(TEXTS[:2]))}&context_words=bank%0Aaccount"
+    visit(page, f"{app.origin}/context?{address}")
+    expect(page.get_by_role("radio", name="account")).to_be_checked(timeout=30_000)
+    page.get_by_role("radio", name="opened").click()
+    settled(page)
+    page.get_by_text("Corrected", exact=True).click()
+    settled(page)
+    draft = page.get_by_role("textbox", name="Add sentences, one a line")
+    draft.fill("half a sen")
+    draft.press("Tab")
+    settled(page)
+    go_to(page, "Tokens")
+    go_to(page, "Context")
+    expect(page.get_by_role("radio", name="opened")).to_be_checked()
+    expect(page.get_by_role("textbox", name="Add sentences, one a line")).to_have_value("half a sen")
+    expect(page.get_by_text("cosine − mean of unrelated")).to_be_visible()
+    page.reload()
+    settled(page)
+    expect(page.get_by_role("radio", name="opened")).to_be_checked()
+    page.get_by_role("button", name="Remove").first.click()
+    expect(page.get_by_text("click one in at least two sentences")).to_be_visible()
+    expect(page.get_by_role("radio", name="opened")).to_be_checked()

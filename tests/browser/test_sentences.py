@@ -1,0 +1,152 @@
+"""A person compares many sentences: pastes, uploads, reads the heatmap, selects on the map, downloads."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import bert_probe
+from bert_probe.ui.examples import SENTENCES
+from tests.browser.conftest import App, settled, visit
+from tests.browser.test_walk import download, go_to, matrix_of
+
+pytestmark = pytest.mark.browser
+
+TEXTS = [
+    "It rains again today",
+    "Today it is raining again",
+    "Apples are not oranges",
+    "An orange is no apple",
+]
+HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** %{x} =1+1"
+
+
+def paste(page: Page, texts: list[str]) -> None:
+    page.get_by_role("textbox", name="Sentences, one a line").fill("\n".join(texts))
+    page.get_by_role("button", name="Compare").click()
+    settled(page)
+
+
+def show(page: Page, part: str) -> None:
+    page.get_by_text(part, exact=True).click()
+    settled(page)
+
+
+def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences")
+    paste(page, TEXTS)
+    found = bert_probe.sentence_vectors(bert_probe.load(), TEXTS, "model")
+    picture = page.get_by_role("application", name="Cosine of every two sentences")
+    expect(picture).to_be_visible()
+    picture.focus()
+    for key in ("Home", "ArrowRight", "Enter"):
+        picture.press(key)
+    settled(page)
+    first, second = found.order[:2]
+    expect(page.get_by_text(f"{found.cosines[first, second]:.4f}").first).to_be_visible()
+    expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
+    name, content = download(page, "CSV")
+    rows, columns, values = matrix_of(content)
+    assert name == "sentences.csv"
+    assert rows == columns == [TEXTS[i] for i in found.order]
+    np.testing.assert_allclose(values, found.cosines[np.ix_(found.order, found.order)], atol=1e-6)
+    _, content = download(page, "Vectors, CSV")
+    rows, _, values = matrix_of(content)
+    assert rows == TEXTS
+    np.testing.assert_allclose(values, found.vectors, atol=1e-6)
+    _, content = download(page, "sentences.txt, which both below read")
+    assert content.decode().splitlines() == TEXTS
+    show(page, "Nearest pairs")
+    _, content = download(page, "CSV")
+    best = next(csv.DictReader(io.StringIO(content.decode())))
+    assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
+    assert float(best["cosine"]) == pytest.approx(found.nearest(1)[0].cosine, abs=1e-6)
+
+
+def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    rows = [["id", "said", "answered"], *(["1", text, f"No: {text}"] for text in TEXTS)]
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(rows)
+    visit(page, f"{app.origin}/sentences?sentences_part=nearest")
+    show(page, "A file")
+    expect(page.get_by_text("Choose a file: one sentence a line")).to_be_visible()
+    page.locator("input[type=file]").set_input_files(file)
+    settled(page)
+    page.get_by_role("combobox", name="Column of table.csv").click()
+    page.get_by_role("option", name="answered").click()
+    settled(page)
+    expect(page.get_by_text("4 sentences of table.csv, column answered.")).to_be_visible()
+    go_to(page, "Tokens")
+    go_to(page, "Sentences")
+    expect(page.get_by_text("4 sentences of table.csv, column answered.")).to_be_visible()
+    _, content = download(page, "CSV")
+    assert all(row["sentence_a"].startswith("No: ") for row in csv.DictReader(io.StringIO(content.decode())))
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_bytes("Straße".encode("latin-1"))
+    page.locator("input[type=file]").set_input_files(wrong)
+    expect(
+        page.get_by_text("wrong.txt is not UTF-8: byte 4 cannot be read. Save it as UTF-8.")
+    ).to_be_visible()
+    show(page, "Typed or pasted")
+    expect(page.get_by_role("textbox", name="Sentences, one a line")).to_have_value("\n".join(SENTENCES))
+
+
+def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences?sentences_part=map")
+    chart = page.locator(".js-plotly-plot .nsewdrag").first
+    expect(chart).to_be_visible()
+    chart.scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    box = chart.bounding_box()
+    assert box is not None
+    # A lasso around everything, then the table says how many.
+    corners = [
+        (2, 2),
+        (box["width"] - 2, 2),
+        (box["width"] - 2, box["height"] - 2),
+        (2, box["height"] - 2),
+        (2, 2),
+    ]
+    page.mouse.move(box["x"] + 2, box["y"] + 2)
+    page.mouse.down()
+    for x, y in corners:
+        page.mouse.move(box["x"] + x, box["y"] + y, steps=8)
+    page.mouse.up()
+    expect(page.get_by_text("10 selected.")).to_be_visible()
+    found = bert_probe.sentence_vectors(bert_probe.load(), SENTENCES, "model")
+    _, content = download(page, "CSV")
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    points = np.array([[row["x"], row["y"]] for row in rows], float)
+    np.testing.assert_allclose(points, found.plane.points, atol=1e-5)
+
+
+@pytest.mark.timeout(600)  # its code is compiled first, which a busy machine does slowly
+def test_umap_runs_beside_the_page_and_can_be_cancelled(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=umap")
+    page.get_by_role("button", name="Lay out with UMAP").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Nothing was kept.")).to_be_visible(timeout=60_000)
+    page.get_by_role("button", name="Lay out with UMAP").click()
+    expect(page.get_by_text("Sentences by UMAP")).to_be_visible(timeout=400_000)
+    settled(page)
+    _, content = download(page, "CSV")
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    assert [row["sentence"] for row in rows] == list(SENTENCES)
+
+
+def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences")
+    paste(page, [HOSTILE, f"{HOSTILE} again", "A third one"])
+    for part in ("Table", "Nearest pairs", "Map", "Heatmap"):
+        show(page, part)
+        if part == "Map":
+            for point in page.locator(".js-plotly-plot .points path").all():
+                point.hover(force=True)
+        assert page.evaluate("window.__pwned") is None
+        assert page.locator("img[src='x'], strong:text-is('bold')").count() == 0
