@@ -6,11 +6,7 @@ standard error and exit status 2.
 
 from __future__ import annotations
 
-import functools
-import os
-import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -18,16 +14,24 @@ import click
 import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe import files, pair_tables, sentence_tables, tables
+from bert_probe import pair_tables, sentence_tables, tables
 from bert_probe.ablation import Replacement, ablate, each_head
 from bert_probe.attention import Head, Measure, attention_map
 from bert_probe.checkpoint import Checkpoint
+from bert_probe.cli_options import (
+    common,
+    counted,
+    layer_from_0_option,
+    layer_option,
+    pair_option,
+    residual_option,
+    words_option,
+)
 from bert_probe.context import find_in_each
-from bert_probe.errors import ExportError, ProbeError, SelectionError
+from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.flow import Direction, reach
 from bert_probe.heads import find_heads, head_profiles
 from bert_probe.lines import sentences_from_file
-from bert_probe.loading import load
 from bert_probe.many import profile_sentences, read_sentences
 from bert_probe.minimal import minimal_pair
 from bert_probe.pooling import POOLINGS, Pooling
@@ -36,8 +40,6 @@ from bert_probe.similarity import baseline, token_similarity
 from bert_probe.step_tables import steps_table, steps_vectors_table
 from bert_probe.steps import attention_steps
 from bert_probe.words import find_token, find_word, word_lens
-
-Command = Callable[..., pd.DataFrame]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -48,66 +50,10 @@ def app() -> None:
     """
 
 
-def _common(command: Command) -> Callable[..., None]:
-    """Options that every command takes: open the model first, write the table last."""
-
-    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
-    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
-    @click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
-    @click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Write to a .csv, .json, .npz or .parquet file.",
-    )
-    @functools.wraps(command)
-    def run(
-        model: str | None, revision: str | None, truncate: bool, out: Path | None, **given: object
-    ) -> None:
-        if out is not None:
-            files.form_of(out)  # a wrong ending is refused before anything is computed
-        frame = command(load(model, revision), truncate=truncate, **given)
-        if out is not None:
-            files.save(frame, out)
-            return
-        _print(files.to_bytes(frame, "csv"))
-
-    return run
-
-
-def _print(content: bytes) -> None:
-    """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
-    if sys.stdout is None:
-        raise ExportError("Standard output is closed. Give a file with --out.")
-    try:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Nothing more can be written, not even what is still buffered at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # whose reader has seen enough (| head)
-            raise ExportError(f"Standard output cannot be written: {error.strerror}.") from None
-
-
-_pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
-_words = click.option("--words", is_flag=True, help="Merge the pieces of a word.")
-_residual = click.option(
-    "--residual",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="For rollout: the share that the residual connection carries.",
-)
-_layer = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
-_layer_from_0 = click.option(
-    "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
-)
-
-
 @app.command()
 @click.argument("text")
-@_pair
-@_common
+@pair_option
+@common
 def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     return tables.tokens_table(checkpoint.trace(text, pair, truncate))
@@ -115,8 +61,8 @@ def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) 
 
 @app.command()
 @click.argument("text")
-@_pair
-@_layer
+@pair_option
+@layer_option
 @click.option("--head", default="mean", metavar="N|mean", help="Head, counted from 1, or their mean.")
 @click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
 @click.option(
@@ -126,9 +72,9 @@ def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) 
     show_default=True,
     help="Weights; weights times the length of what they carry; or rollout over the layers up to this one.",
 )
-@_residual
-@_words
-@_common
+@residual_option
+@words_option
+@common
 def attention(
     checkpoint: Checkpoint,
     text: str,
@@ -142,10 +88,10 @@ def attention(
     truncate: bool,
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
-    chosen = _counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
+    chosen = counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
     which: Head = "mean"
     if head != "mean":
-        which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
+        which = counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)
     shown = attention_map(
         trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint, residual=residual
@@ -157,18 +103,18 @@ def attention(
 @app.command()
 @click.argument("text_a")
 @click.argument("text_b")
-@_layer_from_0
-@_common
+@layer_from_0_option
+@common
 def similarity(checkpoint: Checkpoint, text_a: str, text_b: str, layer: str, truncate: bool) -> pd.DataFrame:
     """Cosine of every token of TEXT_A with every token of TEXT_B, special tokens left out."""
-    chosen = _counted(layer, "layer", 0, checkpoint.description.layers, "last")
+    chosen = counted(layer, "layer", 0, checkpoint.description.layers, "last")
     return tables.similarity_table(token_similarity(checkpoint, text_a, text_b, truncate=truncate), chosen)
 
 
 @app.command()
 @click.argument("text")
-@_pair
-@_layer_from_0
+@pair_option
+@layer_from_0_option
 @click.option(
     "--vectors",
     type=click.Choice(["tokens", "cls", "pooler"]),
@@ -176,7 +122,7 @@ def similarity(checkpoint: Checkpoint, text_a: str, text_b: str, layer: str, tru
     show_default=True,
     help="A vector for each token, that of [CLS], or the pooler's.",
 )
-@_common
+@common
 def embeddings(
     checkpoint: Checkpoint,
     text: str,
@@ -187,14 +133,14 @@ def embeddings(
 ) -> pd.DataFrame:
     """Vectors of the tokens, of [CLS], or of the pooler."""
     layers = checkpoint.description.layers
-    chosen = _counted(layer, "layer", 0, layers, "last")
+    chosen = counted(layer, "layer", 0, layers, "last")
     if vectors == "pooler" and chosen != layers:
         raise SelectionError(f"The pooler reads the last layer, {layers}, not {layer}. Leave --layer out.")
     return tables.embeddings_table(checkpoint.trace(text, pair, truncate), chosen, vectors)
 
 
 @app.command()
-@_common
+@common
 def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa: ARG001
     """Every parameter of the model: name, group, shape, count, type, bytes."""
     return tables.parameters_table(checkpoint)[["name", "group", "shape", "count", "dtype", "bytes"]]
@@ -202,7 +148,7 @@ def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa:
 
 @app.command()
 @click.argument("text", required=False)
-@_pair
+@pair_option
 @click.option(
     "--file",
     "lines",
@@ -210,8 +156,8 @@ def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa:
     metavar="FILE",
     help="Sentences in UTF-8, one a line, instead of TEXT: means over them, and 95 % intervals.",
 )
-@_words
-@_common
+@words_option
+@common
 def heads(
     checkpoint: Checkpoint,
     text: str | None,
@@ -241,10 +187,10 @@ def heads(
 
 @app.command()
 @click.argument("text")
-@_pair
+@pair_option
 @click.option("--query", "queries", multiple=True, required=True, metavar="WORD", help="Looks from here …")
 @click.option("--key", "keys", multiple=True, required=True, metavar="WORD", help="… to here.")
-@_common
+@common
 def find(
     checkpoint: Checkpoint,
     text: str,
@@ -268,12 +214,12 @@ def find(
 
 @app.command()
 @click.argument("text")
-@_pair
+@pair_option
 @click.option("--query", required=True, metavar="WORD|N", help="Token that looks: a word, or its position.")
 @click.option("--key", metavar="WORD|N", help="Give the vectors behind the weight of this token instead.")
-@_layer
+@layer_option
 @click.option("--head", required=True, metavar="N", help="Head, counted from 1.")
-@_common
+@common
 def steps(
     checkpoint: Checkpoint,
     text: str,
@@ -289,8 +235,8 @@ def steps(
     Positions count from 0, as in the table of tokens. A word that occurs twice is named WORD:2.
     """
     about = checkpoint.description
-    chosen = _counted(layer, "layer", 1, about.layers, "last") - 1
-    which = _counted(head, "head", 1, about.heads, "") - 1
+    chosen = counted(layer, "layer", 1, about.layers, "last") - 1
+    which = counted(head, "head", 1, about.heads, "") - 1
     trace = checkpoint.trace(text, pair, truncate)
     looks = find_token(trace, query).position
     seen = None if key is None else find_token(trace, key).position
@@ -300,9 +246,9 @@ def steps(
 
 @app.command()
 @click.argument("text")
-@_pair
-@_words
-@_residual
+@pair_option
+@words_option
+@residual_option
 @click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
 @click.option(
     "--direction",
@@ -311,7 +257,7 @@ def steps(
     show_default=True,
     help="With --token: how much of it is in the others, or of the others in it.",
 )
-@_common
+@common
 def rollout(
     checkpoint: Checkpoint,
     text: str,
@@ -335,12 +281,12 @@ def rollout(
 
 @app.command("ablate")
 @click.argument("text")
-@_pair
+@pair_option
 @click.option("--heads", "named", metavar="L.H,…", help="Switch these heads off together, e.g. 8.10,3.2.")
 @click.option("--each", is_flag=True, help="Switch off each head in turn; largest effect first.")
 @click.option("--tokens", is_flag=True, help="With --heads: the change of each token, a line for each.")
 @click.option("--replacement", type=click.Choice(["zero", "mean"]), default="zero", show_default=True)
-@_common
+@common
 def ablate_command(
     checkpoint: Checkpoint,
     text: str,
@@ -367,8 +313,8 @@ def ablate_command(
 @app.command()
 @click.argument("text_a")
 @click.argument("text_b")
-@_words
-@_common
+@words_option
+@common
 def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, truncate: bool) -> pd.DataFrame:
     """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
 
@@ -381,7 +327,7 @@ def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, trunc
 @app.command()
 @click.argument("word")
 @click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
-@_common
+@common
 def context(checkpoint: Checkpoint, word: str, texts: tuple[str, ...], truncate: bool) -> pd.DataFrame:
     """How alike WORD's vectors in several texts are, at every layer from 0.
 
@@ -401,7 +347,7 @@ def context(checkpoint: Checkpoint, word: str, texts: tuple[str, ...], truncate:
     help="How a sentence's tokens become one vector; model: as the checkpoint was made to be used.",
 )
 @click.option("--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text.")
-@_common
+@common
 def sentences(
     checkpoint: Checkpoint, file: Path, pooling: Pooling, column: str | None, truncate: bool
 ) -> pd.DataFrame:
@@ -419,25 +365,11 @@ def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], .
             raise SelectionError(f"{name!r} names no head. Write layer.head, for example 8.10.")
         heads.append(
             (
-                _counted(layer, "layer", 1, about.layers, "") - 1,
-                _counted(head, "head", 1, about.heads, "") - 1,
+                counted(layer, "layer", 1, about.layers, "") - 1,
+                counted(head, "head", 1, about.heads, "") - 1,
             )
         )
     return tuple(dict.fromkeys(heads))
-
-
-def _counted(given: str, what: str, first: int, count: int, word: str) -> int:
-    """A number as people count, checked; "last" is the highest."""
-    if given == word == "last":
-        return count
-    # Plain digits alone: int() would also read "1_0" or " 3".
-    number = int(given) if re.fullmatch("[0-9]{1,9}", given) else -1
-    if not first <= number <= count:
-        raise SelectionError(
-            f"There is no {what} {given}: this model has {what}s {first} to {count}. "
-            f"Give one of them{' or ' + word if word else ''}."
-        )
-    return number
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe import cli
+from bert_probe import cli, cli_options
 from bert_probe.checkpoint import Checkpoint
 from tests import families
 
@@ -36,7 +36,7 @@ def run(
     """Run a command in this process: status, standard output, standard error."""
     load = bert_probe.load
     monkeypatch.setattr(
-        cli, "load", lambda model, revision: minilm if model is None else load(model, revision)
+        cli_options, "load", lambda model, revision: minilm if model is None else load(model, revision)
     )
 
     def command(*arguments: str) -> tuple[int, str, str]:
