@@ -143,7 +143,7 @@ def test_replay_and_check_agree_with_the_raw_model(
         )
         differences = replay_differences(trace, outputs, layer)
         assert differences.shape == (trace.heads,)
-        assert differences.max() <= size
+        assert differences.max() <= 1e-5
         for head in range(trace.heads):
             for query in (0, 30, len(trace.tokens) - 1):
                 steps = attention_steps(checkpoint, trace, layer, head, query, outputs)
@@ -154,7 +154,7 @@ def test_replay_and_check_agree_with_the_raw_model(
                 np.testing.assert_allclose(
                     steps.scores, trace.scores(layer, head)[query], rtol=1e-5, atol=1e-4
                 )
-                assert steps.difference <= size
+                assert steps.difference <= 1e-5
 
 
 @pytest.mark.parametrize("name", HIDDEN)
