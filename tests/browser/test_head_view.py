@@ -115,7 +115,7 @@ def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page) -> N
     page.get_by_role("button", name="A→B").click()
     across = weights[segments == 0][:, segments == 1].sum() / len(weights)
     assert share(page) == pytest.approx(across, abs=6e-4)
-    page.get_by_role("button", name="All", exact=True).click()
+    page.get_by_role("button", name="Any", exact=True).click()
     page.get_by_role("button", name="Show [CLS], [SEP] and the like").click()
     kept = weights[~special][:, ~special].sum() / (~special).sum()
     assert share(page) == pytest.approx(kept, abs=6e-4)

@@ -12,7 +12,7 @@ function buildHeadParts(root) {
     chips: element("div", { class: "chips", role: "group", "aria-label": "Heads: click for one, shift-click for several" }),
     note: element("p", { class: "note" }),
     layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
-    directions: segmented("Attention between the texts", { all: "All", AA: "A→A", AB: "A→B", BA: "B→A", BB: "B→B" }),
+    directions: segmented("Attention between the texts", { all: "Any", AA: "A→A", AB: "A→B", BA: "B→A", BB: "B→B" }),
     specials: headButton("Show [CLS], [SEP] and the like", "Special tokens"),
     fit: headButton("Show the whole text at once", "Fit"),
     threshold: element("input", { type: "range", min: "-1", max: String(STEPS.length - 1), step: "1", "aria-label": "Lines drawn from" }),
@@ -75,7 +75,7 @@ function headChips(model) {
     chip.classList.toggle("labelled", Boolean(label));
     return chip;
   });
-  const all = element("button", { type: "button", class: "chip all", "data-head": "all", title: "All heads at once" }, "All heads");
+  const all = element("button", { type: "button", class: "chip all", "data-head": "all", title: "All heads at once", "aria-label": "All heads" }, "All");
   return model.rolled ? [] : [mean, ...heads, all];
 }
 
