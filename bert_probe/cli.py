@@ -91,11 +91,11 @@ def _print(content: bytes) -> None:
 
 _pair = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
 _words = click.option("--words", is_flag=True, help="Merge the pieces of a word.")
-_residual = click.option(
+_residual = functools.partial(
+    click.option,
     "--residual",
     type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
+    show_default="0.5",
     help="For rollout: the share that the residual connection carries.",
 )
 _layer = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
@@ -126,7 +126,7 @@ def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) 
     show_default=True,
     help="Weights; weights times the length of what they carry; or rollout over the layers up to this one.",
 )
-@_residual
+@_residual()
 @_words
 @_common
 def attention(
@@ -137,18 +137,26 @@ def attention(
     head: str,
     layout: str,
     measure: Measure,
-    residual: float,
+    residual: float | None,
     words: bool,
     truncate: bool,
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
+    if residual is not None and measure != "rollout":
+        raise SelectionError(f"--residual is for --measure rollout, not {measure}. Leave it out.")
     chosen = _counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
     which: Head = "mean"
     if head != "mean":
         which = _counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)
     shown = attention_map(
-        trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint, residual=residual
+        trace,
+        chosen,
+        which,
+        words=words,
+        measure=measure,
+        checkpoint=checkpoint,
+        residual=0.5 if residual is None else residual,
     )
     table = tables.attention_map_long if layout == "long" else tables.attention_map_table
     return table(shown, trace)
@@ -302,7 +310,7 @@ def steps(
 @click.argument("text")
 @_pair
 @_words
-@_residual
+@_residual(default=0.5)
 @click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
 @click.option(
     "--direction",
