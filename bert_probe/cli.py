@@ -83,18 +83,26 @@ def attention(
     head: str,
     layout: str,
     measure: Measure,
-    residual: float,
+    residual: float | None,
     words: bool,
     truncate: bool,
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
+    if residual is not None and measure != "rollout":
+        raise SelectionError(f"--residual is for --measure rollout, not {measure}. Leave it out.")
     chosen = counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
     which: Head = "mean"
     if head != "mean":
         which = counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
     trace = checkpoint.trace(text, pair, truncate)
     shown = attention_map(
-        trace, chosen, which, words=words, measure=measure, checkpoint=checkpoint, residual=residual
+        trace,
+        chosen,
+        which,
+        words=words,
+        measure=measure,
+        checkpoint=checkpoint,
+        residual=0.5 if residual is None else residual,
     )
     table = tables.attention_map_long if layout == "long" else tables.attention_map_table
     return table(shown, trace)
@@ -263,20 +271,21 @@ def rollout(
     text: str,
     pair: str | None,
     words: bool,
-    residual: float,
+    residual: float | None,
     token: str | None,
     direction: Direction,
     truncate: bool,
 ) -> pd.DataFrame:
     """How much of each token reaches each other one through all layers of attention."""
     trace = checkpoint.trace(text, pair, truncate)
+    share = 0.5 if residual is None else residual
     if token is None:
-        return tables.attention_table(trace, measure="rollout", words=words, residual=residual)
+        return tables.attention_table(trace, measure="rollout", words=words, residual=share)
     unit = find_word(trace, token)
     if not words and len(unit.positions) > 1:
         raise SelectionError(f"{unit} is {len(unit.positions)} tokens. Add --words to follow them as one.")
     chosen = word_lens(trace).units.index(unit) if words else unit.position
-    return tables.reach_table(reach(trace, chosen, direction, words, residual), trace)
+    return tables.reach_table(reach(trace, chosen, direction, words, share), trace)
 
 
 @app.command("ablate")

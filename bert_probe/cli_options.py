@@ -65,8 +65,7 @@ words_option = click.option("--words", is_flag=True, help="Merge the pieces of a
 residual_option = click.option(
     "--residual",
     type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
+    show_default="0.5",
     help="For rollout: the share that the residual connection carries.",
 )
 layer_option = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")

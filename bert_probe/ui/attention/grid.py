@@ -78,10 +78,7 @@ def _exports(drawn: Drawn, shown: AttentionMap) -> None:
     layer, head = shown.layer, shown.head
     number = "mean" if head == "mean" else str(head + 1)
     hidden = {} if shown.specials else {"specials": False, "renormalise": shown.renormalised}
-    more = []
-    if drawn.measure == "weights":
-        long = partial(files.attention_zip, drawn.trace)
-        more = [("All layers and heads, long CSV", "attention-all.zip", long)]
+    everything = partial(files.attention_zip, drawn.trace, **drawn.arguments, **hidden)
     blocks.exports(
         attention_map_table(shown, drawn.trace),
         f"attention-layer{layer + 1}-head{number}",
@@ -90,7 +87,7 @@ def _exports(drawn: Drawn, shown: AttentionMap) -> None:
             *("--layer", str(layer + 1), "--head", number),
             note="" if shown.specials else "The command line keeps special tokens:",
         ),
-        more,
+        [("All layers and heads, long CSV", "attention-all.zip", everything)],
     )
 
 

@@ -95,8 +95,7 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
 def _table(drawn: Drawn, layer: int, heads: list[Head]) -> pd.DataFrame:
     if len(heads) == 1:
         return attention_map_table(drawn.map(layer, heads[0]), drawn.trace)
-    checkpoint = drawn.checkpoint if drawn.measure == "value-norm" else None
-    return attention_long(drawn.trace, [layer], heads, checkpoint=checkpoint, **drawn.options)
+    return attention_long(drawn.trace, [layer], heads, **drawn.arguments)
 
 
 def caption(trace: Trace) -> str:

@@ -42,7 +42,7 @@ class Drawn:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of `attention_map` that differ from the usual ones, for a call of it and for its code."""
+        """Arguments of `attention_map` that can be written down and differ from the usual ones."""
         chosen: dict[str, Any] = {}
         if self.words:
             chosen["words"] = True
@@ -52,10 +52,14 @@ class Drawn:
             chosen["residual"] = self.residual
         return chosen
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """`options`, with the checkpoint where the measure needs it."""
+        return self.options | ({"checkpoint": self.checkpoint} if self.measure == "value-norm" else {})
+
     def map(self, layer: int, head: Head, **more: Any) -> AttentionMap:
         """`attention_map` of a layer and head, from 0."""
-        checkpoint = self.checkpoint if self.measure == "value-norm" else None
-        return attention_map(self.trace, layer, head, checkpoint=checkpoint, **self.options, **more)
+        return attention_map(self.trace, layer, head, **self.arguments, **more)
 
     @property
     def value_name(self) -> str:
