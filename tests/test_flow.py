@@ -17,7 +17,9 @@ import bert_probe
 from bert_probe import files
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.cli import app
-from bert_probe.flow import rollouts
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.flow import rollout, rollouts, trace_rollout
+from tests.test_attention import hand_trace
 
 TEXT = "Mehdi loves Electroencephalography"
 FIRST = np.array([[[1.0, 0.0], [0.5, 0.5]]])
@@ -39,6 +41,44 @@ def test_rows_of_every_rollout_sum_to_one(seed: int, tokens: int, layers: int, r
     for reached in rollouts(weights, residual):
         np.testing.assert_allclose(reached.sum(axis=1), 1)
         assert (reached >= 0).all()
+
+
+def test_rollout_multiplies_later_layers_from_the_left() -> None:
+    first = np.array([[[1.0, 0.0], [1.0, 0.0]]], dtype=np.float32)
+    second = np.array([[[0.0, 1.0], [0.0, 1.0]]], dtype=np.float32)
+    # ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]]; the wrong order would give
+    # [[.5, .5], [.25, .75]].
+    np.testing.assert_allclose(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]], atol=1e-7)
+    np.testing.assert_allclose(rollout([first, second], residual=0), [[1, 0], [1, 0]], atol=1e-7)
+    np.testing.assert_allclose(rollout([first, second], residual=1), np.eye(2), atol=1e-7)
+    # A quarter kept: [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
+    quarter = rollout([first, second], residual=0.25)
+    np.testing.assert_allclose(quarter, [[0.8125, 0.1875], [0.75, 0.25]], atol=1e-7)
+
+
+def test_a_rollout_of_wrong_layers_or_share_is_refused() -> None:
+    for wrong in ([], [np.zeros((2, 3))], [np.ones((1, 2, 2)), np.ones((1, 3, 3))]):
+        with pytest.raises(ShapeError):
+            rollout(wrong)
+    for share in (1.5, -0.1, float("nan")):
+        with pytest.raises(SelectionError, match="between 0 and 1"):
+            rollout([FIRST], residual=share)
+
+
+def test_reach_by_hand() -> None:
+    trace = hand_trace([FIRST, SECOND], "sun moon")
+    # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]: columns from, rows into.
+    for chosen, direction, expected in (
+        (0, "from", [[1, 0.25], [0.625, 0.25]]),
+        (1, "from", [[0, 0.75], [0.375, 0.75]]),
+        (0, "into", [[1, 0], [0.625, 0.375]]),
+        (1, "into", [[0.25, 0.75], [0.25, 0.75]]),
+    ):
+        reached = bert_probe.reach(trace, chosen, direction)  # type: ignore[arg-type]
+        np.testing.assert_allclose(reached.values, expected, atol=1e-7)
+        np.testing.assert_array_equal(
+            bert_probe.reach(trace, chosen, "into").values[-1], trace_rollout(trace)[chosen]
+        )
 
 
 def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Checkpoint) -> None:

@@ -21,8 +21,8 @@ import bert_probe
 from bert_probe.ablation import ablate, each_head, similarity_change
 from bert_probe.cli import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.flow import rollout, trace_rollout
-from bert_probe.heads import MEASURES, SHARES, find_heads, head_profiles
+from bert_probe.flow import trace_rollout
+from bert_probe.heads import BLOCK, MEASURES, SHARES, find_heads, head_profiles
 from bert_probe.norms import projects, value_norms, value_weighted
 from bert_probe.words import Unit, WordLens, find_word, word_lens
 from tests.families import FAMILIES
@@ -112,8 +112,12 @@ def reference_profile(trace: bert_probe.Trace, layer: int, head: int) -> dict[st
     return result
 
 
+@pytest.mark.parametrize("block", [1, 12 * 18 * 5, BLOCK])
 @pytest.mark.parametrize("pair", [None, "Does Mehdi love it, too?"])
-def test_profiles_equal_their_definitions(minilm: bert_probe.Checkpoint, pair: str | None) -> None:
+def test_profiles_equal_their_definitions(
+    minilm: bert_probe.Checkpoint, pair: str | None, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_probe.heads.BLOCK", block)
     trace = minilm.trace(TEXT, pair)
     profiles = head_profiles(trace)
     for layer, head in ((0, 2), (2, 5), (5, 11)):
@@ -135,6 +139,30 @@ def test_a_label_names_the_largest_share_past_the_threshold(minilm: bert_probe.C
             else:
                 assert label == ("broad" if values["relative_entropy"][layer, head] >= 0.85 else "")
     assert profiles.labels[0][2] == "previous token"
+
+
+@pytest.mark.parametrize("family", ["modernbert", "mpnet"])
+def test_profiles_hold_where_attention_is_local_or_hidden(
+    family: str, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = bert_probe.load(family_folder(family)).trace("we left the ground, and the river left us")
+    monkeypatch.setattr("bert_probe.heads.BLOCK", 1)
+    profiles = head_profiles(trace)
+    for layer in range(trace.layers):
+        weights = trace.attention(layer).astype(np.float64)
+        entropy = -np.where(weights > 0, weights * np.log2(np.maximum(weights, 1e-300)), 0).sum(axis=-1)
+        np.testing.assert_allclose(profiles.values["entropy_bits"][layer], entropy.mean(axis=-1), atol=1e-5)
+        after = np.trace(weights, 1, 1, 2) / len(trace.tokens)
+        np.testing.assert_allclose(profiles.values["next"][layer], after, atol=1e-6)
+
+
+def test_the_distance_in_a_long_text_keeps_its_digits(minilm: bert_probe.Checkpoint) -> None:
+    trace = minilm.trace("we left the ground and the river " * 72)
+    place = np.arange(len(trace.tokens))
+    apart = np.abs(place[:, None] - place)
+    expected = [(trace.attention(layer).astype(np.float64) * apart).sum(axis=(1, 2)) for layer in range(6)]
+    found = head_profiles(trace).values["mean_distance"]
+    np.testing.assert_allclose(found, np.array(expected) / len(place), rtol=2e-6)
 
 
 def test_profiles_of_words_read_whole_words(minilm: bert_probe.Checkpoint) -> None:
@@ -166,26 +194,6 @@ def test_several_pairs_are_averaged(minilm: bert_probe.Checkpoint) -> None:
     for found in find_heads(trace, [one, two]):
         at = (found.layer, found.head)
         assert found.weight == pytest.approx((weights[0][at] + weights[1][at]) / 2)
-
-
-def test_rollout_multiplies_later_layers_from_the_left() -> None:
-    first = np.array([[[1.0, 0.0], [1.0, 0.0]]], dtype=np.float32)
-    second = np.array([[[0.0, 1.0], [0.0, 1.0]]], dtype=np.float32)
-    # ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]]; the wrong order would give
-    # [[.5, .5], [.25, .75]].
-    np.testing.assert_allclose(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]], atol=1e-7)
-    np.testing.assert_allclose(rollout([first, second], residual=0), [[1, 0], [1, 0]], atol=1e-7)
-    np.testing.assert_allclose(rollout([first, second], residual=1), np.eye(2), atol=1e-7)
-
-
-def test_rollout_rows_sum_to_one_and_bad_input_is_refused(minilm: bert_probe.Checkpoint) -> None:
-    reach = trace_rollout(minilm.trace(TEXT))
-    np.testing.assert_allclose(reach.sum(axis=1), 1, atol=1e-5)
-    for wrong in ([], [np.zeros((2, 3))], [np.ones((1, 2, 2)), np.ones((1, 3, 3))]):
-        with pytest.raises(ShapeError):
-            rollout(wrong)
-    with pytest.raises(SelectionError, match="between 0 and 1"):
-        rollout([np.ones((1, 1, 1))], residual=1.5)
 
 
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(HIDDEN)))
