@@ -12,7 +12,7 @@ from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Token
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
 from bert_probe.flow import rollout
-from bert_probe.norms import value_weighted
+from bert_probe.norms import projects, value_weighted
 from bert_probe.trace import Array, Trace, resolve
 from bert_probe.words import Unit, word_lens
 
@@ -43,6 +43,7 @@ class AttentionMap:
         renormalised: whether rows were divided by their sum after leaving tokens out.
         measure: what the numbers are.
         residual: the share of the residual connection in a rollout, else None.
+        projected: whether value norms go through the output projection (see `projects`), else None.
     """
 
     queries: tuple[Token | Unit, ...]
@@ -54,6 +55,7 @@ class AttentionMap:
     renormalised: bool
     measure: Measure = "weights"
     residual: float | None = None
+    projected: bool | None = None
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
@@ -81,6 +83,8 @@ def attention_map(
     residual: float = 0.5,
 ) -> AttentionMap:
     """Attention of one head, or the mean over a layer's heads.
+
+    Pieces are merged first, then special tokens left out, then rows divided.
 
     Args:
         specials: keep special tokens; without them rows no longer sum to 1, because [CLS] and [SEP]
@@ -115,7 +119,8 @@ def attention_map(
         weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
     shown = tuple(units[index] for index in kept)
     share = residual if measure == "rollout" else None
-    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure, share)
+    projected = projects(checkpoint) if measure == "value-norm" and checkpoint is not None else None
+    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure, share, projected)
 
 
 def _measured(
@@ -131,6 +136,7 @@ def _measured(
         raise SelectionError(f"There is no measure {measure}; use weights, value-norm or rollout.")
     if checkpoint is None:
         raise SelectionError("The measure value-norm needs the checkpoint as well. Give checkpoint=….")
-    weighted = value_weighted(checkpoint, trace, layer)
-    mean: Array = weighted.mean(axis=0) if head == "mean" else weighted[head]
+    if head != "mean":
+        return value_weighted(checkpoint, trace, layer, head)
+    mean: Array = value_weighted(checkpoint, trace, layer).mean(axis=0)
     return mean

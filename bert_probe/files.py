@@ -9,6 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bert_probe.errors import ExportError
-from bert_probe.tables import long_parts, long_view
+from bert_probe.tables import long_parts
 from bert_probe.trace import Trace
 
 FORMATS = ("csv", "json", "parquet", "npz")
@@ -95,15 +96,19 @@ def attention_zip(trace: Trace, **options: Any) -> bytes:
     Written one head at a time, so that memory holds one matrix and the compressed file.
 
     Args:
-        options: as in `attention_map`.
+        options: as in `attention_long`.
+
+    Raises:
+        SelectionError, UnavailableError, EmptyTextError: as `attention_long`.
     """
     target = io.BytesIO()
-    provenance = {**trace.provenance, "view": long_view(**options)}
+    parts = long_parts(trace, **options)
+    first = next(parts)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("attention.csv", "w", force_zip64=True) as stream:
-            for block in _csv_blocks(long_parts(trace, **options)):
+            for block in _csv_blocks(chain([first], parts)):
                 stream.write(block)
-        archive.writestr("attention.csv.meta.json", _dumps(provenance))
+        archive.writestr("attention.csv.meta.json", _meta(first))
     return target.getvalue()
 
 

@@ -42,13 +42,16 @@ def projects(checkpoint: Checkpoint) -> bool:
     return bool(checkpoint.projections) and None not in checkpoint.projections
 
 
-def value_weighted(checkpoint: Checkpoint, trace: Trace, layer: int) -> Array:
-    """‖α v W_O‖ of every head, float32 [head, query, key]: attention times the length of what it carries.
+def value_weighted(checkpoint: Checkpoint, trace: Trace, layer: int, head: int | None = None) -> Array:
+    """‖α v W_O‖, attention times the length of what it carries: float32 [head, query, key], or of one head.
 
     Not a share: rows do not sum to 1. A large weight on a short vector, as often on [SEP], moves little.
 
     Raises:
-        SelectionError, UnavailableError: as `value_norms`.
+        SelectionError: no such layer or head.
+        UnavailableError: the architecture hides its values.
     """
-    weighted: Array = trace.attention(layer) * value_norms(checkpoint, trace, layer)[:, None, :]
+    attention = trace.attention(layer, head)
+    norms = value_norms(checkpoint, trace, layer)
+    weighted: Array = attention * (norms[:, None] if head is None else norms[head])
     return weighted

@@ -7,6 +7,7 @@ count from 1, as people do; arguments of the functions are Python indices from 0
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -71,21 +72,19 @@ def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
         table="attention",
         layer=shown.layer + 1,
         head=shown.head if shown.head == "mean" else shown.head + 1,
-        special_tokens=shown.specials,
-        renormalised=shown.renormalised,
-        **_measured(shown.measure, shown.residual),
+        **_options(shown),
     )
 
 
-def _measured(measure: str, residual: float | None) -> dict[str, Any]:
-    """What the provenance says of a measure."""
-    return {"measure": measure} if residual is None else {"measure": measure, "residual": residual}
-
-
-def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
-    """An `AttentionMap` in the long form of `attention_long`."""
-    measured = _measured(shown.measure, shown.residual)
-    return _with(_long(shown), trace.provenance, table="attention", layout="long", **measured)
+def _options(shown: AttentionMap) -> dict[str, Any]:
+    """What the provenance says of an `AttentionMap`, but for its layer and head."""
+    some = {"residual": shown.residual, "output_projection": shown.projected}
+    return {
+        "special_tokens": shown.specials,
+        "renormalised": shown.renormalised,
+        "words": isinstance(shown.keys[0], Unit),
+        "measure": shown.measure,
+    } | {name: value for name, value in some.items() if value is not None}
 
 
 def attention_long(
@@ -97,26 +96,18 @@ def attention_long(
     """Attention in long form: layer, head, query_position, query_token, key_position, key_token, weight.
 
     Args:
-        layers, heads: which ones; all of them by default.
+        layers, heads: which ones; all of them by default, and the mean alone of a rollout.
         options: as in `attention_map`.
 
     Raises:
         SelectionError: no such layer or head, or none chosen.
     """
     parts = list(long_parts(trace, layers, heads, **options))
-    if not parts:
-        raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
     frame = pd.concat(parts, ignore_index=True)
     if len({part["head"].dtype for part in parts}) > 1:
         frame["head"] = frame["head"].astype(str)  # "mean" beside numbers: files need one type
-    return _with(frame, trace.provenance, **long_view(**options))
-
-
-def long_view(**options: Any) -> dict[str, Any]:
-    """What the provenance of `attention_long` says of its options."""
-    return {"table": "attention", "layout": "long", "measure": "weights"} | {
-        name: option for name, option in options.items() if name != "checkpoint"
-    }
+    frame.attrs = parts[0].attrs
+    return frame
 
 
 def long_parts(
@@ -126,16 +117,22 @@ def long_parts(
     **options: Any,
 ) -> Iterator[pd.DataFrame]:
     """`attention_long`, one layer and head at a time, for files too large to hold at once."""
-    chosen = list(range(trace.heads)) if heads is None else list(heads)
-    for layer in range(trace.layers) if layers is None else layers:
-        for head in chosen:
-            yield _long(attention_map(trace, layer, head, **options))
+    if layers is None:
+        layers = range(trace.layers)
+    if heads is None:
+        heads = ["mean"] if options.get("measure") == "rollout" else range(trace.heads)
+    chosen = list(product(layers, heads))
+    if not chosen:
+        raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
+    for layer, head in chosen:
+        yield attention_map_long(attention_map(trace, layer, head, **options), trace)
 
 
-def _long(shown: AttentionMap) -> pd.DataFrame:
+def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
+    """An `AttentionMap` in the long form of `attention_long`."""
     queries, keys = (np.array(_names(side), dtype=object) for side in (shown.queries, shown.keys))
     rows, columns = (np.array([unit.position for unit in side]) for side in (shown.queries, shown.keys))
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "layer": shown.layer + 1,
             "head": shown.head if shown.head == "mean" else shown.head + 1,
@@ -146,13 +143,20 @@ def _long(shown: AttentionMap) -> pd.DataFrame:
             "weight": shown.weights.reshape(-1),
         }
     )
+    return _with(frame, trace.provenance, table="attention", layout="long", **_options(shown))
 
 
 def reach_table(reached: Reach, trace: Trace) -> pd.DataFrame:
     """A row for each layer, a column for each token or word."""
     layers = [str(layer + 1) for layer in range(len(reached.values))]
     chosen = {"token": str(reached.units[reached.chosen]), "position": reached.units[reached.chosen].position}
-    view = {"table": "reach", "direction": reached.direction, "residual": reached.residual, **chosen}
+    view = {
+        "table": "reach",
+        "direction": reached.direction,
+        "residual": reached.residual,
+        "words": isinstance(reached.units[0], Unit),
+        **chosen,
+    }
     return matrix_table(reached.values, layers, reached.units, trace.provenance, "layer", **view)
 
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import json
+import zipfile
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from bert_probe import attention_map, attention_table
-from bert_probe.attention import AttentionMap
+from bert_probe import attention_long, attention_map, attention_table
+from bert_probe.attention import MEASURE_MEANINGS, AttentionMap, Head, Measure
 from bert_probe.checkpoint import Checkpoint
 from bert_probe.encoding import Encoding, Token
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
+from bert_probe.files import attention_zip
+from bert_probe.flow import rollout
+from bert_probe.norms import value_norms
 from bert_probe.trace import Trace
+from bert_probe.words import word_lens
 
 TEXT = "Almost before we knew it, we had left the ground."
 
@@ -132,3 +141,78 @@ def test_hidden_specials_leave_the_same_numbers(minilm: Checkpoint) -> None:
     divided = attention_map(trace, 3, 5, specials=False, renormalise=True)
     np.testing.assert_allclose(divided.row_sums, 1, atol=1e-6)
     np.testing.assert_allclose(divided.weights, shown.weights / shown.row_sums[:, None], rtol=1e-6)
+
+
+def measured(checkpoint: Checkpoint, trace: Trace, measure: str, head: int | str) -> np.ndarray:
+    """A measure of layer 4 over tokens, straight from its parts."""
+    if measure == "rollout":
+        return rollout([trace.attention(layer) for layer in range(4)], 0.3)
+    weights = trace.attention(3)
+    if measure == "value-norm":
+        weights = weights * value_norms(checkpoint, trace, 3)[:, None, :]
+    return weights.mean(axis=0) if head == "mean" else weights[int(head)]
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize(("specials", "renormalise"), [(True, False), (False, False), (False, True)])
+@pytest.mark.parametrize(
+    ("measure", "head"),
+    [("weights", 5), ("weights", "mean"), ("value-norm", 5), ("value-norm", "mean"), ("rollout", "mean")],
+)
+def test_every_measure_takes_every_option(
+    minilm: Checkpoint, measure: Measure, head: Head, specials: bool, renormalise: bool, words: bool
+) -> None:
+    trace = minilm.trace("Tallahassee loves it", "unaffable, is it?")
+    options = {"specials": specials, "renormalise": renormalise, "words": words, "measure": measure}
+    shown = attention_map(trace, 3, head, checkpoint=minilm, residual=0.3, **options)  # type: ignore[arg-type]
+    expected = measured(minilm, trace, measure, head)
+    lens = word_lens(trace)
+    units = lens.units if words else trace.tokens
+    if words:
+        expected = lens.merge(expected)
+    if not specials:
+        kept = [place for place, unit in enumerate(units) if not unit.special]
+        expected = expected[kept][:, kept]
+    if renormalise:
+        expected = expected / expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shown.weights, expected, rtol=1e-5, atol=1e-7)
+    assert shown.keys == tuple(unit for unit in units if specials or not unit.special)
+    if specials and measure != "value-norm":
+        np.testing.assert_allclose(shown.row_sums, 1, atol=1e-5)
+    if renormalise:
+        np.testing.assert_allclose(shown.row_sums, 1, atol=1e-5)
+
+
+EXTRA = {"weights": {}, "value-norm": {"output_projection": True}, "rollout": {"residual": 0.3}}
+
+
+@pytest.mark.parametrize("measure", list(MEASURE_MEANINGS))
+def test_every_export_carries_the_measure(minilm: Checkpoint, measure: Measure) -> None:
+    trace = minilm.trace("Tallahassee loves it")
+    given = {"measure": measure, "checkpoint": minilm, "residual": 0.3, "words": True, "specials": False}
+    view = {"special_tokens": False, "renormalised": False, "words": True, "measure": measure}
+    long = attention_long(trace, **given)
+    about = long.attrs["provenance"]["view"]
+    assert about == {"table": "attention", "layout": "long"} | view | EXTRA[measure]
+    heads: list[Head] = ["mean"] if measure == "rollout" else list(range(12))
+    maps = [
+        attention_map(trace, layer, head, **given)  # type: ignore[arg-type]
+        for layer in range(6)
+        for head in heads
+    ]
+    assert np.array_equal(long["weight"], np.concatenate([shown.weights.ravel() for shown in maps]))
+    frame = attention_table(trace, 2, "mean", **given)
+    about = frame.attrs["provenance"]["view"]
+    assert about == {"table": "attention", "layer": 3, "head": "mean"} | view | EXTRA[measure]
+    with zipfile.ZipFile(io.BytesIO(attention_zip(trace, **given))) as archive:
+        zipped = pd.read_csv(archive.open("attention.csv"), dtype={"weight": np.float32})
+        provenance = json.loads(archive.read("attention.csv.meta.json"))
+    assert provenance == json.loads(json.dumps(long.attrs["provenance"]))
+    assert np.array_equal(zipped["weight"], long["weight"])
+
+
+def test_each_measure_is_told_in_a_few_words() -> None:
+    assert set(MEASURE_MEANINGS) == set(get_args(Measure))
+    for told in MEASURE_MEANINGS.values():
+        assert told.endswith(".")
+        assert len(told) < 240

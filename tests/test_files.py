@@ -322,7 +322,14 @@ def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> N
         about = json.loads(archive.read("attention.csv.meta.json"))
     assert text.partition("\n")[0] == LONG_HEADER
     assert text.count("weight") == 1
-    assert about["view"] == {"table": "attention", "layout": "long"}
+    assert about["view"] == {
+        "table": "attention",
+        "layout": "long",
+        "special_tokens": True,
+        "renormalised": False,
+        "words": False,
+        "measure": "weights",
+    }
     assert about["text"] == 'say "x", boy'
     frame = pd.read_csv(io.StringIO(text), dtype={"weight": np.float32})
     expected = tables.attention_long(trace)
