@@ -13,7 +13,15 @@ from pathlib import Path
 import torch
 from transformers.utils import logging
 
-from benchmarks import rerun_cost, sentence_cost, similarity_cost, trace_cost, trace_memory, view_cost
+from benchmarks import (
+    heads_cost,
+    rerun_cost,
+    sentence_cost,
+    similarity_cost,
+    trace_cost,
+    trace_memory,
+    view_cost,
+)
 from benchmarks.pairs import Line
 
 _ALL: dict[str, Callable[[], Iterator[Line]]] = {
@@ -21,6 +29,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "memory": trace_memory.lines,
     "similarity": similarity_cost.lines,
     "sentences": sentence_cost.lines,
+    "heads": heads_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
 }

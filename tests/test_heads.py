@@ -405,6 +405,7 @@ def test_the_command_line_gives_the_library_s_numbers(
         ("find", TEXT, "--query", "nobody", "--key", "Mehdi"),
         ("find", TEXT, "--query", "Mehdi"),
         ("attention", TEXT, "--measure", "rollout", "--head", "2"),
+        ("attention", TEXT, "--residual", "0.2"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(

@@ -1,0 +1,71 @@
+"""What it costs to profile every head, and to switch each one off, beside the model's own forward pass."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+
+import torch
+
+import bert_probe
+from benchmarks.pairs import Line, paired
+from benchmarks.trace_cost import text_of
+from bert_probe.checkpoint import Checkpoint
+from bert_probe.forward import BATCH_TOKENS, pad
+
+PROFILED = 512
+ABLATED = 20
+TARGET_PROFILES = 0.5
+TARGET_ABLATION = 1.5
+
+
+def lines() -> Iterator[Line]:
+    checkpoint = bert_probe.load()
+    yield _profiles(checkpoint)
+    yield _ablation(checkpoint)
+
+
+def _profiles(checkpoint: Checkpoint) -> Line:
+    text = text_of(PROFILED)
+    trace = checkpoint.trace(text)
+    timed = paired(lambda: bert_probe.head_profiles(trace), _passes(checkpoint, text, 1))
+    low, high = timed.spread
+    return Line(
+        f"All profiles of all {trace.layers * trace.heads} heads, {PROFILED} tokens, all-MiniLM-L6-v2",
+        "the forward pass of the model alone, fused attention",
+        f"{timed.ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low:.2f} to {high:.2f})",
+        f"at most {TARGET_PROFILES:.1f} ×",
+        timed.ratio <= TARGET_PROFILES,
+    )
+
+
+def _ablation(checkpoint: Checkpoint) -> Line:
+    """Against as many passes, each of them one ÷ the gain of batching."""
+    text = text_of(ABLATED)
+    encoding, heads = checkpoint.encode(text), bert_probe.each_head(checkpoint)
+    batch = min(len(heads), BATCH_TOKENS // ABLATED)
+    batched = _passes(checkpoint, text, batch)
+    one = paired(_passes(checkpoint, text, 1), batched)
+    gain = one.ratio * batch
+    # One pass ÷ gain is a batched pass ÷ its texts: timed against that directly, a busy minute hits both.
+    timed = paired(lambda: list(bert_probe.ablate(checkpoint, encoding, heads)), batched)
+    ratio = timed.ratio * batch / len(heads)
+    return Line(
+        f"Each of {len(heads)} heads switched off in turn, {ABLATED} tokens, all-MiniLM-L6-v2",
+        f"{len(heads)} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {gain:.1f}, "
+        f"the gain of a batch of {batch}",
+        f"{ratio:.2f} × ({statistics.median(timed.ours) * 1e3:.0f} ms, median of {len(timed.ours)})",
+        f"at most {TARGET_ABLATION:.1f} ×",
+        ratio <= TARGET_ABLATION,
+    )
+
+
+def _passes(checkpoint: Checkpoint, text: str, count: int) -> Callable[[], object]:
+    """The same text ``count`` times in one forward pass, keeping nothing but the model's output."""
+    inputs = pad([checkpoint.encode(text)] * count, {})
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return checkpoint.model(**inputs)
+
+    return forward
