@@ -12,6 +12,7 @@ from typing import Literal, NoReturn
 
 import click
 import pandas as pd
+from click.core import ParameterSource
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe import pair_tables, sentence_tables, tables
@@ -88,6 +89,9 @@ def attention(
     truncate: bool,
 ) -> pd.DataFrame:
     """Attention weights of a head, or averaged over a layer's heads."""
+    given = click.get_current_context().get_parameter_source("residual") is not ParameterSource.DEFAULT
+    if given and measure != "rollout":
+        raise SelectionError(f"--residual is for --measure rollout, not {measure}. Leave it out.")
     chosen = counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
     which: Head = "mean"
     if head != "mean":
