@@ -22,7 +22,8 @@ class HeadView {
     this.send = setStateValue;
     if (data !== this.data) this.take(data);
     this.theme = this.readTheme();
-    this.measure = textMeasure(this.theme);
+    if (this.theme.font !== this.font) this.measure = textMeasure(this.theme);
+    this.font = this.theme.font;
     this.showControls();
     this.resized.observe(this.root);
     window.addEventListener("resize", this.redraw); // adding the same listener again adds nothing
@@ -105,10 +106,9 @@ class HeadView {
 
   showControls() {
     const { parts, model, options } = this;
-    if (this.chipsOf !== this.data) {
-      parts.chips.replaceChildren(...headChips(model));
-      this.chipsOf = this.data;
-    }
+    const chips = JSON.stringify([model.heads, model.headLabels, model.rolled]);
+    if (this.chips !== chips) parts.chips.replaceChildren(...headChips(model));
+    this.chips = chips;
     parts.directions.hidden = !model.units.some((unit) => unit.segment);
     parts.specials.hidden = !model.units.some((unit) => unit.special);
     press(parts.layouts, options.layout);
