@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bert_probe.ui import bertviz_frames
+from bert_probe.ui import bertviz_frames, layers
 from bert_probe.ui.components import head_view
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
@@ -143,6 +143,7 @@ def routes() -> list[BaseRoute]:
         *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         head_view.ROUTE,
+        *layers.ROUTES,
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from bert_probe.attention import Head
 from bert_probe.errors import ProbeError
 from bert_probe.tables import attention_long, attention_map_table
 from bert_probe.trace import Trace
-from bert_probe.ui import blocks, state, store
+from bert_probe.ui import blocks, layers, state, store
 from bert_probe.ui.attention.shared import Drawn
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.head_view import Options, Picture, Pins, Series, View
@@ -23,11 +23,31 @@ KEY = "head_view"
 LABELLED = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
 _TOLD = "head_view_told"
-"""Session key: the heads that the browser knows to be shown, and how often it was told otherwise."""
+"""Session key: layer and heads that the browser knows to be shown."""
 _KEPT = "head_view_kept"
 """Session key: options and pins as last reported."""
 _FIRST = "head_view_first"
 """Session key: options and pins that the address held when the session began, and the text they are of."""
+_SENT = "head_view_sent"
+"""Session key: what was sent last, a `_Sent`."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The layer and the wish that the browser was sent.
+
+    They stay the same while the reader's own choices change, for which the browser needs nothing from here;
+    another text or measure, or layer or heads chosen elsewhere, are sent anew.
+
+    Attributes:
+        source: address of the picture's layers.
+        turn: counts how often the reader was told of a choice made elsewhere.
+        view: what was to be shown.
+    """
+
+    source: str
+    turn: int
+    view: View
 
 
 def part(drawn: Drawn) -> None:
@@ -55,7 +75,9 @@ def _draw(drawn: Drawn, picture: Picture) -> None:
     """The component and its exports; a choice in it runs this alone."""
     try:
         view = _shown(picture.trace)
-        data = head_view.payload(picture, view.layer - 1, key=KEY, wish=_wish(picture, view))
+        sent = _sent(picture, view)
+        wish = head_view.wished(sent.view, sent.turn)
+        data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.source)
         head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
         kept = cast(View, st.session_state[_KEPT])
         _exports(drawn, picture, replace(kept, layer=view.layer, series=view.series))
@@ -129,33 +151,34 @@ def _shown(trace: Trace) -> View:
     return View(st.session_state["layer"], series)
 
 
-def _wish(picture: Picture, view: View) -> dict[str, Any]:
-    """What the browser is told. It stays the same while the reader's own choices change, or all would be sent
-    again; only heads chosen elsewhere make another turn."""
-    told, turn = st.session_state.get(_TOLD, (view.series, 0))
-    if told != view.series:
-        turn += 1
-    st.session_state[_TOLD] = view.series, turn
+def _sent(picture: Picture, view: View) -> _Sent:
+    """What the browser is sent: as before, unless it has to be told something."""
     if _FIRST not in st.session_state:
-        held = from_address(state.address(), len(picture.units))
-        st.session_state[_FIRST] = picture.digest, held, turn, view.series
-        st.session_state[_KEPT] = held
-    digest, held, known_turn, series = st.session_state[_FIRST]
-    if known_turn != turn:
-        series = view.series
-        st.session_state[_FIRST] = digest, held, turn, series
-    pins = held.pins if digest == picture.digest else Pins()
-    return head_view.wished(replace(held, series=series, pins=pins), turn)
+        st.session_state[_KEPT] = from_address(state.address(), len(picture.units))
+        st.session_state[_FIRST] = picture.digest, st.session_state[_KEPT]
+    chosen, source = (view.layer, view.series), layers.address(picture)
+    before: _Sent | None = st.session_state.get(_SENT)
+    elsewhere = st.session_state.get(_TOLD, chosen) != chosen
+    if before is None or before.source != source or elsewhere:
+        digest, first = st.session_state[_FIRST]
+        pins = first.pins if digest == picture.digest else Pins()
+        turn = 0 if before is None else before.turn + elsewhere
+        before = _Sent(source, turn, replace(view, options=first.options, pins=pins))
+        st.session_state[_SENT] = before
+    st.session_state[_TOLD] = chosen
+    return before
 
 
 def _changed(picture: Picture) -> None:
     """Take over what the browser reports, before the script runs."""
-    view = head_view.reported(st.session_state.get(KEY), picture)
+    held: Any = st.session_state.get(KEY)
+    view = head_view.reported(held, picture)
     if view is None:
         return
     st.session_state["layer"] = view.layer
     choose_heads(view.series)
-    st.session_state[_TOLD] = view.series, st.session_state[_TOLD][1]
+    # A layer that the browser could not fetch is sent as if it had been chosen elsewhere.
+    st.session_state[_TOLD] = None if held["view"].get("lost") else (view.layer, view.series)
     st.session_state[_KEPT] = view
     for name, value in to_address(view).items():
         state.remember(name, value)

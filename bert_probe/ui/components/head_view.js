@@ -17,9 +17,10 @@ class HeadView {
   }
 
   /** Called on every rerun that changed data or theme; returns the clean-up for exactly this call. */
-  update({ data, setStateValue }) {
+  update({ data, setStateValue, fetchLayer }) {
     const generation = ++this.generation;
     this.send = setStateValue;
+    this.fetchLayer = fetchLayer ?? ((layer) => fetchedLayer(this.model.source, layer));
     if (data !== this.data) this.take(data);
     this.theme = this.readTheme();
     if (this.theme.font !== this.font) this.measure = textMeasure(this.theme);
@@ -56,6 +57,9 @@ class HeadView {
       this.hovered = this.cursor = null;
     }
     this.wantedLayer = this.model.layer;
+    this.asked = (this.asked ?? 0) + 1; // a layer still on its way is none of this text
+    // Mounted anew with what was sent at first, though the reader has gone on from there.
+    if (!before && known?.source === this.model.source && known.turn === wish.turn) this.goToLayer(known.layer);
     this.remember();
   }
 
@@ -63,17 +67,18 @@ class HeadView {
   remember() {
     const { scrollLeft: x, scrollTop: y } = this.parts.scroll;
     const { series, options, pins } = this;
-    const { key, digest, wish } = this.model;
-    memory.set(key, { digest, turn: wish.turn, series, options, pins, scroll: { x, y } });
+    const { key, digest, wish, source } = this.model;
+    const layer = this.wantedLayer;
+    memory.set(key, { digest, source, layer, turn: wish.turn, series, options, pins, scroll: { x, y } });
   }
 
-  /** Tells Python what is shown, which puts it into the address and sends another layer. */
-  report() {
+  /** Tells Python what is shown, which puts it into the address; `lost` asks it to send the layer again. */
+  report(lost = false) {
     this.remember();
     const { digest, wish, heads } = this.model;
     const options = Object.fromEntries(HELD.map((name) => [name, this.options[name]]));
     const series = this.series.map((head) => (head === MEAN ? MEAN : heads[head]));
-    this.send("view", { digest, turn: wish.turn, layer: this.wantedLayer, series, options, pins: this.pins });
+    this.send("view", { digest, turn: wish.turn, layer: this.wantedLayer, series, options, pins: this.pins, lost });
   }
 
   readTheme() {
@@ -204,7 +209,24 @@ class HeadView {
     this.wantedLayer = wanted;
     this.showLayer();
     this.say(`Layer ${wanted}`);
-    this.report();
+    this.show(wanted);
+  }
+
+  /** Fetches a layer and draws it; only then is Python told, whose answer may wait. */
+  async show(layer) {
+    const asked = ++this.asked;
+    const data = await this.fetchLayer(layer).catch(() => null);
+    if (asked !== this.asked) return;
+    if (!data) {
+      this.report(true);
+      return;
+    }
+    const { key, wish, source } = this.model;
+    this.model = { ...unpackHeads(data), key, wish, source };
+    this.attention = new Attention(this.model);
+    this.showControls();
+    this.arrange();
+    requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.report()));
   }
 
   pressOnLayer(event) {
@@ -561,6 +583,12 @@ class HeadView {
       pen.fillText(text, 20, 26 + i * 18);
     });
   }
+}
+
+async function fetchedLayer(source, layer) {
+  const response = await fetch(`${source}${layer}`);
+  if (!response.ok) throw new Error(`Layer ${layer} is not there.`);
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /** A text in lines of a width. */

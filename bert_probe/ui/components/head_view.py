@@ -137,12 +137,15 @@ class Picture:
         return hashlib.sha256(json.dumps(units).encode()).hexdigest()[:16]
 
 
-def payload(picture: Picture, layer: int, *, key: str, wish: Mapping[str, Any] | None = None) -> bytes:
+def payload(
+    picture: Picture, layer: int, *, key: str, wish: Mapping[str, Any] | None = None, source: str = ""
+) -> bytes:
     """One layer as the browser gets it.
 
     Args:
         layer: from 0.
         wish: what to show at first; by default the mean over the heads.
+        source: address of the other layers, but for their number.
 
     Raises:
         SelectionError, UnavailableError: see `attention_map`.
@@ -153,6 +156,7 @@ def payload(picture: Picture, layer: int, *, key: str, wish: Mapping[str, Any] |
     header = {
         "key": key,
         "digest": picture.digest,
+        "source": source,
         "kind": kind,
         "layer": layer + 1,
         "layers": trace.layers,
@@ -310,7 +314,7 @@ def page(picture: Picture, view: View, title: str) -> bytes:
         "title": html.escape(title),
         "style": _page_style(),
         "script": _SCRIPT,
-        "start": str(view.layer - 1),
+        "start": str(view.layer),
         "data": json.dumps([base64.b64encode(one).decode("ascii") for one in data]),
     }
     made = (_FOLDER / "head_view.html").read_text(encoding="utf-8")
