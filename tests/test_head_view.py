@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe.checkpoint import Checkpoint
+from bert_probe.ui import layers
 from bert_probe.ui.attention import head as head_page
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.head_view import Options, Picture, Pins, View
 from tests.families import FAMILIES, LONG, PAIR, TEXT
+from tests.test_server import answer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -185,3 +187,18 @@ def test_the_page_holds_every_layer_and_asks_for_nothing(minilm: Checkpoint) -> 
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in text
     assert "<!--" not in text, "every place is filled in"
+
+
+def test_layers_are_fetched_under_a_name_that_stays_and_cannot_be_guessed(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    picture = Picture(trace)
+    at = layers.address(picture)
+    assert at == layers.address(Picture(trace)), "the same picture"
+    others = (Picture(trace, words=True), Picture(minilm.trace(TEXT)))
+    assert len({at, *map(layers.address, others)}) == 3
+    assert len(at) >= len("/layers//") + 32
+    status, headers, body = answer(f"{at}4")
+    assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
+    assert body == head_view.payload(picture, 3, key="")
+    for wrong in (f"{at}0", f"{at}7", "/layers/unknown/1"):
+        assert answer(wrong)[0] == 404

@@ -52,6 +52,8 @@ def _serve(request: Request) -> Response:
         data = head_view.payload(picture, layer - 1, key="")
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
+    # Floats hardly shrink; Streamlit would spend more time on compressing them than it takes to send them.
+    headers["Content-Encoding"] = "identity"
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 import bert_probe
 from bert_probe.trace import Array
 from bert_probe.ui.components.head_view import STEPS
-from tests.browser.conftest import App, settled, visit
+from tests.browser.conftest import App, Watch, settled, visit
 from tests.families import LONG
 
 pytestmark = pytest.mark.browser
@@ -263,3 +263,27 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
         picture.press(key)
     value = bert_probe.reach(bert_probe.load().trace(TEXT), 4, residual=0.3).values[1, 1]
     expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
+
+
+def test_a_layer_that_cannot_be_fetched_is_sent(app: App, page: Page, watch: Watch) -> None:
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2&pins=query.1")
+    page.route("**/layers/**", lambda route: route.fulfill(status=404))
+    page.get_by_role("button", name="Next layer").click()
+    expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
+    _, numbers = table(page)
+    weights = bert_probe.load().trace(TEXT).attention(3, 1)
+    np.testing.assert_allclose(numbers[:, 0], weights[1], atol=5.1e-5)
+    assert any("404" in error for error in watch.errors)
+    watch.errors.clear()
+
+
+def test_the_layer_stays_when_the_reader_comes_back(app: App, page: Page) -> None:
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=3&head=2")
+    page.get_by_role("button", name="Next layer").click()
+    expect(page).to_have_url(re.compile("layer=4"))
+    settled(page)
+    for title in ("Tokens", "Attention"):
+        page.get_by_role("link", name=title, exact=True).click()
+        settled(page)
+    expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
+    expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")

@@ -225,7 +225,8 @@ class HeadView {
     this.model = { ...unpackHeads(data), key, wish, source };
     this.attention = new Attention(this.model);
     this.showControls();
-    this.arrange();
+    this.paint(); // the tokens are where they were
+    this.prepareLater();
     requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.report()));
   }
 

@@ -2,7 +2,6 @@
 
 const MEAN = "mean"; // in place of a head's index: the mean over all heads of the layer
 const ROWS_HELD = 16e6; // weights kept at most, so that a long text does not fill the memory
-const LONG = 1200; // units from which on adding up all rows would be felt
 
 /** The payload, as packed by head_view.py: header length, header, then float32 arrays and the mask's bits. */
 function unpackHeads(bytes) {
@@ -87,9 +86,15 @@ class Attention {
 
   /** Softmax of a token's scores; the array is used again by the next call. */
   tokenRow(head, query) {
-    const { tokenCount } = this.model;
+    const { queries, keys, dim, tokenCount, scaling, maskBits } = this.model;
     const scores = this.scores;
-    for (let key = 0; key < tokenCount; key++) scores[key] = this.score(head, query, key);
+    const q = (head * tokenCount + query) * dim;
+    // Written out, as this is where the time goes: `score` for every key.
+    for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
+      let sum = 0;
+      for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
+      scores[key] = maskBits && this.masked(query, key) ? -Infinity : sum * scaling;
+    }
     const logSum = logSumExp(scores);
     this.logSums[head][query] = logSum;
     for (let key = 0; key < tokenCount; key++) scores[key] = Math.exp(scores[key] - logSum);
@@ -192,9 +197,8 @@ function linesFrom(attention, series, queries, permitted, threshold) {
   const targets = permitted.shown.filter(permitted.isTarget);
   const rows = series.flatMap((head) => sources.map((query) => ({ head, query, row: attention.row(head, query) })));
   const { full } = attention.model;
-  const counts = countsAbove(rows, targets, full);
-  const clear = STEPS.find((_, step) => counts[step] <= CLEAR) ?? STEPS.at(-1);
-  let least = (threshold ?? clear) * full;
+  const step = threshold ?? clearStep(rows, targets, full);
+  let least = step * full;
   let lines = linesAbove(rows, targets, least);
   const capped = lines.length > MOST_LINES;
   if (capped) {
@@ -204,7 +208,7 @@ function linesFrom(attention, series, queries, permitted, threshold) {
   let total = 0;
   for (const head of series) for (const query of queries) total += sumOf(attention.row(head, query));
   const carried = lines.reduce((sum, line) => sum + line.weight, 0);
-  return { lines, share: total ? carried / total : 0, step: threshold ?? clear, least, capped };
+  return { lines, share: total ? carried / total : 0, step, least, capped };
 }
 
 function linesAbove(rows, targets, least) {
@@ -217,8 +221,8 @@ function linesAbove(rows, targets, least) {
   return lines;
 }
 
-/** For each of the steps how many lines are at least as strong. */
-function countsAbove(rows, targets, full) {
+/** The smallest step that leaves a clear picture: for each of them, how many lines are at least as strong. */
+function clearStep(rows, targets, full) {
   const counts = new Float64Array(STEPS.length);
   const steps = STEPS.map((step) => step * full);
   for (const { row } of rows) {
@@ -226,7 +230,7 @@ function countsAbove(rows, targets, full) {
       for (let i = 0; i < steps.length && row[key] >= steps[i]; i++) if (row[key] > 0) counts[i]++;
     }
   }
-  return counts;
+  return STEPS.find((_, i) => counts[i] <= CLEAR) ?? STEPS.at(-1);
 }
 
 function sumOf(row) {
