@@ -74,6 +74,13 @@ async ([action, label]) => {{
   return performance.now() - start;
 }}
 """
+# Of the layer that was fetched last: its body, without the headers.
+_FETCHED = """
+() => {
+  const fetched = performance.getEntriesByType('resource').filter((one) => one.name.includes('/layers/'));
+  return fetched.at(-1).encodedBodySize;
+}
+"""
 _HOVER = """
 async () => {
   const nodes = [...document.querySelectorAll('*')];
@@ -237,6 +244,8 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
             _measure_ours(browser, origin, tokens, "Head view", "Attention in layer", True, into)
     page, _ = _at_table(browser, origin, 512)
     page.evaluate(_OURS, ["Head view", "Attention in layer"])
+    page.evaluate(_OURS, ["next layer", "Attention in layer 2"])
+    fetched = page.evaluate(_FETCHED)
     page.wait_for_timeout(2000)
     for _ in range(3):
         took += page.evaluate(_HOVER)
@@ -259,10 +268,10 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
     )
     yield Line(
         "Head view of 512 tokens, 12 heads: bytes sent for a layer",
-        "the whole page's messages included",
-        f"{max(long.sent) / 1e6:.2f} MB",
+        f"opening the view sends {max(long.sent) / 1e6:.2f} MB, all messages of the page included",
+        f"{fetched / 1e6:.2f} MB",
         "at most 1.6 MB",
-        max(long.sent) <= 1.6e6,
+        fetched <= 1.6e6,
     )
 
 
