@@ -258,7 +258,8 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
         f"at most twice that + 300 ms: {limit:.0f} ms",
         own <= limit,
     )
-    worst = statistics.quantiles(took, n=20)[-1]
+    # The median, as a message of the view before may still come in.
+    worst, sent = statistics.quantiles(took, n=20)[-1], statistics.median(long.sent)
     yield Line(
         "Head view of 512 tokens, 12 heads: from the pointer's move to the frame with the row's numbers",
         "no trip to the server",
@@ -268,7 +269,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
     )
     yield Line(
         "Head view of 512 tokens, 12 heads: bytes sent for a layer",
-        f"opening the view sends {max(long.sent) / 1e6:.2f} MB, all messages of the page included",
+        f"opening the view sends {sent / 1e6:.2f} MB, all messages of the page included",
         f"{fetched / 1e6:.2f} MB",
         "at most 1.6 MB",
         fetched <= 1.6e6,
