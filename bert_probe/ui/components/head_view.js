@@ -311,23 +311,9 @@ class HeadView {
     parts.fit.hidden = !tall && !wide && !options.fit;
     if (this.wantedScroll) parts.scroll.scrollTo({ left: this.wantedScroll.x, top: this.wantedScroll.y, behavior: "instant" });
     this.wantedScroll = null;
-    this.sizeCanvases();
+    this.ratio = sizedCanvases(this.parts);
     this.paint();
     this.prepareLater();
-  }
-
-  sizeCanvases() {
-    const { scroll, sticky, base, stage } = this.parts;
-    const [width, height] = [scroll.clientWidth, scroll.clientHeight];
-    this.ratio = window.devicePixelRatio || 1;
-    sticky.style.width = `${width}px`;
-    sticky.style.height = `${height}px`;
-    for (const canvas of [base, stage]) {
-      canvas.width = Math.round(width * this.ratio);
-      canvas.height = Math.round(height * this.ratio);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
   }
 
   get picture() {
@@ -360,9 +346,7 @@ class HeadView {
   }
 
   contextOf(canvas) {
-    const context = canvas.getContext("2d");
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    return context;
+    return scaledContext(canvas, this.ratio);
   }
 
   /** The units that are looked at now: under the pointer or the cursor, else those pinned. */
@@ -558,7 +542,10 @@ class HeadView {
     const drawn = this.drawnOf(picture, this.step);
     const count = drawn.queries.length;
     const said = [this.model.caption, shareSentence(this.model, drawn, count, count === this.model.units.length)];
-    const lines = [this.title(), ...said].flatMap((text, i) => wrapped(text, view.width - 40, i ? 12 : 15, this.measure));
+    const lines = [this.title(), ...said].flatMap((text, i) => {
+      const size = i ? 12 : 15;
+      return wrapped(text, view.width - 40, size, this.measure).map((line) => ({ text: line, size }));
+    });
     const top = 24 + lines.length * 18;
     return { picture, drawn, lines, top, width: view.width, height: view.height + top + 10 };
   }
@@ -590,17 +577,6 @@ async function fetchedLayer(source, layer) {
   const response = await fetch(`${source}${layer}`);
   if (!response.ok) throw new Error(`Layer ${layer} is not there.`);
   return new Uint8Array(await response.arrayBuffer());
-}
-
-/** A text in lines of a width. */
-function wrapped(text, width, size, measure) {
-  const lines = [""];
-  for (const word of text.split(/\s+/)) {
-    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (lines.at(-1) && measure(longer, size, 600) > width) lines.push(word);
-    else lines[lines.length - 1] = longer;
-  }
-  return lines.map((line) => ({ text: ellipsised(line, width, size, measure, 600), size }));
 }
 
 export default function mount(component) {

@@ -7,18 +7,18 @@ const HELP =
 function buildHeadParts(root) {
   const parts = {
     layer: element("div", { class: "layer", role: "spinbutton", tabindex: "0", "aria-label": "Layer" }),
-    down: headButton("Layer before", "‹"),
-    up: headButton("Next layer", "›"),
+    down: button("Layer before", "‹"),
+    up: button("Next layer", "›"),
     chips: element("div", { class: "chips", role: "group", "aria-label": "Heads: click for one, shift-click for several" }),
     note: element("p", { class: "note" }),
     layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
     directions: segmented("Attention between the texts", { all: "Any", AA: "A→A", AB: "A→B", BA: "B→A", BB: "B→B" }),
-    specials: headButton("Show [CLS], [SEP] and the like", "Special tokens"),
-    fit: headButton("Show the whole text at once", "Fit"),
+    specials: button("Show [CLS], [SEP] and the like", "Special tokens"),
+    fit: button("Show the whole text at once", "Fit"),
     threshold: element("input", { type: "range", min: "-1", max: String(STEPS.length - 1), step: "1", "aria-label": "Lines drawn from" }),
     thresholdText: element("span", { class: "threshold-text" }),
-    png: headButton("Save the picture as PNG", "PNG"),
-    svg: headButton("Save the picture as SVG", "SVG"),
+    png: button("Save the picture as PNG", "PNG"),
+    svg: button("Save the picture as SVG", "SVG"),
     readout: element("p", { class: "readout" }),
     second: element("p", { class: "second" }),
     base: element("canvas", { class: "base", "aria-hidden": "true" }),
@@ -47,10 +47,6 @@ function buildHeadParts(root) {
     element("p", { class: "unseen", id: "help" }, HELP),
   );
   return parts;
-}
-
-function headButton(title, text) {
-  return element("button", { type: "button", title, "aria-label": title }, text);
 }
 
 /** Buttons of which one is pressed; `data-value` says which. */

@@ -113,7 +113,7 @@ class MatrixView {
     parts.extent.style.width = `${Math.max(geometry.contentWidth, 1)}px`;
     parts.extent.style.height = `${geometry.contentHeight}px`;
     this.restoreScroll();
-    this.sizeCanvases();
+    this.ratio = sizedCanvases(this.parts);
     this.paint();
     this.setTools();
   }
@@ -122,20 +122,6 @@ class MatrixView {
     if (!this.wantedScroll) return;
     this.parts.scroll.scrollTo({ left: this.wantedScroll.x, top: this.wantedScroll.y, behavior: "instant" });
     this.wantedScroll = null;
-  }
-
-  sizeCanvases() {
-    const { scroll, sticky, base, stage } = this.parts;
-    const [width, height] = [scroll.clientWidth, scroll.clientHeight];
-    this.ratio = window.devicePixelRatio || 1;
-    sticky.style.width = `${width}px`;
-    sticky.style.height = `${height}px`;
-    for (const canvas of [base, stage]) {
-      canvas.width = Math.round(width * this.ratio);
-      canvas.height = Math.round(height * this.ratio);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
   }
 
   get picture() {
@@ -164,9 +150,7 @@ class MatrixView {
   }
 
   contextOf(canvas) {
-    const context = canvas.getContext("2d");
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    return context;
+    return scaledContext(canvas, this.ratio);
   }
 
   paintLegend() {

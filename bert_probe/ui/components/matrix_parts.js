@@ -73,6 +73,28 @@ function nameNodes(label, position) {
   return position === null ? [name] : [name, element("span", { class: "place" }, ` (${position})`)];
 }
 
+/** Makes both canvases as large as what is in view; the device pixels of a CSS pixel. */
+function sizedCanvases({ scroll, sticky, base, stage }) {
+  const [width, height] = [scroll.clientWidth, scroll.clientHeight];
+  const ratio = window.devicePixelRatio || 1;
+  sticky.style.width = `${width}px`;
+  sticky.style.height = `${height}px`;
+  for (const canvas of [base, stage]) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  return ratio;
+}
+
+/** A canvas' context whose unit is the CSS pixel. */
+function scaledContext(canvas, ratio) {
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
 function mostHeight() {
   return Math.max(420, Math.min(window.innerHeight * 0.85, 860));
 }

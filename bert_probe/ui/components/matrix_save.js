@@ -55,15 +55,19 @@ async function savePng(picture) {
   offer(blob, `${picture.model.fileName}.png`);
 }
 
-/** The caption in lines of a width; words are kept whole where they can be. */
 function captionLines({ model, measure }, width) {
+  return wrapped(model.caption, width, 14, measure);
+}
+
+/** A bold text in lines of a width; words are kept whole where they can be. */
+function wrapped(text, width, size, measure) {
   const lines = [""];
-  for (const word of model.caption.split(/\s+/)) {
+  for (const word of text.split(/\s+/)) {
     const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (lines.at(-1) && measure(longer, 14, 600) > width) lines.push(word);
+    if (lines.at(-1) && measure(longer, size, 600) > width) lines.push(word);
     else lines[lines.length - 1] = longer;
   }
-  return lines.map((line) => ellipsised(line, width, 14, measure, 600));
+  return lines.map((line) => ellipsised(line, width, size, measure, 600));
 }
 
 function paintCaption(context, theme, lines) {

@@ -118,9 +118,7 @@ class ModelView {
   }
 
   contextOf(canvas) {
-    const context = canvas.getContext("2d");
-    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    return context;
+    return scaledContext(canvas, this.ratio);
   }
 
   paintLegend() {
