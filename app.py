@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from bert_probe.ui import server
+from bert_probe.web import serve
 
 # Streamlit finds the app by reading this line, so the call must stand here as it is.
-app = st.App(server.MAIN_SCRIPT, routes=server.routes(), middleware=server.middleware())
+app = st.App(serve.MAIN_SCRIPT, routes=serve.routes(), middleware=serve.middleware())

@@ -10,8 +10,8 @@ import torch
 import bert_probe
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
-from bert_probe.checkpoint import Checkpoint
-from bert_probe.forward import BATCH_TOKENS, pad
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import BATCH_TOKENS, pad
 
 PROFILED = 512
 ABLATED = 20

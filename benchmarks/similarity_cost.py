@@ -10,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
 from benchmarks.pairs import Line, paired
-from bert_probe.sources import locate
+from bert_probe.model.sources import locate
 
 TEXT_A = "President greets the press in Chicago"
 TEXT_B = "Obama speaks to media in Illinois"

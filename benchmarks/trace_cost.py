@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import bert_probe
 from benchmarks.pairs import Line, paired
-from bert_probe.sources import locate
+from bert_probe.model.sources import locate
 
 LENGTHS = (20, 128, 512)
 TARGET = 1.10

@@ -6,13 +6,36 @@
 (14, 14)
 """
 
-from bert_probe.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
-from bert_probe.alignment import Alignment, align_traces
-from bert_probe.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
-from bert_probe.attention import AttentionMap, attention_map
-from bert_probe.checkpoint import Checkpoint, Description
-from bert_probe.context import WordsInContext, corrected, find_in_each, words_in_context
-from bert_probe.encoding import Encoding, Token, Word
+from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
+from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
+from bert_probe.analyses.attention import AttentionMap, attention_map
+from bert_probe.analyses.context import WordsInContext, corrected, find_in_each, words_in_context
+from bert_probe.analyses.finding import finding
+from bert_probe.analyses.flow import Reach, reach, rollout, trace_rollout
+from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
+from bert_probe.analyses.minimal_pair import MinimalPair, RowPair, minimal_pair
+from bert_probe.analyses.norms import value_norms, value_weighted
+from bert_probe.analyses.parameters import Parameter, Parameters, list_parameters, parameters_of_config
+from bert_probe.analyses.projection import Map, pca_map, umap_map
+from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
+from bert_probe.analyses.similarity import (
+    Baseline,
+    Similarity,
+    Spread,
+    baseline,
+    compare,
+    compare_segments,
+    cosine,
+    token_similarity,
+)
+from bert_probe.analyses.steps import (
+    AttentionSteps,
+    HeadOutputs,
+    attention_steps,
+    head_outputs,
+    replay_differences,
+)
 from bert_probe.errors import (
     ArchitectureError,
     CheckpointError,
@@ -30,19 +53,13 @@ from bert_probe.errors import (
     UnavailableError,
     WeightsError,
 )
-from bert_probe.files import save
-from bert_probe.findings import finding
-from bert_probe.flow import Reach, reach, rollout, trace_rollout
-from bert_probe.heads import Found, HeadProfiles, find_heads, head_profiles
-from bert_probe.lines import sentences_from_file
-from bert_probe.loading import load
-from bert_probe.many import ProfileMeans, profile_sentences, read_sentences
-from bert_probe.maps import Map, pca_map, umap_map
-from bert_probe.minimal import MinimalPair, RowPair, minimal_pair
-from bert_probe.norms import value_norms, value_weighted
-from bert_probe.pair_tables import minimal_pair_table, moved_table, row_pair_table
-from bert_probe.parameters import Parameter, Parameters, list_parameters, parameters_of_config
-from bert_probe.sentence_tables import (
+from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.encoding import Encoding, Token, Word
+from bert_probe.model.loading import load
+from bert_probe.model.trace import Trace
+from bert_probe.results.files import save
+from bert_probe.results.pair_tables import minimal_pair_table, moved_table, row_pair_table
+from bert_probe.results.sentence_tables import (
     context_matrix_table,
     context_table,
     map_table,
@@ -50,20 +67,8 @@ from bert_probe.sentence_tables import (
     sentence_vectors_table,
     sentences_table,
 )
-from bert_probe.sentences import NearPair, SentenceVectors, sentence_vectors
-from bert_probe.similarity import (
-    Baseline,
-    Similarity,
-    Spread,
-    baseline,
-    compare,
-    compare_segments,
-    cosine,
-    token_similarity,
-)
-from bert_probe.step_tables import steps_table, steps_vectors_table
-from bert_probe.steps import AttentionSteps, HeadOutputs, attention_steps, head_outputs, replay_differences
-from bert_probe.tables import (
+from bert_probe.results.step_tables import steps_table, steps_vectors_table
+from bert_probe.results.tables import (
     ablation_table,
     ablation_tokens_table,
     anatomy_table,
@@ -81,8 +86,9 @@ from bert_probe.tables import (
     similarity_table,
     tokens_table,
 )
-from bert_probe.trace import Trace
-from bert_probe.words import Unit, WordLens, find_token, find_word, word_lens, word_name
+from bert_probe.text.alignment import Alignment, align_traces
+from bert_probe.text.sentence_files import sentences_from_file
+from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
 

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from bert_probe.ui import blocks, state, workbench
-from bert_probe.ui.attention import bertviz, grid, head, model, reach, shared
+from bert_probe.web import blocks, state, workbench
+from bert_probe.web.attention import bertviz, grid, head, model, reach, shared
 
 VIEWS = {
     "heads": "Head view",

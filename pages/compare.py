@@ -7,12 +7,13 @@ import numpy as np
 import streamlit as st
 
 import bert_probe
-from bert_probe import Alignment, MinimalPair, RowPair, Token, files
-from bert_probe.minimal import REST
-from bert_probe.ui import blocks, state, store, workbench
-from bert_probe.ui.components.matrix import Scale, matrix
-from bert_probe.ui.components.strip import Piece, strip
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe import Alignment, MinimalPair, RowPair, Token
+from bert_probe.analyses.minimal_pair import REST
+from bert_probe.results import files
+from bert_probe.web import blocks, state, store, workbench
+from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.examples import EXAMPLES
 
 MEASURES = {"total_variation": "Total variation", "jensen_shannon": "Jensen–Shannon"}
 MEANINGS = {

@@ -7,11 +7,12 @@ from functools import partial
 import streamlit as st
 
 import bert_probe
-from bert_probe import Trace, Unit, WordsInContext, files
+from bert_probe import Trace, Unit, WordsInContext
 from bert_probe.errors import ProbeError
-from bert_probe.ui import blocks, context_list, curves, figures, state, store, workbench
-from bert_probe.ui.components.matrix import Scale, matrix
-from bert_probe.ui.components.strip import Piece, strip
+from bert_probe.results import files
+from bert_probe.web import blocks, context_list, curves, figures, state, store, workbench
+from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.strip import Piece, strip
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
 MOST_CURVES = 28

@@ -5,9 +5,9 @@ import pandas as pd
 import streamlit as st
 
 import bert_probe
-from bert_probe.trace import Array, Trace
-from bert_probe.ui import blocks, figures, state, workbench
-from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.model.trace import Array, Trace
+from bert_probe.web import blocks, figures, state, workbench
+from bert_probe.web.components.matrix import Scale, matrix
 
 Export = tuple[pd.DataFrame, str, str, str]
 """A table, its file name, and the Python and shell lines that make it."""
@@ -179,7 +179,7 @@ def cls_and_pooler(study: workbench.Study, trace: Trace) -> Export:
             "The pooler's output, computed again and as the model gives it",
         )
         proof(replay.difference, "tanh(W · CLS + b) against the model's pooler output")
-        frame = bert_probe.tables.pooler_table(replay, trace)
+        frame = bert_probe.results.tables.pooler_table(replay, trace)
         code.append("replay = bert_probe.pooler_replay(checkpoint, trace)")
         code.append("bert_probe.pooler_table(replay, trace)")
         note = "The command line gives the pooler's output, without the steps:"

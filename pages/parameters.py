@@ -3,8 +3,8 @@
 import streamlit as st
 
 import bert_probe
-from bert_probe.parameters import module_tree
-from bert_probe.ui import blocks, figures, workbench
+from bert_probe.analyses.parameters import module_tree
+from bert_probe.web import blocks, figures, workbench
 
 blocks.heading(
     "Parameters",

@@ -9,12 +9,14 @@ import pandas as pd
 import streamlit as st
 
 import bert_probe
-from bert_probe import Map, SentenceVectors, files
+from bert_probe import Map, SentenceVectors
+from bert_probe.analyses.pooling import POOLINGS, offered, recipe
+from bert_probe.analyses.sentences import check_count
 from bert_probe.errors import ProbeError
-from bert_probe.pooling import POOLINGS, offered, recipe
-from bert_probe.sentences import check_count
-from bert_probe.ui import blocks, figures, jobs, sentence_input, state, store, workbench
-from bert_probe.ui.components.matrix import Scale, matrix
+from bert_probe.results import files
+from bert_probe.run import jobs
+from bert_probe.web import blocks, figures, sentence_input, state, store, workbench
+from bert_probe.web.components.matrix import Scale, matrix
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
 ORDERS = {"tree": "Alike ones together", "given": "As given"}

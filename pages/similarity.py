@@ -4,8 +4,8 @@ import pandas as pd
 import streamlit as st
 
 import bert_probe
-from bert_probe.ui import blocks, curves, figures, state, store, workbench
-from bert_probe.ui.components.matrix import Cell, Scale, matrix
+from bert_probe.web import blocks, curves, figures, state, store, workbench
+from bert_probe.web.components.matrix import Cell, Scale, matrix
 
 
 def compared(study: workbench.Study, specials: bool) -> tuple[bert_probe.Similarity, str, str]:

@@ -9,11 +9,12 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 import bert_probe
-from bert_probe import AttentionSteps, Token, Trace, files
-from bert_probe.trace import Array
-from bert_probe.ui import blocks, figures, state, workbench
-from bert_probe.ui.components.matrix import Scale, matrix
-from bert_probe.ui.store import outputs_of_heads
+from bert_probe import AttentionSteps, Token, Trace
+from bert_probe.model.trace import Array
+from bert_probe.results import files
+from bert_probe.web import blocks, figures, state, workbench
+from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.store import outputs_of_heads
 
 PARTS = 10
 """Keys that stand for themselves in the sum; all others are one row."""

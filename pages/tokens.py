@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 import bert_probe
-from bert_probe.ui import blocks, workbench
+from bert_probe.web import blocks, workbench
 
 blocks.heading(
     "Tokens",

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe.checkpoint import Checkpoint
-from tests import families
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import families
 
 # A second thread only waits for the first in models this small, the more so on a busy machine.
 torch.set_num_threads(1)

@@ -29,7 +29,7 @@ USER_INTERFACE = {
     "uvicorn",
     "mpld3",
     "xstatic",
-    "bert_probe.ui",
+    "bert_probe.web",
 }
 NEEDS_TORCH = {
     "trace",
@@ -104,7 +104,7 @@ def test_a_page_uses_the_public_names_and_computes_nothing(path: Path) -> None:
     plain = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
     for name in imports(path):
         package = name.partition(".")[0]
-        if name == "bert_probe" or name.startswith("bert_probe.ui"):
+        if name == "bert_probe" or name.startswith("bert_probe.web"):
             continue
         if package == "bert_probe":
             inner = name.split(".")[1]

@@ -3,8 +3,8 @@
 import numpy as np
 import streamlit as st
 
-from bert_probe.ui.components.matrix import Cell, Scale, matrix
-from bert_probe.ui.components.strip import Piece, strip
+from bert_probe.web.components.matrix import Cell, Scale, matrix
+from bert_probe.web.components.strip import Piece, strip
 
 TEXT = """[CLS] the bank raised interest rates while fishermen on the river bank left ground ##ing lines in
 the mud and the electro ##encephal ##ography report said nothing about it [SEP]"""

@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from bert_probe.heads import head_profiles
-from bert_probe.thumbnails import thumbnails
-from bert_probe.ui.components.model_view import Head, model_view
+from bert_probe.analyses.heads import head_profiles
+from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.web.components.model_view import Head, model_view
 from tests.browser.hand_traces import HOSTILE, hand_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}

@@ -3,7 +3,7 @@
 import streamlit as st
 
 import bert_probe
-from bert_probe.ui import bertviz_frames
+from bert_probe.web import bertviz_frames
 from tests.browser.hand_traces import HOSTILE, hand_trace
 
 st.set_page_config(page_title="Frames", layout="wide")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_probe.encoding import Encoding, Token
-from bert_probe.trace import Trace
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.trace import Trace
 
 HOSTILE = (
     "</script><img src=x onerror=window.__pwned=1>",

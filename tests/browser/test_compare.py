@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from bert_probe.ui.examples import EXAMPLES
+from bert_probe.web.examples import EXAMPLES
 from tests.browser.conftest import App, settled, visit
 from tests.browser.test_walk import KNOWN_RULES, download, go_to
 

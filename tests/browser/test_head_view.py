@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from bert_probe.trace import Array
-from bert_probe.ui.components.head_view import STEPS
+from bert_probe.model.trace import Array
+from bert_probe.web.components.head_view import STEPS
 from tests.browser.conftest import App, Watch, settled, visit
-from tests.families import LONG
+from tests.helpers.families import LONG
 
 pytestmark = pytest.mark.browser
 

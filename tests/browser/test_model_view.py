@@ -14,8 +14,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Download, Locator, Page, expect
 
-from bert_probe.heads import head_profiles
-from bert_probe.ui import palette
+from bert_probe.analyses.heads import head_profiles
+from bert_probe.web import palette
 from tests.browser.conftest import App, settled, visit
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.browser.hand_traces import HOSTILE

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from bert_probe.ui.examples import SENTENCES
+from bert_probe.web.examples import SENTENCES
 from tests.browser.conftest import App, settled, visit
 from tests.browser.test_walk import download, go_to, matrix_of
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import streamlit as st
 
-from bert_probe.ui import server
+from bert_probe.web import serve
 
 app = st.App(
-    Path(__file__).with_name("widgets_page.py"), routes=server.routes(), middleware=server.middleware()
+    Path(__file__).with_name("widgets_page.py"), routes=serve.routes(), middleware=serve.middleware()
 )

@@ -5,10 +5,10 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.ui import server
+from bert_probe.web import serve
 
 st.set_page_config(
-    page_title="Widgets", page_icon=str(server.MAIN_SCRIPT.with_name("static") / "favicon.svg"), layout="wide"
+    page_title="Widgets", page_icon=str(serve.MAIN_SCRIPT.with_name("static") / "favicon.svg"), layout="wide"
 )
 st.title("A heading")
 st.markdown(

@@ -1,0 +1,1 @@
+"""One file each: what is asked, the answer, its table."""

@@ -1,0 +1,408 @@
+"""The command line: tables on standard output, or in a file.
+
+Layers and heads count from 1 here; layer 0 is the output of the embeddings. Bad input is one line on
+standard error and exit status 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import click
+import pandas as pd
+from click.exceptions import NoArgsIsHelpError
+
+from bert_probe.analyses.ablation import Replacement, ablate, each_head
+from bert_probe.analyses.attention import Head, Measure, attention_map
+from bert_probe.analyses.context import find_in_each
+from bert_probe.analyses.flow import Direction, reach
+from bert_probe.analyses.head_means import profile_sentences, read_sentences
+from bert_probe.analyses.heads import find_heads, head_profiles
+from bert_probe.analyses.minimal_pair import minimal_pair
+from bert_probe.analyses.pooling import POOLINGS, Pooling
+from bert_probe.analyses.sentences import sentence_vectors
+from bert_probe.analyses.similarity import baseline, token_similarity
+from bert_probe.analyses.steps import attention_steps
+from bert_probe.cli.options import (
+    common,
+    counted,
+    layer_from_0_option,
+    layer_option,
+    pair_option,
+    residual_option,
+    words_option,
+)
+from bert_probe.errors import ProbeError, SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import pair_tables, sentence_tables, tables
+from bert_probe.results.step_tables import steps_table, steps_vectors_table
+from bert_probe.text.sentence_files import sentences_from_file
+from bert_probe.text.words import find_token, find_word, word_lens
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def app() -> None:
+    """Open a transformer encoder and see what it does with your text.
+
+    Tables go to standard output as CSV, or to a file with --out.
+    """
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@common
+def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
+    """Tokens of TEXT: id, segment, word, place in the text."""
+    return tables.tokens_table(checkpoint.trace(text, pair, truncate))
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@layer_option
+@click.option("--head", default="mean", metavar="N|mean", help="Head, counted from 1, or their mean.")
+@click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
+@click.option(
+    "--measure",
+    type=click.Choice(["weights", "value-norm", "rollout"]),
+    default="weights",
+    show_default=True,
+    help="Weights; weights times the length of what they carry; or rollout over the layers up to this one.",
+)
+@residual_option
+@words_option
+@common
+def attention(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    layer: str,
+    head: str,
+    layout: str,
+    measure: Measure,
+    residual: float | None,
+    words: bool,
+    truncate: bool,
+) -> pd.DataFrame:
+    """Attention weights of a head, or averaged over a layer's heads."""
+    if residual is not None and measure != "rollout":
+        raise SelectionError(f"--residual is for --measure rollout, not {measure}. Leave it out.")
+    chosen = counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
+    which: Head = "mean"
+    if head != "mean":
+        which = counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
+    trace = checkpoint.trace(text, pair, truncate)
+    shown = attention_map(
+        trace,
+        chosen,
+        which,
+        words=words,
+        measure=measure,
+        checkpoint=checkpoint,
+        residual=0.5 if residual is None else residual,
+    )
+    table = tables.attention_map_long if layout == "long" else tables.attention_map_table
+    return table(shown, trace)
+
+
+@app.command()
+@click.argument("text_a")
+@click.argument("text_b")
+@layer_from_0_option
+@common
+def similarity(checkpoint: Checkpoint, text_a: str, text_b: str, layer: str, truncate: bool) -> pd.DataFrame:
+    """Cosine of every token of TEXT_A with every token of TEXT_B, special tokens left out."""
+    chosen = counted(layer, "layer", 0, checkpoint.description.layers, "last")
+    return tables.similarity_table(token_similarity(checkpoint, text_a, text_b, truncate=truncate), chosen)
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@layer_from_0_option
+@click.option(
+    "--vectors",
+    type=click.Choice(["tokens", "cls", "pooler"]),
+    default="tokens",
+    show_default=True,
+    help="A vector for each token, that of [CLS], or the pooler's.",
+)
+@common
+def embeddings(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    layer: str,
+    vectors: Literal["tokens", "cls", "pooler"],
+    truncate: bool,
+) -> pd.DataFrame:
+    """Vectors of the tokens, of [CLS], or of the pooler."""
+    layers = checkpoint.description.layers
+    chosen = counted(layer, "layer", 0, layers, "last")
+    if vectors == "pooler" and chosen != layers:
+        raise SelectionError(f"The pooler reads the last layer, {layers}, not {layer}. Leave --layer out.")
+    return tables.embeddings_table(checkpoint.trace(text, pair, truncate), chosen, vectors)
+
+
+@app.command()
+@common
+def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa: ARG001
+    """Every parameter of the model: name, group, shape, count, type, bytes."""
+    return tables.parameters_table(checkpoint)[["name", "group", "shape", "count", "dtype", "bytes"]]
+
+
+@app.command()
+@click.argument("text", required=False)
+@pair_option
+@click.option(
+    "--file",
+    "lines",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Sentences in UTF-8, one a line, instead of TEXT: means over them, and 95 % intervals.",
+)
+@words_option
+@common
+def heads(
+    checkpoint: Checkpoint,
+    text: str | None,
+    pair: str | None,
+    lines: Path | None,
+    words: bool,
+    truncate: bool,
+) -> pd.DataFrame:
+    """What each head does on TEXT: entropy, distance, where its attention goes, a label.
+
+    With --file the mean over its sentences, each counting the same, and _low and _high of a bootstrap.
+    """
+    if lines is None and text is not None:
+        trace = checkpoint.trace(text, pair, truncate)
+        return tables.heads_table(head_profiles(trace, words), trace)
+    if lines is None or text is not None:
+        raise SelectionError("Give a TEXT, or sentences with --file; one of the two.")
+    if pair is not None:
+        raise SelectionError("--pair goes with a TEXT; the sentences of --file have none. Leave one out.")
+    try:
+        content = lines.read_bytes()
+    except OSError as error:
+        raise SelectionError(f"{lines} cannot be read: {error.strerror}. Give another file.") from None
+    means = profile_sentences(checkpoint, read_sentences(content), words, truncate=truncate)
+    return tables.profile_means_table(means, checkpoint)
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@click.option("--query", "queries", multiple=True, required=True, metavar="WORD", help="Looks from here …")
+@click.option("--key", "keys", multiple=True, required=True, metavar="WORD", help="… to here.")
+@common
+def find(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    queries: tuple[str, ...],
+    keys: tuple[str, ...],
+    truncate: bool,
+) -> pd.DataFrame:
+    """Heads that attend most from one word to another, best first.
+
+    A word that occurs twice is named WORD:2. Several --query and --key pairs are averaged.
+    """
+    if len(queries) != len(keys):
+        raise SelectionError(f"{len(queries)} --query and {len(keys)} --key are given. Give as many of each.")
+    trace = checkpoint.trace(text, pair, truncate)
+    pairs = [
+        (find_word(trace, query), find_word(trace, key)) for query, key in zip(queries, keys, strict=True)
+    ]
+    return tables.found_table(find_heads(trace, pairs), trace, pairs)
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@click.option("--query", required=True, metavar="WORD|N", help="Token that looks: a word, or its position.")
+@click.option("--key", metavar="WORD|N", help="Give the vectors behind the weight of this token instead.")
+@layer_option
+@click.option("--head", required=True, metavar="N", help="Head, counted from 1.")
+@common
+def steps(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    query: str,
+    key: str | None,
+    layer: str,
+    head: str,
+    truncate: bool,
+) -> pd.DataFrame:
+    """From q and k to each weight of one token in one head, step by step.
+
+    Positions count from 0, as in the table of tokens. A word that occurs twice is named WORD:2.
+    """
+    about = checkpoint.description
+    chosen = counted(layer, "layer", 1, about.layers, "last") - 1
+    which = counted(head, "head", 1, about.heads, "") - 1
+    trace = checkpoint.trace(text, pair, truncate)
+    looks = find_token(trace, query).position
+    seen = None if key is None else find_token(trace, key).position
+    shown = attention_steps(checkpoint, trace, chosen, which, looks)
+    return steps_table(shown, trace) if seen is None else steps_vectors_table(shown, seen, trace)
+
+
+@app.command()
+@click.argument("text")
+@pair_option
+@words_option
+@residual_option
+@click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
+@click.option(
+    "--direction",
+    type=click.Choice(["from", "into"]),
+    default="from",
+    show_default=True,
+    help="With --token: how much of it is in the others, or of the others in it.",
+)
+@common
+def rollout(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    words: bool,
+    residual: float | None,
+    token: str | None,
+    direction: Direction,
+    truncate: bool,
+) -> pd.DataFrame:
+    """How much of each token reaches each other one through all layers of attention."""
+    trace = checkpoint.trace(text, pair, truncate)
+    share = 0.5 if residual is None else residual
+    if token is None:
+        return tables.attention_table(trace, measure="rollout", words=words, residual=share)
+    unit = find_word(trace, token)
+    if not words and len(unit.positions) > 1:
+        raise SelectionError(f"{unit} is {len(unit.positions)} tokens. Add --words to follow them as one.")
+    chosen = word_lens(trace).units.index(unit) if words else unit.position
+    return tables.reach_table(reach(trace, chosen, direction, words, share), trace)
+
+
+@app.command("ablate")
+@click.argument("text")
+@pair_option
+@click.option("--heads", "named", metavar="L.H,…", help="Switch these heads off together, e.g. 8.10,3.2.")
+@click.option("--each", is_flag=True, help="Switch off each head in turn; largest effect first.")
+@click.option("--tokens", is_flag=True, help="With --heads: the change of each token, a line for each.")
+@click.option("--replacement", type=click.Choice(["zero", "mean"]), default="zero", show_default=True)
+@common
+def ablate_command(
+    checkpoint: Checkpoint,
+    text: str,
+    pair: str | None,
+    named: str | None,
+    each: bool,
+    tokens: bool,
+    replacement: Replacement,
+    truncate: bool,
+) -> pd.DataFrame:
+    """What changes in the last layer when heads are switched off: 1 − cosine of its vectors."""
+    if each == (named is not None):
+        raise SelectionError("Name heads with --heads 8.10,3.2, or take --each in turn; one of the two.")
+    if tokens and each:
+        raise SelectionError("--tokens goes with --heads: --each has a line for every head. Leave one out.")
+    sets = each_head(checkpoint) if named is None else [_named_heads(named, checkpoint)]
+    encoding = checkpoint.encode(text, pair, truncate)
+    results = ablate(checkpoint, encoding, sets, replacement)
+    if tokens:
+        return tables.ablation_tokens_table(next(results), checkpoint, encoding, replacement)
+    return tables.ablation_table(results, checkpoint, encoding, replacement)
+
+
+@app.command()
+@click.argument("text_a")
+@click.argument("text_b")
+@words_option
+@common
+def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, truncate: bool) -> pd.DataFrame:
+    """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
+
+    Each text is read by itself. See docs/methods.md, "Minimal pairs", for the two measures.
+    """
+    a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
+    return pair_tables.minimal_pair_table(minimal_pair(a, b, words))
+
+
+@app.command()
+@click.argument("word")
+@click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
+@common
+def context(checkpoint: Checkpoint, word: str, texts: tuple[str, ...], truncate: bool) -> pd.DataFrame:
+    """How alike WORD's vectors in several texts are, at every layer from 0.
+
+    A word that occurs twice in each text is named WORD:2. The texts count from 1.
+    """
+    found = find_in_each(checkpoint.traces(texts, truncate), word)
+    return sentence_tables.context_table(found, baseline(checkpoint))
+
+
+@app.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--pooling",
+    type=click.Choice(list(POOLINGS)),
+    default="mean",
+    show_default=True,
+    help="How a sentence's tokens become one vector; model: as the checkpoint was made to be used.",
+)
+@click.option("--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text.")
+@common
+def sentences(
+    checkpoint: Checkpoint, file: Path, pooling: Pooling, column: str | None, truncate: bool
+) -> pd.DataFrame:
+    """Cosine of every two sentences of FILE: one a line, or a column of a table."""
+    read = sentences_from_file(file, column)
+    return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
+
+
+def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:
+    about = checkpoint.description
+    heads = []
+    for name in named.split(","):
+        layer, dot, head = name.strip().partition(".")
+        if not dot:
+            raise SelectionError(f"{name!r} names no head. Write layer.head, for example 8.10.")
+        heads.append(
+            (
+                counted(layer, "layer", 1, about.layers, "") - 1,
+                counted(head, "head", 1, about.heads, "") - 1,
+            )
+        )
+    return tuple(dict.fromkeys(heads))
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; every failure that a person can mend is one line and status 2."""
+    try:
+        app.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
+    except ProbeError as error:
+        _fail(str(error))
+    except NoArgsIsHelpError as error:
+        sys.stdout.write(f"{error.format_message()}\n")
+    except click.NoSuchOption as error:
+        _fail(f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help.")
+    except click.ClickException as error:
+        _fail(f"{_sentence(error)} See bert-probe --help.")
+    except click.Abort:
+        _fail("Interrupted.")
+    sys.exit(0)
+
+
+def _sentence(error: click.ClickException) -> str:
+    message = error.format_message()
+    return message if message.endswith((".", "?", "!")) else f"{message}."
+
+
+def _fail(message: str) -> NoReturn:
+    sys.stderr.write(f"bert-probe: {' '.join(message.split())}\n")
+    sys.exit(2)

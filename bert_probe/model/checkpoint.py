@@ -1,0 +1,161 @@
+"""A checkpoint: a tokenizer and an encoder that belong together, ready to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bert_probe.errors import TextError
+from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.forward import batches, run
+from bert_probe.model.trace import Trace
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a checkpoint is and where it came from.
+
+    Attributes:
+        name: the built-in's name, the folder, or the hub id; revision is the hub's commit or None.
+        origin: "built-in", "local folder" or "hub".
+        architecture: the model's class; family is transformers' name for its kind.
+        layers, heads, hidden_size, vocabulary_size: sizes; heads are those of one layer.
+        max_tokens: the longest input, special tokens included; None where there is no limit.
+        parameter_count: numbers in the weights, shared ones counted once.
+        weights_sha256: of model.safetensors; of the shards' digests where there are several.
+        dtype, device: what it computes in and on.
+        has_pooler: whether a trained pooler is there.
+        shows_qkv: whether queries, keys and values can be read.
+        notes: what a person should know, a sentence each: a missing pooler, weights not used.
+    """
+
+    name: str
+    origin: str
+    revision: str | None
+    architecture: str
+    family: str
+    layers: int
+    heads: int
+    hidden_size: int
+    vocabulary_size: int
+    max_tokens: int | None
+    parameter_count: int
+    weights_sha256: str
+    dtype: str
+    device: str
+    has_pooler: bool
+    shows_qkv: bool
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """An opened model. Safe to use from several threads at once; nothing in it changes.
+
+    Attributes:
+        description: sizes, origin and digest.
+        encoder: turns text into tokens.
+        model: the transformers model, in evaluation mode.
+        libraries: name → version of what computes the numbers.
+        pads: texts of different lengths may share a padded batch; False where padding would change
+            their numbers, as in models that mix neighbouring tokens before the attention.
+        projections: in each layer the linear module that reads the heads' outputs, one after the
+            other; None where there is none that reads just them.
+        folder: where its files lie; None for one that was not opened from files.
+    """
+
+    description: Description
+    encoder: Encoder
+    model: torch.nn.Module
+    libraries: Mapping[str, str]
+    pads: bool = True
+    projections: tuple[torch.nn.Linear | None, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The Hugging Face tokenizer."""
+        return self.encoder.tokenizer
+
+    def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
+        """Tokens of a text, or of a text and its pair, without running the model.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
+        """
+        return self.encoder.encode(text, pair, truncate)
+
+    def trace(self, text: str, pair: str | None = None, truncate: bool = False) -> Trace:
+        """Run the model once on a text and keep what it did.
+
+        Args:
+            pair: second text of the same input, after [SEP] and with segment 1.
+            truncate: cut a text that is too long instead of refusing it.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError: see `Encoder.encode`.
+            OutOfMemoryError: the machine is too small for this text.
+        """
+        return self.trace_encodings([self.encode(text, pair, truncate)])[0]
+
+    def traces(self, texts: Sequence[str | tuple[str, str | None]], truncate: bool = False) -> list[Trace]:
+        """Trace many texts, or (text, pair) tuples, in padded batches; in the order given.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError, OutOfMemoryError: as `trace`.
+        """
+        if isinstance(texts, str):
+            raise TextError("Give a list of texts; for a single one there is trace.")
+        pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
+        return self.trace_encodings([self.encode(*pair, truncate=truncate) for pair in pairs])
+
+    def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
+        """Trace texts that are encoded already; in the order given."""
+        traces: dict[int, Trace] = {}
+        for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
+            members = [encodings[index] for index in group]
+            done = run(
+                self.model,
+                members,
+                [self.provenance(member) for member in members],
+                self.padding,
+                fused=self.description.shows_qkv,
+            )
+            traces.update(zip(group, done, strict=True))
+        return [traces[index] for index in range(len(encodings))]
+
+    def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
+        """Where numbers come from: model, digest, dtype, libraries, and the text if there is one."""
+        about = self.description
+        record: dict[str, Any] = {
+            "model": about.name,
+            "origin": about.origin,
+            "revision": about.revision,
+            "architecture": about.architecture,
+            "weights_sha256": about.weights_sha256,
+            "dtype": about.dtype,
+            "device": about.device,
+            "libraries": dict(self.libraries),
+        }
+        if encoding is not None:
+            record |= {
+                "text": encoding.text,
+                "pair": encoding.pair,
+                "tokens": len(encoding),
+                "tokens_dropped": encoding.dropped,
+            }
+        return record
+
+    @property
+    def padding(self) -> dict[str, int]:
+        """What fills up shorter texts of a batch, by the name of the input; 0 in all others."""
+        pad = self.tokenizer.pad_token_id
+        return {"input_ids": 0 if pad is None else pad}

@@ -1,0 +1,225 @@
+"""One fused forward pass over a padded batch, cut into one trace for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bert_probe.errors import ArchitectureError, memory_errors
+from bert_probe.model.capture import AttentionCall, recording
+from bert_probe.model.encoding import Encoding, Inputs
+from bert_probe.model.trace import Array, Trace, read_only
+
+BATCH_TOKENS = 8192
+"""Padded tokens in one forward pass at most, so that many texts need no more memory than a few."""
+
+
+def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = True) -> list[list[int]]:
+    """Indices grouped by length, padded size within the budget; every index once.
+
+    Args:
+        pads: lengths may differ within a group; otherwise none needs any padding.
+    """
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True):
+        # Longest first, so a group's first text sets its padded length.
+        longest = lengths[groups[-1][0]] if groups else 0
+        fits = bool(groups) and (len(groups[-1]) + 1) * longest <= budget
+        if fits and (pads or lengths[index] == longest):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    """Model inputs [batch, token], padded on the right; ``padding`` names the filling, 0 by default."""
+    length = max(len(encoding) for encoding in encodings)
+    inputs = {}
+    for name in encodings[0].inputs:
+        rows = np.full((len(encodings), length), padding.get(name, 0), dtype=np.int64)
+        for row, encoding in zip(rows, encodings, strict=True):
+            row[: len(encoding)] = encoding.inputs[name]
+        inputs[name] = torch.from_numpy(rows)
+    return inputs
+
+
+def forward(
+    model: torch.nn.Module, texts: Sequence[Inputs], padding: Mapping[str, int]
+) -> tuple[Any, torch.Tensor]:
+    """A batch of texts through the model, keeping nothing of what happens within.
+
+    Returns:
+        The model's output, and 1 at tokens and 0 at padding, [text, token].
+    """
+    device = next(model.parameters()).device
+    inputs = {name: tensor.to(device) for name, tensor in pad(texts, padding).items()}
+    lengths = torch.tensor([len(text) for text in texts], device=device)
+    mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
+    with memory_errors(_no_memory(inputs)), torch.inference_mode():
+        return model(**inputs), mask.long()
+
+
+def _no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
+    return (
+        f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
+        "Shorten the text or use a smaller model."
+    )
+
+
+def run(
+    model: torch.nn.Module,
+    encodings: Sequence[Encoding],
+    provenance: Sequence[Mapping[str, Any]],
+    padding: Mapping[str, int],
+    fused: bool,
+) -> list[Trace]:
+    """Trace a batch of encoded texts in one forward pass.
+
+    Args:
+        fused: the model listens to `capture.IMPLEMENTATION`; otherwise it runs eager attention,
+            whose weights are kept because q, k and v cannot be seen.
+    """
+    inputs = pad(encodings, padding)
+    device = next(model.parameters()).device
+    with memory_errors(_no_memory(inputs)), torch.inference_mode(), recording() as calls:
+        output = model(
+            **{name: tensor.to(device) for name, tensor in inputs.items()},
+            output_hidden_states=True,
+            output_attentions=not fused,
+        )
+        if fused:
+            return _cut_calls(output, calls, encodings, provenance)
+        return _cut_weights(output, encodings, provenance)
+
+
+def run_plainly(model: torch.nn.Module, encoding: Encoding) -> None:
+    """One text through the model for whoever is watching; what it returns is of no interest."""
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        model(**{name: ids.to(device) for name, ids in pad([encoding], {}).items()})
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.float().cpu().numpy()
+    return array
+
+
+def _cut(tensors: Sequence[torch.Tensor], row: int, length: int, axis: int) -> tuple[Array, ...]:
+    """One text's part of every layer, without its padding.
+
+    A batch of one text is not copied; parts of a larger batch are, lest they hold all of it.
+    """
+    parts = []
+    for tensor in tensors:
+        whole = tensor.shape[0] == 1 and tensor.shape[axis + 1] == length
+        part = tensor[row] if whole else tensor[row].narrow(axis, 0, length).clone()
+        parts.append(read_only(_array(part)))
+    return tuple(parts)
+
+
+def _common(output: Any, row: int, length: int) -> dict[str, Any]:
+    pooled = getattr(output, "pooler_output", None)
+    return {
+        "states": _cut(output.hidden_states, row, length, axis=0),
+        "pooler": None if pooled is None else _cut([pooled[:, None]], row, 1, axis=0)[0][0],
+    }
+
+
+def _cut_calls(
+    output: Any,
+    calls: list[AttentionCall],
+    encodings: Sequence[Encoding],
+    provenance: Sequence[Mapping[str, Any]],
+) -> list[Trace]:
+    layers = len(output.hidden_states) - 1
+    if len(calls) != layers:
+        raise ArchitectureError(
+            f"{provenance[0]['architecture']} made {len(calls)} attention calls in {layers} layers, "
+            "so its heads cannot be told apart."
+        )
+    queries = [call.query for call in calls]
+    keys = [_each_head(call.key, call.query) for call in calls]
+    values = [_each_head(call.value, call.query) for call in calls]
+    traces = []
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        traces.append(
+            Trace(
+                encoding=encoding,
+                queries=_cut(queries, row, length, axis=1),
+                keys=_cut(keys, row, length, axis=1),
+                values=_cut(values, row, length, axis=1),
+                scaling=tuple(call.scaling for call in calls),
+                masks=_masks(calls, row, length),
+                provenance=provenance[row],
+                **_common(output, row, length),
+            )
+        )
+    return traces
+
+
+def _each_head(grouped: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Keys or values for each query head: grouped ones (Ainslie et al. 2023) repeated."""
+    repeats = query.shape[1] // grouped.shape[1]
+    return grouped if repeats == 1 else grouped.repeat_interleave(repeats, dim=1)
+
+
+def _masks(calls: list[AttentionCall], row: int, length: int) -> tuple[Array | None, ...]:
+    """One text's mask a layer. Layers usually share one tensor, and then share one array."""
+    seen: dict[int, Array | None] = {}
+    for call in calls:
+        if id(call.mask) not in seen:
+            seen[id(call.mask)] = _mask(call.mask, row, length)
+    return tuple(seen[id(call.mask)] for call in calls)
+
+
+def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
+    if mask is None:
+        return None
+    part = mask[row if mask.shape[0] > 1 else 0, :, :length, :length]
+    if bool(part.all() if part.dtype == torch.bool else (part == 0).all()):
+        return None
+    part = part[0] if part.shape[0] == 1 else part
+    kept = part if part.dtype == torch.bool else part.float()
+    # A copy, for the mask of a batch would hold all of it, and may be an expanded view.
+    mask_array: Array = kept.cpu().numpy().copy()
+    return read_only(mask_array)
+
+
+def _cut_weights(
+    output: Any, encodings: Sequence[Encoding], provenance: Sequence[Mapping[str, Any]]
+) -> list[Trace]:
+    layers = len(output.hidden_states) - 1
+    weights = [layer for layer in output.attentions or () if layer is not None]
+    shape = tuple(output.hidden_states[0].shape[:2])
+    if len(weights) != layers or any(
+        (layer.shape[0], *layer.shape[2:]) != (*shape, shape[1]) for layer in weights
+    ):
+        raise ArchitectureError(
+            f"{provenance[0]['architecture']} does not show a full attention matrix for every layer."
+        )
+    tolerance = max(1e-4, 16 * torch.finfo(weights[0].dtype).eps)
+    traces = []
+    for row, encoding in enumerate(encodings):
+        length = len(encoding)
+        own = tuple(part[:, :, :length] for part in _cut(weights, row, length, axis=1))
+        # Approximations of attention come under the same name, but are no distribution over the keys.
+        off = max(float(np.abs(part.sum(axis=-1) - 1).max()) for part in own)
+        if not off <= tolerance:
+            raise ArchitectureError(
+                f"{provenance[row]['architecture']} has attention rows that do not sum to 1 for this text "
+                f"(off by {off:.2g}), so they are not shown. Try a shorter text or another model."
+            )
+        traces.append(
+            Trace(
+                encoding=encoding,
+                weights=own,
+                provenance=provenance[row],
+                **_common(output, row, length),
+            )
+        )
+    return traces

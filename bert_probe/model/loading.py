@@ -1,0 +1,345 @@
+"""Opening a checkpoint: every way it can fail is one sentence, and nothing is filled in."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.models.auto import modeling_auto
+from transformers.utils import logging as transformers_logging
+
+from bert_probe.errors import (
+    ArchitectureError,
+    CheckpointError,
+    ProbeError,
+    TokenizerError,
+    WeightsError,
+    memory_errors,
+)
+from bert_probe.model.capture import IMPLEMENTATION
+from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.checks import SUPPORTED, listens, pads, projections, self_check
+from bert_probe.model.encoding import Encoder
+from bert_probe.model.sources import Progress, Source, digest, locate, read_config, weight_files
+
+_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+
+
+def load(
+    model: str | os.PathLike[str] | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+) -> Checkpoint:
+    """Open an encoder.
+
+    Args:
+        model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a hub id.
+        revision: branch, tag or commit on the hub.
+        device: "auto" (a CUDA device if there is one, else the processor) or a torch device.
+        dtype: "auto" (float32, to which every smaller type converts exactly) or "float32",
+            "float16", "bfloat16", "float64".
+        progress: called with bytes done and bytes in all during a download.
+
+    Raises:
+        NotFoundError, NetworkError: the files are not to be had.
+        ArchitectureError: not an encoder, or one that hides its attention.
+        WeightsError: pickle only, broken, or not what the config describes.
+        TokenizerError: no tokenizer that gives character positions.
+        OutOfMemoryError: too large for this machine.
+    """
+    target = _device(device)
+    precision = _dtype(dtype)
+    source = locate(model, revision, progress)
+    config = _config(source)
+    files = weight_files(source.folder)
+    tokenizer = _tokenizer(source)
+    network, notes, fused = _network(source, precision, target)
+    with _running_errors(source, network):
+        about = _describe(source, config, network, digest(files), dtype, fused, notes)
+        encoder = Encoder(
+            tokenizer,
+            about.max_tokens,
+            about.vocabulary_size,
+            frozenset(inspect.signature(network.forward).parameters),
+        )
+        checkpoint = Checkpoint(about, encoder, network, _libraries(), folder=source.folder)
+        self_check(checkpoint)
+        return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        target = torch.device(device)
+        torch.zeros(1, device=target).item()  # "meta" holds no numbers and fails here
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError):
+        raise CheckpointError(f"This machine has no device {device!r}. Use auto or cpu.") from None
+    return target
+
+
+def _dtype(dtype: str) -> torch.dtype:
+    try:
+        return _DTYPES["float32" if dtype == "auto" else dtype]
+    except KeyError:
+        raise CheckpointError(f"There is no dtype {dtype!r}; use auto, {', '.join(_DTYPES)}.") from None
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> dict[str, str]:
+    names = ("bert-probe", "torch", "transformers", "tokenizers", "numpy")
+    return {name: version(name) for name in names} | {"python": platform.python_version()}
+
+
+def _config(source: Source) -> Any:
+    raw = read_config(source.folder)
+    kind = raw.get("model_type")
+    if not kind or not isinstance(kind, str):
+        raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")
+    if raw.get("is_encoder_decoder"):
+        raise ArchitectureError(f"{source.name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
+    if raw.get("is_decoder"):
+        raise ArchitectureError(f"{source.name} ({kind}) is set up as a decoder. Supported: {SUPPORTED}.")
+    if kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        what = "a decoder" if decoder else "not a text encoder that transformers knows"
+        raise ArchitectureError(f"{source.name} ({kind}) is {what}. Supported: {SUPPORTED}.")
+    if raw.get("quantization_config"):
+        raise WeightsError(f"{source.name} holds quantized weights. Use the model as it was before that.")
+    if raw.get("transformers_weights"):
+        raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
+    try:
+        config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
+        sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
+    except Exception as error:  # a config's own validation raises many types
+        raise CheckpointError(f"config.json is not valid for {kind}: {_reason(error)}") from None
+    if min(sizes) < 1:
+        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1.")
+    return config
+
+
+def _tokenizer(source: Source) -> Any:
+    if not any(any(source.folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        raise TokenizerError(
+            f"{source.name} has no tokenizer files (tokenizer.json or a vocabulary). "
+            "Save the tokenizer into the same folder with save_pretrained."
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            source.folder, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # each tokenizer's loader has its own errors
+        raise TokenizerError(f"The tokenizer cannot be opened: {_reason(error)}") from None
+    if not tokenizer.is_fast:
+        raise TokenizerError(
+            f"{type(tokenizer).__name__} gives no character positions. "
+            "Convert it to a fast tokenizer (tokenizer.json)."
+        )
+    return tokenizer
+
+
+def _network(
+    source: Source, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.nn.Module, tuple[str, ...], bool]:
+    """The model, notes on its weights, and whether it listens to our attention function."""
+    for implementation in (IMPLEMENTATION, "eager"):
+        with _loading_errors(source):
+            try:
+                network, report = _from_pretrained(source, dtype, implementation)
+            except ValueError as error:
+                if implementation == IMPLEMENTATION and "attention" in str(error).lower():
+                    continue
+                raise
+        notes = _check_report(network, report)
+        network.eval().requires_grad_(False)
+        with _running_errors(source, network):
+            fused = implementation == IMPLEMENTATION and listens(network)
+        if fused or implementation == "eager":
+            with _loading_errors(source):
+                return network.to(device), notes, fused
+    raise AssertionError("the eager attempt returns or raises")
+
+
+def _from_pretrained(source: Source, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
+    # Without a config argument each model reads a config of its own: transformers writes the
+    # attention implementation into the object it is given.
+    with _quiet():
+        return AutoModel.from_pretrained(  # type: ignore[no-any-return]
+            source.folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=dtype,
+            attn_implementation=implementation,
+            output_loading_info=True,
+            # Reported instead of raised, so that the message can name them; refused all the same.
+            ignore_mismatched_sizes=True,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar and no report table: what they say is checked and told in our own words."""
+    bars = transformers_logging.is_progress_bar_enabled()
+    level = transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def _loading_errors(source: Source) -> Iterator[None]:
+    try:
+        with memory_errors(f"{source.name} needs more memory than is free here. Use a smaller model."):
+            yield
+    except ProbeError:
+        raise
+    except Exception as error:  # transformers raises many types; the file itself was checked before
+        raise CheckpointError(f"{source.name} cannot be opened: {_reason(error)}") from None
+
+
+@contextmanager
+def _running_errors(source: Source, network: torch.nn.Module) -> Iterator[None]:
+    """A model that fails on a plain text needs more than text: a table, a page, a language."""
+    try:
+        yield
+    except ProbeError:
+        raise
+    except Exception as error:
+        raise ArchitectureError(
+            f"{source.name} ({type(network).__name__}) cannot be run on plain text: {_reason(error)}. "
+            f"Supported: {SUPPORTED}."
+        ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """What an error says, on one line."""
+    text = " ".join(str(error).split()).rstrip(".")[:300]
+    return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text
+
+
+def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
+    """Refuse weights that do not fit; take away a pooler that was never trained.
+
+    transformers fills missing weights with random numbers, and drops those it has no place for. Shown
+    as the model's results, both would be invented.
+    """
+    mismatched = [
+        f"{name} ({_size(stored)} in the weights, {_size(described)} in the config)"
+        for name, stored, described in sorted(report["mismatched_keys"])
+    ]
+    if mismatched:
+        raise WeightsError(
+            f"Config and weights disagree in {_some(mismatched)}. "
+            "Use the config.json that belongs to these weights."
+        )
+    missing = sorted(report["missing_keys"])
+    pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
+    absent_pooler = pooler and pooler <= set(missing)  # half a pooler is broken, not absent
+    others = [key for key in missing if not (absent_pooler and key in pooler)]
+    if others:
+        raise WeightsError(
+            f"The weights lack {_some(others)}, which the config describes. "
+            "Use the config.json that belongs to these weights."
+        )
+    notes = []
+    if absent_pooler:
+        network.pooler = None
+        notes.append("The weights hold no pooler, so there is no pooler output.")
+    unused = sorted(report["unexpected_keys"])
+    _check_unused(network, unused)
+    if unused:
+        notes.append(f"Not used by the encoder, for example because of a task head: {_some(unused)}.")
+    _check_finite(network)
+    return tuple(notes)
+
+
+def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
+    """Refuse when a layer leaves weights out: it has more layers, or computes something else."""
+    stacks = [f"{name}." for name, part in network.named_modules() if isinstance(part, torch.nn.ModuleList)]
+    within = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
+    if within:
+        raise WeightsError(
+            f"The weights hold {_some(within)}, for which the config describes no place. "
+            "Use the config.json that belongs to these weights."
+        )
+
+
+def _check_finite(network: torch.nn.Module) -> None:
+    broken = [name for name, part in network.named_parameters() if not bool(torch.isfinite(part).all())]
+    if broken:
+        raise WeightsError(
+            f"{_some(broken)} hold values that are not finite numbers in this dtype. "
+            "Download the weights again, or use float32."
+        )
+
+
+def _size(shape: Any) -> str:
+    return "×".join(str(size) for size in shape)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+
+
+def _describe(
+    source: Source,
+    config: Any,
+    network: Any,
+    sha256: str,
+    dtype: str,
+    fused: bool,
+    notes: Iterable[str],
+) -> Description:
+    pooler = getattr(network, "pooler", None)
+    return Description(
+        name=source.name,
+        origin=source.origin,
+        revision=source.revision,
+        architecture=type(network).__name__,
+        family=config.model_type,
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        hidden_size=config.hidden_size,
+        vocabulary_size=network.get_input_embeddings().num_embeddings,
+        max_tokens=_max_tokens(config, network),
+        parameter_count=sum(parameter.numel() for parameter in network.parameters()),
+        weights_sha256=sha256,
+        dtype="float32" if dtype == "auto" else dtype,
+        device=str(next(network.parameters()).device),
+        has_pooler=pooler is not None,
+        shows_qkv=fused,
+        notes=tuple(notes),
+    )
+
+
+def _max_tokens(config: Any, network: Any) -> int | None:
+    """The longest input: rows of the position table, less those that some families keep for padding."""
+    table = getattr(getattr(network, "embeddings", None), "position_embeddings", None)
+    if isinstance(table, torch.nn.Embedding):
+        kept = 0 if table.padding_idx is None else table.padding_idx + 1
+        return table.num_embeddings - kept
+    limit = getattr(config, "max_position_embeddings", None)
+    return int(limit) if limit else None

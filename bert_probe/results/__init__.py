@@ -1,0 +1,1 @@
+"""What an answer knows of itself, and how it is written down."""

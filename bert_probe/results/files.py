@@ -1,0 +1,217 @@
+"""Tables as files: CSV, JSON, Parquet and NPZ, each with its provenance.
+
+Numbers are written in the fewest digits that give the same float32 when read back.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+
+from bert_probe.errors import ExportError
+from bert_probe.model.trace import Trace
+from bert_probe.results.tables import long_parts
+
+FORMATS = ("csv", "json", "parquet", "npz")
+PROVENANCE_KEY = "bert_probe"
+
+
+def save(frame: pd.DataFrame, path: str | Path) -> list[Path]:
+    """Write a table in the format of the file's ending.
+
+    CSV holds no metadata, so its provenance goes to ``NAME.csv.meta.json`` beside it.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ExportError: an unknown ending, or a place that cannot be written.
+    """
+    path = Path(path)
+    form = form_of(path)
+    contents = {path: to_bytes(frame, form)}
+    if form == "csv":
+        contents[path.with_name(f"{path.name}.meta.json")] = _meta(frame)
+    for file, content in contents.items():
+        try:
+            file.write_bytes(content)
+        except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
+            reason = getattr(error, "strerror", None) or error
+            raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
+    return list(contents)
+
+
+def form_of(path: Path) -> str:
+    """The format that a file's ending names.
+
+    Raises:
+        ExportError: an unknown ending.
+    """
+    form = path.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise ExportError(f"{path.name} does not end in {known}. Choose one of these endings.")
+    return form
+
+
+def to_bytes(frame: pd.DataFrame, form: str) -> bytes:
+    """A table as the bytes of a file; ``form`` is one of `FORMATS`.
+
+    Raises:
+        ExportError: an unknown form, or infinite values in JSON, which has no number for them.
+    """
+    writers = {"csv": _csv, "json": _json, "parquet": _parquet, "npz": _npz}
+    if form not in writers:
+        raise ExportError(f"There is no format {form}; use {', '.join(FORMATS)}.")
+    return writers[form](frame)
+
+
+def to_csv(frame: pd.DataFrame) -> str:
+    """A table as CSV text; the index is written only where it has a name."""
+    indexed = frame.index.name is not None
+    text: str = frame.to_csv(index=indexed, lineterminator="\n")
+    # The writer quotes only those line breaks that are in its own line end.
+    return frame.to_csv(index=indexed, lineterminator="\r\n") if "\r" in text else text
+
+
+def csv_zip(frame: pd.DataFrame, name: str) -> bytes:
+    """A ZIP of ``name.csv`` and its ``name.csv.meta.json``."""
+    return _zip({f"{name}.csv": _csv(frame), f"{name}.csv.meta.json": _meta(frame)})
+
+
+def attention_zip(trace: Trace, **options: Any) -> bytes:
+    """Attention of all layers and heads: ``attention.csv`` in long form and its provenance, zipped.
+
+    Written one head at a time, so that memory holds one matrix and the compressed file.
+
+    Args:
+        options: as in `attention_long`.
+
+    Raises:
+        SelectionError, UnavailableError, EmptyTextError: as `attention_long`.
+    """
+    target = io.BytesIO()
+    parts = long_parts(trace, **options)
+    first = next(parts)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("attention.csv", "w", force_zip64=True) as stream:
+            for block in _csv_blocks(chain([first], parts)):
+                stream.write(block)
+        archive.writestr("attention.csv.meta.json", _meta(first))
+    return target.getvalue()
+
+
+def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
+    # The header by hand, because this writer puts every name into quotes.
+    options = pyarrow.csv.WriteOptions(include_header=False)
+    for number, part in enumerate(parts):
+        if number == 0:
+            yield f"{','.join(part.columns)}\n".encode()
+        sink = io.BytesIO()
+        pyarrow.csv.write_csv(pyarrow.Table.from_pandas(part, preserve_index=False), sink, options)
+        yield sink.getvalue()
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    return to_csv(frame).encode("utf-8")
+
+
+def _json(frame: pd.DataFrame) -> bytes:
+    plain = _plain(frame)
+    columns = {str(name): [_value(cell) for cell in _cells(plain[name])] for name in plain}
+    return _dumps({"provenance": frame.attrs.get("provenance", {}), "columns": columns})
+
+
+def _cells(series: pd.Series) -> Any:
+    """The values as they are; those that may be missing as objects, lest they become floats."""
+    return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    table = pyarrow.Table.from_pandas(_plain(frame), preserve_index=False)
+    metadata = {PROVENANCE_KEY: json.dumps(frame.attrs.get("provenance", {}))}
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), sink)
+    return sink.getvalue()
+
+
+def _npz(frame: pd.DataFrame) -> bytes:
+    """A matrix as ``values``, ``rows`` and ``columns``; a table as one array a column.
+
+    NumPy's integers and strings have no missing value: there it is NaN, or an empty string.
+    """
+    if frame.index.name is not None:
+        arrays = {
+            "values": frame.to_numpy(),
+            "rows": np.array(frame.index, dtype=str),
+            "columns": np.array(frame.columns, dtype=str),
+        }
+    else:
+        arrays = {str(name): _column(frame[name]) for name in frame}
+    arrays["provenance"] = np.array(json.dumps(frame.attrs.get("provenance", {})))
+    sink = io.BytesIO()
+    np.savez_compressed(sink, allow_pickle=False, **arrays)
+    return sink.getvalue()
+
+
+def _column(series: pd.Series) -> Any:
+    """A column without Python objects, so that the file opens without unpickling."""
+    if str(series.dtype) == "Int64":
+        return series.astype("float64").to_numpy()
+    if series.dtype.kind in "biuf":
+        return series.to_numpy()
+    return np.array(["" if _value(cell) is None else str(cell) for cell in _cells(series)], dtype=str)
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """The index as a column, and every column's name once: repeated tokens get their position."""
+    if frame.index.name is None:
+        return frame
+    plain = frame.copy(deep=False)
+    names = [str(name) for name in frame.columns]
+    repeated = len(set(names) | {str(frame.index.name)}) <= len(names)
+    plain.columns = pd.Index([f"{i} {name}" for i, name in enumerate(names)] if repeated else names)
+    return plain.reset_index()
+
+
+def _value(cell: Any) -> Any:
+    """A cell as JSON has it; None where it is missing or not a number."""
+    if cell is None or cell is pd.NA:
+        return None
+    if isinstance(cell, float | np.floating):
+        if np.isnan(cell):
+            return None
+        if np.isinf(cell):
+            raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+    if isinstance(cell, np.float32):
+        return float(str(cell))
+    return cell.item() if isinstance(cell, np.generic) else cell
+
+
+def _meta(frame: pd.DataFrame) -> bytes:
+    return _dumps(frame.attrs.get("provenance", {}))
+
+
+def _dumps(record: Any) -> bytes:
+    """JSON in UTF-8. Half a surrogate pair, as in a folder's undecodable name, is escaped."""
+    text = json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return target.getvalue()

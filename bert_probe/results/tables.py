@@ -1,0 +1,421 @@
+"""Every result as a pandas DataFrame that knows where it came from.
+
+``frame.attrs["provenance"]`` names model, digest, libraries, text and view. Layers and heads in tables
+count from 1, as people do; arguments of the functions are Python indices from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.ablation import Ablation, SimilarityChange
+from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay
+from bert_probe.analyses.attention import AttentionMap, Head, attention_map
+from bert_probe.analyses.flow import Reach
+from bert_probe.analyses.head_means import ProfileMeans
+from bert_probe.analyses.heads import Found, HeadProfiles
+from bert_probe.analyses.parameters import Parameters, list_parameters
+from bert_probe.analyses.similarity import Baseline, Similarity
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.text.words import Unit
+
+TOKEN = "token"
+
+
+def tokens_table(trace: Trace) -> pd.DataFrame:
+    """One row a token: position, token, id, segment, word, start, end, special.
+
+    ``word``, ``start`` and ``end`` are empty for special tokens.
+    """
+    frame = pd.DataFrame(
+        {
+            "position": [token.position for token in trace.tokens],
+            TOKEN: _names(trace.tokens),
+            "id": [token.id for token in trace.tokens],
+            "segment": [token.segment for token in trace.tokens],
+            "word": pd.array([token.word for token in trace.tokens], dtype="Int64"),
+            "start": pd.array([token.start for token in trace.tokens], dtype="Int64"),
+            "end": pd.array([token.end for token in trace.tokens], dtype="Int64"),
+            "special": [token.special for token in trace.tokens],
+        }
+    )
+    return _with(frame, trace.provenance, table="tokens")
+
+
+def attention_table(trace: Trace, layer: int = -1, head: Head = "mean", **options: Any) -> pd.DataFrame:
+    """Attention as a matrix: a row for each query token, a column for each key token; rows sum to 1.
+
+    Args:
+        layer, head, options: as in `attention_map`.
+
+    Raises:
+        SelectionError: no such layer or head.
+    """
+    return attention_map_table(attention_map(trace, layer, head, **options), trace)
+
+
+def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
+    """The matrix of an `AttentionMap`, exactly as it is."""
+    return matrix_table(
+        shown.weights,
+        shown.queries,
+        shown.keys,
+        trace.provenance,
+        table="attention",
+        layer=shown.layer + 1,
+        head=shown.head if shown.head == "mean" else shown.head + 1,
+        **_options(shown),
+    )
+
+
+def _options(shown: AttentionMap) -> dict[str, Any]:
+    """What the provenance says of an `AttentionMap`, but for its layer and head."""
+    some = {"residual": shown.residual, "output_projection": shown.projected}
+    return {
+        "special_tokens": shown.specials,
+        "renormalised": shown.renormalised,
+        "words": isinstance(shown.keys[0], Unit),
+        "measure": shown.measure,
+    } | {name: value for name, value in some.items() if value is not None}
+
+
+def attention_long(
+    trace: Trace,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[Head] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Attention in long form: layer, head, query_position, query_token, key_position, key_token, weight.
+
+    Args:
+        layers, heads: which ones; all of them by default, and the mean alone of a rollout.
+        options: as in `attention_map`.
+
+    Raises:
+        SelectionError: no such layer or head, or none chosen.
+    """
+    parts = list(long_parts(trace, layers, heads, **options))
+    frame = pd.concat(parts, ignore_index=True)
+    if len({part["head"].dtype for part in parts}) > 1:
+        frame["head"] = frame["head"].astype(str)  # "mean" beside numbers: files need one type
+    frame.attrs = parts[0].attrs
+    return frame
+
+
+def long_parts(
+    trace: Trace,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[Head] | None = None,
+    **options: Any,
+) -> Iterator[pd.DataFrame]:
+    """`attention_long`, one layer and head at a time, for files too large to hold at once."""
+    if layers is None:
+        layers = range(trace.layers)
+    if heads is None:
+        heads = ["mean"] if options.get("measure") == "rollout" else range(trace.heads)
+    chosen = list(product(layers, heads))
+    if not chosen:
+        raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
+    for layer, head in chosen:
+        yield attention_map_long(attention_map(trace, layer, head, **options), trace)
+
+
+def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
+    """An `AttentionMap` in the long form of `attention_long`."""
+    queries, keys = (np.array(_names(side), dtype=object) for side in (shown.queries, shown.keys))
+    rows, columns = (np.array([unit.position for unit in side]) for side in (shown.queries, shown.keys))
+    frame = pd.DataFrame(
+        {
+            "layer": shown.layer + 1,
+            "head": shown.head if shown.head == "mean" else shown.head + 1,
+            "query_position": np.repeat(rows, len(keys)),
+            "query_token": np.repeat(queries, len(keys)),
+            "key_position": np.tile(columns, len(queries)),
+            "key_token": np.tile(keys, len(queries)),
+            "weight": shown.weights.reshape(-1),
+        }
+    )
+    return _with(frame, trace.provenance, table="attention", layout="long", **_options(shown))
+
+
+def reach_table(reached: Reach, trace: Trace) -> pd.DataFrame:
+    """A row for each layer, a column for each token or word."""
+    layers = [str(layer + 1) for layer in range(len(reached.values))]
+    chosen = {"token": str(reached.units[reached.chosen]), "position": reached.units[reached.chosen].position}
+    view = {
+        "table": "reach",
+        "direction": reached.direction,
+        "residual": reached.residual,
+        "words": isinstance(reached.units[0], Unit),
+        **chosen,
+    }
+    return matrix_table(reached.values, layers, reached.units, trace.provenance, "layer", **view)
+
+
+def heads_table(profiles: HeadProfiles, trace: Trace) -> pd.DataFrame:
+    """One row a head: layer, head, the measures of `HeadProfiles`, label."""
+    frame = _by_head(profiles.values, profiles.labels)
+    return _with(frame, trace.provenance, table="heads", words=profiles.words)
+
+
+def profile_means_table(means: ProfileMeans, checkpoint: Checkpoint) -> pd.DataFrame:
+    """One row a head: layer, head, each measure's mean and its ``_low`` and ``_high``, label."""
+    columns: dict[str, Array] = {}
+    for name, mean in means.mean.items():
+        columns |= {name: mean, f"{name}_low": means.low[name], f"{name}_high": means.high[name]}
+    fields = ("sentences", "tokens_dropped", "words", "confidence", "resamples", "seed")
+    view = {name: getattr(means, name) for name in fields} | {"sentences_sha256": means.digest}
+    frame = _by_head(columns, means.labels)
+    return _with(frame, checkpoint.provenance(), table="heads over sentences", **view)
+
+
+def _by_head(columns: Mapping[str, Array], labels: Sequence[Sequence[str]]) -> pd.DataFrame:
+    """One row a head: layer, head, the columns, each [layer, head], label."""
+    layers, heads = np.indices((len(labels), len(labels[0]))) + 1
+    frame = pd.DataFrame({"layer": layers.ravel(), "head": heads.ravel()})
+    for name, values in columns.items():
+        frame[name] = values.ravel()
+    frame["label"] = [label for row in labels for label in row]
+    return frame
+
+
+def found_table(found: Sequence[Found], trace: Trace, pairs: Sequence[tuple[Unit, Unit]]) -> pd.DataFrame:
+    """One row a head, in the order found: layer, head, weight, rank_in_row."""
+    ranks = [int(one.rank) if one.rank.is_integer() else one.rank for one in found]
+    frame = pd.DataFrame(
+        {
+            "layer": [one.layer + 1 for one in found],
+            "head": [one.head + 1 for one in found],
+            "weight": [one.weight for one in found],
+            "rank_in_row": ranks,
+        }
+    )
+    named = [[str(query), query.position, str(key), key.position] for query, key in pairs]
+    return _with(frame, trace.provenance, table="find", query_key_pairs=named)
+
+
+def ablation_table(
+    results: Iterable[Ablation], checkpoint: Checkpoint, encoding: Encoding, replacement: str
+) -> pd.DataFrame:
+    """One row a set of heads, largest effect first: layer, head, cls_change, mean_token_change.
+
+    A set of several heads has no one layer: ``layer`` is empty and ``head`` reads 8.10+3.2. Results are
+    taken one by one, so that what `ablate` yields need not be held together.
+    """
+    rows = [(one.heads, one.cls_change, one.mean_token_change) for one in results]
+    rows.sort(key=lambda row: -row[2])
+    single = all(len(heads) == 1 for heads, _, _ in rows)
+    frame = pd.DataFrame(
+        {
+            "layer": pd.array([heads[0][0] + 1 if single else None for heads, _, _ in rows], dtype="Int64"),
+            "head": [heads[0][1] + 1 if single else _head_names(heads) for heads, _, _ in rows],
+            "cls_change": [change for _, change, _ in rows],
+            "mean_token_change": [change for _, _, change in rows],
+        }
+    )
+    return _with(frame, checkpoint.provenance(encoding), table="ablation", replacement=replacement)
+
+
+def ablation_tokens_table(
+    result: Ablation, checkpoint: Checkpoint, encoding: Encoding, replacement: str
+) -> pd.DataFrame:
+    """One row a token: position, token, change of its last-layer vector (1 − cosine)."""
+    frame = pd.DataFrame(
+        {
+            "position": [token.position for token in encoding.tokens],
+            TOKEN: _names(encoding.tokens),
+            "change": result.token_change,
+        }
+    )
+    view = _ablation_view(result, replacement)
+    return _with(frame, checkpoint.provenance(encoding), table="ablation by token", **view)
+
+
+def similarity_change_table(
+    change: SimilarityChange,
+    checkpoint: Checkpoint,
+    encoding: Encoding,
+    replacement: str,
+    which: Literal["before", "after", "difference"] = "difference",
+) -> pd.DataFrame:
+    """Cosines of the tokens with each other as a matrix: before, after, or after minus before.
+
+    Raises:
+        SelectionError: another ``which``.
+    """
+    if which not in ("before", "after", "difference"):
+        raise SelectionError(f"There is no {which!r}; choose before, after or difference.")
+    return matrix_table(
+        getattr(change, which),
+        change.tokens,
+        change.tokens,
+        checkpoint.provenance(encoding),
+        table="ablation of the similarity",
+        which=which,
+        **_ablation_view(change.ablation, replacement),
+    )
+
+
+def _ablation_view(result: Ablation, replacement: str) -> dict[str, Any]:
+    return {
+        "heads": _head_names(result.heads),
+        "replacement": replacement,
+        "cls_change": result.cls_change,
+        "pooler_change": result.pooler_change,
+        "mean_token_change": result.mean_token_change,
+    }
+
+
+def _head_names(heads: Sequence[tuple[int, int]]) -> str:
+    return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)
+
+
+def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
+    """Cosines as a matrix: a row for each token of A, a column for each of B.
+
+    Raises:
+        SelectionError: no such layer.
+    """
+    return matrix_table(
+        result.cosine(layer),
+        result.rows,
+        result.columns,
+        result.a.provenance,
+        table="similarity",
+        **second_text(result.b),
+        layer=resolve(layer, result.a.layers + 1, "layer"),
+    )
+
+
+def embeddings_table(
+    trace: Trace, layer: int = -1, vectors: Literal["tokens", "cls", "pooler"] = "tokens"
+) -> pd.DataFrame:
+    """Vectors, a row each and a column for each dimension; layer 0 is the output of the embeddings.
+
+    Raises:
+        SelectionError: no such layer or kind of vector; a layer before the last for the pooler.
+        UnavailableError: the model has no pooler, or its input does not begin with [CLS].
+    """
+    if vectors not in ("tokens", "cls", "pooler"):
+        raise SelectionError(f"There are no vectors {vectors!r}; choose tokens, cls or pooler.")
+    layer = resolve(layer, trace.layers + 1, "layer")
+    about: dict[str, Any] = {"table": "embeddings", "vectors": vectors, "layer": layer}
+    if vectors == "pooler":
+        if trace.pooler is None:
+            raise UnavailableError(f"{trace.provenance['architecture']} here has no pooler. Use cls.")
+        if layer != trace.layers:
+            raise SelectionError(f"The pooler reads the last layer, {trace.layers}, not {layer}.")
+        return vectors_table(trace.pooler[None], ["pooler"], trace.provenance, **about)
+    if vectors == "cls":
+        if not trace.tokens[0].special:
+            raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
+        return vectors_table(trace.vectors(layer)[:1], trace.tokens[:1], trace.provenance, **about)
+    return vectors_table(trace.vectors(layer), trace.tokens, trace.provenance, **about)
+
+
+def anatomy_table(anatomy: EmbeddingAnatomy, position: int) -> pd.DataFrame:
+    """The steps of one token's input embedding, a row each: word, position, segment, sum, LayerNorm.
+
+    Raises:
+        SelectionError: no such token.
+    """
+    position = resolve(position, len(anatomy.trace.tokens), "token")
+    steps = anatomy.parts
+    return vectors_table(
+        np.stack([step[position] for step in steps.values()]),
+        list(steps),
+        anatomy.trace.provenance,
+        label="step",
+        table="embedding anatomy",
+        position=position,
+        token=str(anatomy.trace.tokens[position]),
+        difference_to_model=anatomy.difference,
+    )
+
+
+def pooler_table(replay: PoolerReplay, trace: Trace) -> pd.DataFrame:
+    """The pooler's steps, a row each: cls, linear, tanh, and the model's own output."""
+    return vectors_table(
+        np.stack([replay.cls, replay.linear, replay.replay, replay.model_output]),
+        ["cls", "W·cls + b", "tanh(W·cls + b)", "model"],
+        trace.provenance,
+        label="step",
+        table="pooler replay",
+        difference_to_model=replay.difference,
+    )
+
+
+def baseline_table(baseline: Baseline, checkpoint: Checkpoint) -> pd.DataFrame:
+    """Cosines of unrelated tokens, a row a layer from 0: layer, mean, p5, p50, p95.
+
+    The same of same-word pairs where there are any: same_word_mean, same_word_p5, …
+    """
+    names = ("mean", "p5", "p50", "p95")
+    columns = {name: getattr(baseline, name) for name in names}
+    about = {"sentences": baseline.sentences, "token_pairs": baseline.pairs}
+    if baseline.same_word is not None:
+        columns |= {f"same_word_{name}": getattr(baseline.same_word, name) for name in names}
+        about |= {"same_word_pairs": baseline.same_word.pairs}
+    frame = pd.DataFrame({"layer": range(len(baseline.mean)), **columns})
+    return _with(frame, checkpoint.provenance(), table="similarity baseline", **about)
+
+
+def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
+    """One row a parameter: name, group, part, kind, shape, count, dtype, bytes, share, tied_to."""
+    found = source if isinstance(source, Parameters) else list_parameters(source.model)
+    fields = ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to")
+    frame = pd.DataFrame({name: [getattr(row, name) for row in found.rows] for name in fields})
+    frame["shape"] = ["×".join(map(str, row.shape)) for row in found.rows]
+    provenance = source.provenance() if isinstance(source, Checkpoint) else {}
+    return _with(frame, provenance, table="parameters", total=found.total)
+
+
+def second_text(trace: Trace) -> dict[str, Any]:
+    """The other text of a comparison, beside the provenance of the first."""
+    names = ("text", "pair", "tokens", "tokens_dropped")
+    return {f"{name}_b": trace.provenance[name] for name in names}
+
+
+def matrix_table(
+    values: Array,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    provenance: Mapping[str, Any],
+    label: str = TOKEN,
+    **view: Any,
+) -> pd.DataFrame:
+    """A matrix with names on both axes, ``label`` saying what the rows are; names may repeat."""
+    index = pd.Index(_names(rows), name=label, dtype=object)
+    frame = pd.DataFrame(values, index=index, columns=pd.Index(_names(columns), dtype=object))
+    return _with(frame, provenance, **view)
+
+
+def columns_table(columns: Mapping[str, Any], provenance: Mapping[str, Any], **view: Any) -> pd.DataFrame:
+    """A table of named columns of one length."""
+    return _with(pd.DataFrame(columns), provenance, **view)
+
+
+def vectors_table(
+    values: Array, rows: Sequence[str], provenance: Mapping[str, Any], label: str = TOKEN, **view: Any
+) -> pd.DataFrame:
+    """Vectors with a name each; columns are the dimensions, "0", "1", …"""
+    index = pd.Index(_names(rows), name=label, dtype=object)
+    columns = [str(dimension) for dimension in range(values.shape[1])]
+    return _with(pd.DataFrame(values, index=index, columns=columns), provenance, **view)
+
+
+def _names(tokens: Sequence[Token] | Sequence[str]) -> list[str]:
+    return [str(token) for token in tokens]
+
+
+def _with(frame: pd.DataFrame, provenance: Mapping[str, Any], **view: Any) -> pd.DataFrame:
+    frame.attrs["provenance"] = {**provenance, "view": view}
+    return frame

@@ -1,0 +1,1 @@
+"""What computes for others: caches and jobs, without a user interface."""

@@ -1,0 +1,1 @@
+"""Words, and which of two texts are the same; sentences out of files."""

@@ -1,0 +1,140 @@
+"""Attention as a heatmap, and as a table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.attention import AttentionMap, Head
+from bert_probe.results import files
+from bert_probe.results.tables import attention_map_table
+from bert_probe.web import blocks, state
+from bert_probe.web.attention import shared
+from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.components.matrix import matrix
+
+
+def part(drawn: Drawn, as_table: bool) -> None:
+    """Draw one matrix with its controls."""
+    layer, head = _controls(drawn)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        specials, renormalise, root = _switches(as_table)
+        shown = drawn.map(layer - 1, head, specials=specials, renormalise=renormalise)
+        st.space("stretch")
+        _exports(drawn, shown)
+    title = shared.title(shown)
+    if as_table:
+        _table(shown)
+    else:
+        _heatmap(drawn, shown, title, root)
+    # The picture bears its title itself.
+    named = f"{title}. " if as_table else ""
+    blocks.caveat(
+        f"{named}{_row_sums(drawn, shown)} Attention says where a head reads from, not what the model's "
+        "output depends on: it is not an explanation by itself (Jain and Wallace 2019)."
+    )
+
+
+def _controls(drawn: Drawn) -> tuple[int, Head]:
+    """Layer from 1 and head from 0; rollout has no heads to choose from."""
+    left, right = st.columns([1, 3], gap="medium")
+    with left:
+        layer = shared.layer_slider(drawn.trace)
+    with right:
+        if drawn.measure == "rollout":
+            return layer, "mean"
+        chosen = state.head("head", drawn.trace.heads)
+        return layer, "mean" if chosen == "mean" else int(chosen) - 1
+
+
+def _switches(as_table: bool) -> tuple[bool, bool, bool]:
+    """Special tokens, rows that sum to 1 again, root colours."""
+    specials = state.switch(
+        "specials",
+        "Special tokens",
+        True,
+        "[CLS] and [SEP] often draw most of the attention. Without them the rest is easier to see.",
+    )
+    renormalise = state.switch(
+        "renormalise",
+        "Rows sum to 1 again",
+        False,
+        "Divides each row by what is left of it once special tokens are hidden. Turn those off first.",
+        disabled=specials,
+    )
+    root = not as_table and state.switch(
+        "root",
+        "Root colours",
+        True,
+        "Colour runs over the same range either way. With root colours small weights can be seen; without, "
+        "colour is proportional to the weight.",
+    )
+    return specials, renormalise and not specials, root
+
+
+def _exports(drawn: Drawn, shown: AttentionMap) -> None:
+    layer, head = shown.layer, shown.head
+    number = "mean" if head == "mean" else str(head + 1)
+    hidden = {} if shown.specials else {"specials": False, "renormalise": shown.renormalised}
+    everything = partial(files.attention_zip, drawn.trace, **drawn.arguments, **hidden)
+    blocks.exports(
+        attention_map_table(shown, drawn.trace),
+        f"attention-layer{layer + 1}-head{number}",
+        drawn.python("attention_table", layer=layer, head=head, **hidden),
+        drawn.command(
+            *("--layer", str(layer + 1), "--head", number),
+            note="" if shown.specials else "The command line keeps special tokens:",
+        ),
+        [("All layers and heads, long CSV", "attention-all.zip", everything)],
+    )
+
+
+def _heatmap(drawn: Drawn, shown: AttentionMap, title: str, root: bool) -> None:
+    matrix(
+        shown.weights,
+        blocks.labels(shown.queries),
+        blocks.labels(shown.keys),
+        key="attention_matrix",
+        scale=drawn.scale(shown, root),
+        row_axis="query",
+        column_axis="key",
+        value_name=drawn.value_name,
+        caption=title,
+        row_positions=blocks.positions(shown.queries),
+        column_positions=blocks.positions(shown.keys),
+        file_name="attention",
+    )
+
+
+def _table(shown: AttentionMap) -> None:
+    """The matrix as numbers, with what each row adds up to."""
+    frame = pd.DataFrame(
+        shown.weights,
+        index=pd.Index(blocks.named(shown.queries), name="query ↓ · key →"),
+        columns=blocks.named(shown.keys),
+    )
+    frame.insert(0, "row sum", shown.row_sums)
+    st.dataframe(
+        frame,
+        width="stretch",
+        height=min(38 + 35 * len(frame), 640),
+        column_config={str(name): st.column_config.NumberColumn(format="%.4f") for name in frame},
+        alt="Attention, a row for each query token",
+    )
+
+
+def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
+    """What the rows add up to."""
+    if drawn.measure == "value-norm":
+        return "These are lengths, not shares: rows do not sum to 1."
+    if shown.specials:
+        return "Each row sums to 1; columns need not."
+    if shown.renormalised:
+        return "Special tokens are hidden and each row was divided by the rest, so rows sum to 1 again."
+    sums = shown.row_sums
+    return (
+        f"Special tokens are hidden: rows now sum to between {sums.min():.2f} and {sums.max():.2f}, "
+        "and the rest went to the special tokens."
+    )

@@ -1,0 +1,212 @@
+"""The head view: lines from token to token. What is shown is kept in the session and in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.attention import Head
+from bert_probe.errors import ProbeError
+from bert_probe.model.trace import Trace
+from bert_probe.results.tables import attention_long, attention_map_table
+from bert_probe.web import blocks, layers, state, store
+from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.components import head_view
+from bert_probe.web.components.head_view import Options, Picture, Pins, Series, View
+
+KEY = "head_view"
+LABELLED = 1024
+"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+_TOLD = "head_view_told"
+"""Session key: layer and heads that the browser knows to be shown."""
+_KEPT = "head_view_kept"
+"""Session key: options and pins as last reported."""
+_FIRST = "head_view_first"
+"""Session key: options and pins that the address held when the session began, and the text they are of."""
+_SENT = "head_view_sent"
+"""Session key: what was sent last, a `_Sent`."""
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """The layer and the wish that the browser was sent.
+
+    They stay the same while the reader's own choices change, for which the browser needs nothing from here;
+    another text or measure, or layer or heads chosen elsewhere, are sent anew.
+
+    Attributes:
+        source: address of the picture's layers.
+        turn: counts how often the reader was told of a choice made elsewhere.
+        view: what was to be shown.
+    """
+
+    source: str
+    turn: int
+    view: View
+
+
+def part(drawn: Drawn) -> None:
+    """Draw the view and what belongs to it."""
+    trace = drawn.trace
+    labels = store.profiles(trace).labels if len(trace.tokens) <= LABELLED else ()
+    picture = Picture(
+        trace=trace,
+        measure=drawn.measure,
+        words=drawn.words,
+        residual=drawn.residual,
+        checkpoint=drawn.checkpoint,
+        labels=labels,
+        caption=caption(trace),
+    )
+    _draw(drawn, picture)
+    blocks.caveat(
+        "Attention says where a head reads from, not what the model's output depends on: it is not an "
+        "explanation by itself (Jain and Wallace 2019)."
+    )
+
+
+@st.fragment
+def _draw(drawn: Drawn, picture: Picture) -> None:
+    """The component and its exports; a choice in it runs this alone."""
+    try:
+        view = _shown(picture.trace)
+        sent = _sent(picture, view)
+        wish = head_view.wished(sent.view, sent.turn)
+        data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.source)
+        head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
+        kept = cast(View, st.session_state[_KEPT])
+        _exports(drawn, picture, replace(kept, layer=view.layer, series=view.series))
+    except ProbeError as error:
+        blocks.refusal(error)
+    state.publish()
+
+
+def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
+    """The numbers of the heads that are shown, whole rows of them, and the view as a page of its own."""
+    layer, series = view.layer - 1, view.series
+    heads: list[Head] = ["mean"] if series == "mean" else [*series]
+    name = ".".join("mean" if head == "mean" else str(head + 1) for head in heads)
+    if len(heads) == 1:
+        python = drawn.python("attention_table", layer=layer, head=heads[0])
+        command = drawn.command("--layer", str(view.layer), "--head", name)
+    else:
+        python = drawn.python("attention_long", layers=[layer], heads=heads)
+        note = "The command line gives one head at a time:"
+        command = drawn.command("--layer", str(view.layer), "--head", name.partition(".")[0], note=note)
+    blocks.exports(
+        partial(_table, drawn, layer, heads),
+        f"attention-layer{view.layer}-head{name}",
+        python,
+        command,
+        [
+            (
+                "Interactive page, HTML",
+                "head-view.html",
+                partial(head_view.page, picture, view, picture.caption),
+            )
+        ],
+        "All weights of the heads shown, at full precision, whatever the picture hides.",
+    )
+
+
+def _table(drawn: Drawn, layer: int, heads: list[Head]) -> pd.DataFrame:
+    if len(heads) == 1:
+        return attention_map_table(drawn.map(layer, heads[0]), drawn.trace)
+    return attention_long(drawn.trace, [layer], heads, **drawn.arguments)
+
+
+def caption(trace: Trace) -> str:
+    """Text and model, as a saved picture names them."""
+    texts = [trace.encoding.text, trace.encoding.pair]
+    said = " + ".join(f"“{text}”" for text in texts if text)
+    return f"{trace.provenance['model']} · {said if len(said) <= 300 else said[:299] + '…'}"
+
+
+def choose_heads(heads: Series) -> None:
+    """Show these heads, from 0, from now on, and one of them or the mean in all other views."""
+    several = None
+    if heads == "mean":
+        st.session_state["head"] = "mean"
+    elif len(heads) == 1:
+        st.session_state["head"] = heads[0] + 1
+    else:
+        several = ".".join(str(head + 1) for head in heads)
+    st.session_state["heads"] = several
+    state.remember("heads", several)
+
+
+def _shown(trace: Trace) -> View:
+    state.prepare("layer", range(1, trace.layers + 1), trace.layers)
+    state.prepare("head", ["mean", *range(1, trace.heads + 1)], "mean")
+    single = st.session_state["head"]
+    several = st.session_state.get("heads", state.address().get("heads"))
+    heads = tuple(int(head) - 1 for head in (several or "").split(".") if head.isdecimal())
+    heads = tuple(head for head in dict.fromkeys(heads) if 0 <= head < trace.heads)
+    series: Series = heads if len(heads) > 1 else "mean" if single == "mean" else (int(single) - 1,)
+    return View(st.session_state["layer"], series)
+
+
+def _sent(picture: Picture, view: View) -> _Sent:
+    """What the browser is sent: as before, unless it has to be told something."""
+    if _FIRST not in st.session_state:
+        st.session_state[_KEPT] = from_address(state.address(), len(picture.units))
+        st.session_state[_FIRST] = picture.digest, st.session_state[_KEPT]
+    chosen, source = (view.layer, view.series), layers.address(picture)
+    before: _Sent | None = st.session_state.get(_SENT)
+    elsewhere = st.session_state.get(_TOLD, chosen) != chosen
+    if before is None or before.source != source or elsewhere:
+        digest, first = st.session_state[_FIRST]
+        pins = first.pins if digest == picture.digest else Pins()
+        turn = 0 if before is None else before.turn + elsewhere
+        before = _Sent(source, turn, replace(view, options=first.options, pins=pins))
+        st.session_state[_SENT] = before
+    st.session_state[_TOLD] = chosen
+    return before
+
+
+def _changed(picture: Picture) -> None:
+    """Take over what the browser reports, before the script runs."""
+    held: Any = st.session_state.get(KEY)
+    view = head_view.reported(held, picture)
+    if view is None:
+        return
+    st.session_state["layer"] = view.layer
+    choose_heads(view.series)
+    # A layer that the browser could not fetch is sent as if it had been chosen elsewhere.
+    st.session_state[_TOLD] = None if held["view"].get("lost") else (view.layer, view.series)
+    st.session_state[_KEPT] = view
+    for name, value in to_address(view).items():
+        state.remember(name, value)
+
+
+def to_address(view: View) -> dict[str, str | None]:
+    """Options and pins as parameters; what is as usual is left out."""
+    options, pins = view.options, ".".join(map(str, view.pins.units))
+    return {
+        "layout": None if options.layout == Options.layout else options.layout,
+        "direction": None if options.direction == Options.direction else options.direction,
+        "hide": None if options.specials else "specials",
+        "fit": "1" if options.fit else None,
+        "lines": None if options.step is None else str(options.step),
+        "pins": f"{view.pins.side}.{pins}" if pins else None,
+    }
+
+
+def from_address(given: Mapping[str, str], count: int) -> View:
+    """Options and pins of an address; what is none is left out."""
+    step = given.get("lines")
+    options = {
+        "layout": given.get("layout"),
+        "direction": given.get("direction"),
+        "specials": given.get("hide") != "specials",
+        "fit": given.get("fit") == "1",
+        "step": next((known for known in head_view.STEPS if str(known) == step), None),
+    }
+    side, *units = given.get("pins", "query").split(".")
+    pins = {"side": side, "units": [int(unit) for unit in units if unit.isdecimal()]}
+    return View(1, "mean", head_view.options_from(options), head_view.pins_from(pins, count))

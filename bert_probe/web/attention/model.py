@@ -1,0 +1,64 @@
+"""All heads of all layers at once."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.results.tables import heads_table
+from bert_probe.web import blocks, figures, store
+from bert_probe.web.attention import head
+from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.components.head_view import TITLES
+from bert_probe.web.components.matrix import Scale
+from bert_probe.web.components.model_view import Head, model_view
+from bert_probe.web.measures import MEASURES
+
+
+def part(drawn: Drawn) -> None:
+    """Draw them; a click opens one in the head view."""
+    trace, weighted = drawn.trace, drawn.measure == "value-norm"
+    profiles = store.profiles(trace, drawn.words)
+    thumbs = thumbnails(
+        trace,
+        words=drawn.words,
+        measure="value-norm" if weighted else "weights",
+        checkpoint=drawn.checkpoint if weighted else None,
+    )
+    end = figures.from_zero_scale(thumbs.weights, 0.0).high if weighted else 1.0
+    model_view(
+        thumbs,
+        profiles.labels,
+        {one.name: profiles.values[name] for name, one in MEASURES.items()},
+        key="model_view",
+        caption=f"{TITLES[drawn.measure]} of all heads",
+        source=head.caption(trace),
+        value_name=drawn.value_name,
+        scale=Scale("sequential", 0, end, "sqrt"),
+        on_open=_open,
+    )
+    words = ["--words"] if drawn.words else []
+    request = drawn.study.request
+    blocks.exports(
+        heads_table(profiles, trace),
+        "heads",
+        blocks.python_code(
+            request,
+            blocks.trace_code(request, trace),
+            f"bert_probe.heads_table(bert_probe.head_profiles(trace, words={drawn.words}), trace)",
+        ),
+        blocks.command_line(request, "heads", *words, trace=trace),
+    )
+    blocks.caveat(
+        "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
+        "several tokens and has the largest of their weights. Labels say where a head looks on this text, "
+        "not what it is for. The export holds the measures that heads can be sorted by; all weights are "
+        "exported from the heatmap."
+    )
+
+
+def _open(chosen: Head) -> None:
+    """Show a head in the head view, before the script runs."""
+    st.session_state["show"] = "heads"
+    st.session_state["layer"] = chosen.layer + 1
+    head.choose_heads((chosen.head,))

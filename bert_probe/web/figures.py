@@ -1,0 +1,213 @@
+"""Plotly figures and small tables. Nothing here knows Streamlit."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.projection import Map
+from bert_probe.model.trace import Array
+from bert_probe.web.components.matrix import Scale
+
+CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+
+MAP_CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["autoScale2d"]}
+"""For pictures in which points are selected."""
+
+MOST_NUMBERED = 40
+"""Points that can bear their numbers without covering each other."""
+
+ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
+"""Readable on both themes."""
+
+_CLEAR = "rgba(0,0,0,0)"
+
+_PART_COLOURS = {
+    "embeddings": "#5D57A6",
+    "attention": "#635BE4",
+    "attention output": "#928CEE",
+    "feed-forward": "#B3652B",
+    "pooler": "#5F6B7A",
+}
+"""A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
+
+
+def symmetric_scale(*arrays: Array) -> Scale:
+    """A diverging scale around 0 for all the arrays, its end rounded up to two digits.
+
+    It covers 99.5 % of the values: a few dimensions are so large that the others would be blank beside
+    them. Those keep the colour of the end, which the legend says.
+    """
+    sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
+    largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
+    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    end = round(math.ceil(largest / digit) * digit, 10)
+    return Scale("diverging", -end, end)
+
+
+def from_zero_scale(values: Array, at_least: float = 1.0) -> Scale:
+    """A sequential scale from 0 to ``at_least``, or to the next round number where the values go beyond."""
+    largest = float(values.max())
+    if largest <= at_least or largest <= 0:
+        return Scale("sequential", 0, at_least or 1.0)
+    digit = 10.0 ** math.floor(math.log10(largest))
+    return Scale("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
+
+
+def head_grid(table: pd.DataFrame, column: str) -> Array:
+    """A column of a table with a row for each head, float32 [layer, head]."""
+    values: Array = table.pivot(index="layer", columns="head", values=column).to_numpy(dtype=np.float32)
+    return values
+
+
+def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
+    """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
+    by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
+    return sorted(list(dict.fromkeys([*sorted(wanted), *by_size]))[: max(count, len(wanted))])
+
+
+def token_bars(tokens: list[str], values: Array, name: str) -> Any:
+    """A bar for each token, from 0; tokens in the order of the text."""
+    positions = list(range(len(tokens)))
+    shown = [as_text(token) for token in tokens]
+    figure = go.Figure(
+        go.Bar(
+            x=positions,
+            y=values,
+            customdata=shown,
+            marker={"color": ACCENT},
+            hovertemplate=f"%{{customdata}} (%{{x}}): %{{y:.4f}}<extra>{name}</extra>",
+        )
+    )
+    # So many labels have their own place, even on a narrow page; hovering names every token.
+    step = math.ceil(len(tokens) / 24)
+    figure.update_layout(
+        height=320,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        bargap=0.25,
+        xaxis={
+            "title": "token",
+            "tickvals": positions[::step],
+            "ticktext": [text if len(text) <= 16 else f"{text[:15]}…" for text in shown[::step]],
+            "tickangle": -45 if len(tokens) > 8 else 0,
+            "zeroline": False,
+        },
+        yaxis={"title": name, "range": [0, from_zero_scale(values, 0.0).high * 1.02]},
+        showlegend=False,
+    )
+    return figure
+
+
+def finite(values: Array) -> Array:
+    """The values with NaN for infinities, which have no colour and are hatched."""
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def as_text(text: str) -> str:
+    """Text for a Plotly label, which reads a little HTML and templates."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
+
+
+def sentence_map(plane: Map, sentences: Sequence[str]) -> Any:
+    """Sentences as points, each with its number where there are few, and its text on hover."""
+    few = len(sentences) <= MOST_NUMBERED
+    figure = go.Figure()
+    figure.add_scatter(
+        x=plane.points[:, 0],
+        y=plane.points[:, 1],
+        mode="markers+text" if few else "markers",
+        text=[str(number) for number in range(1, len(sentences) + 1)] if few else None,
+        textposition="top center",
+        customdata=[f"{number} · {_wrapped(sentence)}" for number, sentence in enumerate(sentences, start=1)],
+        hovertemplate="%{customdata}<extra></extra>",
+        marker={"color": ACCENT, "size": 10 if few else 6, "opacity": 1 if few else 0.6},
+        selected={"marker": {"color": SECOND, "opacity": 1}},
+        unselected={"marker": {"opacity": 0.35}},
+    )
+    named = [{"title": "", "showticklabels": False}] * 2
+    if plane.explained is not None:
+        shares = zip(("First", "Second"), plane.explained, strict=True)
+        named = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
+    figure.update_layout(
+        height=520,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis={**named[0], "zeroline": False},
+        # One scale for both axes, so that a distance looks the same in each direction.
+        yaxis={**named[1], "zeroline": False, "scaleanchor": "x"},
+        dragmode="lasso",
+        showlegend=False,
+    )
+    return figure
+
+
+def _wrapped(sentence: str) -> str:
+    """A sentence for a hover label, which does not break lines itself."""
+    shown = textwrap.shorten(sentence, 400, placeholder=" …")
+    return "<br>".join(as_text(line) for line in textwrap.wrap(shown, 60))
+
+
+def parameter_treemap(found: Parameters, dark: bool) -> Any:
+    """Area by count: group, then part, then tensor."""
+    ground, ink = ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
+    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
+    ids, labels, parents, values, colours = ["model"], ["model"], [""], [found.total], [_CLEAR]
+    sums: dict[tuple[str, str], int] = {}
+    for row in found.rows:
+        for key in ((row.group, ""), (row.group, row.part)):
+            sums[key] = sums.get(key, 0) + row.count
+    for (group, part), count in sums.items():
+        if part == group:
+            continue
+        ids.append(f"{group}/{part}" if part else group)
+        labels.append(part or group)
+        parents.append(group if part else "model")
+        values.append(count)
+        colours.append(_PART_COLOURS.get(part or group, ground))
+    for row in found.rows:
+        if row.count:
+            ids.append(row.name)
+            labels.append(row.name.removesuffix(".weight"))
+            parents.append(row.group if row.part == row.group else f"{row.group}/{row.part}")
+            values.append(row.count)
+            colours.append(_PART_COLOURS.get(row.part, GRAY))
+    figure = go.Figure(
+        go.Treemap(
+            ids=ids,
+            labels=labels,
+            parents=parents,
+            values=values,
+            branchvalues="total",
+            maxdepth=3,
+            texttemplate="%{label}<br>%{value:,}",
+            hovertemplate="%{label}<br>%{value:,} parameters<br>"
+            "%{percentRoot:.2%} of the model<extra></extra>",
+            marker={"colors": colours, "line": {"width": 0}},
+            tiling={"pad": 2, "packing": "binary"},
+            textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
+            pathbar={"visible": True, "textfont": {"color": ink}},
+        )
+    )
+    figure.update_layout(
+        height=460,
+        margin={"l": 0, "r": 0, "t": 24, "b": 0},
+        uniformtext={"minsize": 11, "mode": "hide"},
+    )
+    return figure
+
+
+def subtotals_frame(sums: dict[str, int], total: int) -> pd.DataFrame:
+    """Subtotals with their share of the whole, as text for reading."""
+    return pd.DataFrame(
+        {
+            "": list(sums),
+            "parameters": [f"{count:,}" for count in sums.values()],
+            "share": [f"{count / total:.1%}" for count in sums.values()],
+        }
+    )

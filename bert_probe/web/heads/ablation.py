@@ -1,0 +1,267 @@
+"""Switch heads off: what a chosen set of them changes, and which single head changes most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import cast
+
+import pandas as pd
+import streamlit as st
+
+from bert_probe.analyses.ablation import (
+    Ablation,
+    Head,
+    Replacement,
+    SimilarityChange,
+    ablate,
+    each_head,
+    similarity_change,
+)
+from bert_probe.model.trace import Trace
+from bert_probe.results import files, tables
+from bert_probe.run import jobs
+from bert_probe.web import blocks, figures, state, store
+from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.heads import shared
+from bert_probe.web.workbench import Study
+
+SIDE_BY_SIDE = 32
+"""Tokens up to which the three similarities stand beside each other."""
+_REST = (
+    "Change is 1 − cosine between a last-layer vector with and without. A small change says that the other "
+    "heads make up for it on this text, not that nothing was switched off (Michel et al. 2019)."
+)
+
+
+def part(study: Study, trace: Trace) -> None:
+    """Draw it."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        which = state.pick(
+            "ablation", "Which heads", {"set": "Chosen heads", "each": "Each head in turn"}, "set"
+        )
+        replacement = cast(
+            Replacement,
+            state.pick(
+                "replacement",
+                "A head's output becomes",
+                {"zero": "Zero", "mean": "Its mean"},
+                "zero",
+                "Zero takes away all that a head says; its mean over the tokens leaves what it says to every "
+                "token.",
+            ),
+        )
+    (_each if which == "each" else _set)(study, trace, replacement)
+
+
+def _set(study: Study, trace: Trace, replacement: Replacement) -> None:
+    """A set of heads: what happens to every token, [CLS], the pooler, and how alike the tokens are."""
+    heads = _chosen_heads(trace)
+    if not heads:
+        blocks.caveat("Choose one head or more above. A number without a point stands for a whole layer.")
+        return
+    result = store.ablated(study.checkpoint, trace, heads, replacement)
+    change = similarity_change(trace, result)
+    with st.container(horizontal=True, vertical_alignment="center", gap="large"):
+        _metric("Tokens, on average", result.mean_token_change)
+        _metric("[CLS], the first token", result.cls_change)
+        _metric("Pooler", result.pooler_change, "This checkpoint has no pooler.")
+        st.space("stretch")
+        _set_exports(study, trace, result, change, replacement)
+    _token_changes(study, trace, result, replacement)
+    st.header("How alike the tokens are", anchor=False)
+    _similarity(change)
+    blocks.caveat(
+        "Cosine of every two tokens' last-layer vectors, special tokens left out. In the difference, above 0 "
+        f"means more alike without the heads. {_REST}"
+    )
+
+
+def _chosen_heads(trace: Trace) -> tuple[Head, ...]:
+    """Heads by name; a layer's number stands for all of its heads."""
+    labels = store.profiles(trace).labels
+    options: dict[str, str] = {}
+    meant: dict[str, list[Head]] = {}
+    for layer, row in enumerate(labels):
+        meant[f"{layer + 1}"] = [(layer, head) for head in range(len(row))]
+        options[f"{layer + 1}"] = f"layer {layer + 1}, all heads"
+        for head, label in enumerate(row):
+            name = f"{layer + 1}.{head + 1}"
+            meant[name] = [(layer, head)]
+            options[name] = f"{name} {label}".strip()
+    striking = next((name for name, heads in meant.items() if _stands_out(labels, heads)), "1.1")
+    chosen = state.several(
+        "off",
+        "Heads to switch off together",
+        options,
+        [striking],
+        "Layer and head, for example 3.7",
+        "Layer and head, counted from 1, with what the head does on this text. A layer without a head stands "
+        "for all of its heads.",
+    )
+    return tuple(dict.fromkeys(head for name in chosen for head in meant[name]))
+
+
+def _stands_out(labels: tuple[tuple[str, ...], ...], heads: list[Head]) -> bool:
+    return all(labels[layer][head] not in ("", "broad") for layer, head in heads)
+
+
+def _metric(label: str, value: float | None, missing: str | None = None) -> None:
+    st.metric(
+        label,
+        None if value is None else f"{value:.4f}",
+        help=missing if value is None else None,
+        width="content",
+    )
+
+
+def _token_changes(study: Study, trace: Trace, result: Ablation, replacement: str) -> None:
+    table = tables.ablation_tokens_table(result, study.checkpoint, trace.encoding, replacement)
+    with st.container(key="judged"):
+        picture, numbers = st.columns([2, 1], gap="large")
+    with picture:
+        st.caption("Change of each token's last-layer vector, 1 − cosine; 0 is unchanged, 1 a right angle")
+        st.plotly_chart(
+            figures.token_bars(blocks.labels(trace.tokens), result.token_change, "1 − cosine"),
+            width="stretch",
+            config=figures.CONFIG,
+            alt="Change of each token's last-layer vector",
+        )
+    with numbers:
+        shown = table.assign(token=blocks.labels(trace.tokens)).sort_values("change", ascending=False)
+        shared.head_table(shown, {"change": "1 − cosine"}, "Tokens by change", height=360)
+
+
+def _similarity(change: SimilarityChange) -> None:
+    """Side by side; of long texts one at a time, as large as the page."""
+    cosine = Scale("diverging", -1, 1)
+    scale = figures.symmetric_scale(change.difference)
+    pictures = [
+        ("before", "With the heads", change.before, "cosine", cosine),
+        ("after", "Without them", change.after, "cosine", cosine),
+        ("difference", "Difference", change.difference, "difference", scale),
+    ]
+    names, positions = blocks.labels(change.tokens), blocks.positions(change.tokens)
+    if len(names) > SIDE_BY_SIDE:
+        options = {key: title for key, title, *_ in pictures}
+        which = state.pick("ablation_similarity", "Similarity", options, "difference")
+        pictures = [picture for picture in pictures if picture[0] == which]
+    with st.container(key="judged_similarity"):
+        columns = st.columns(len(pictures), gap="medium")
+    for column, (key, title, values, name, scale) in zip(columns, pictures, strict=True):
+        with column:
+            matrix(
+                values,
+                names,
+                names,
+                key=f"ablation_{key}",
+                scale=scale,
+                row_axis="token",
+                column_axis="token",
+                value_name=name,
+                caption=title,
+                row_positions=positions,
+                column_positions=positions,
+                file_name=f"similarity_{key}",
+            )
+
+
+def _set_exports(
+    study: Study, trace: Trace, result: Ablation, change: SimilarityChange, replacement: str
+) -> None:
+    python = [
+        f"results = bert_probe.ablate(checkpoint, trace.encoding, [{[*result.heads]}], {replacement!r})",
+        "result = next(results)",
+        f"bert_probe.ablation_tokens_table(result, checkpoint, trace.encoding, {replacement!r})",
+    ]
+    named = ",".join(f"{layer + 1}.{head + 1}" for layer, head in result.heads)
+    options = ["--heads", named, "--tokens", "--replacement", replacement]
+    blocks.exports(
+        tables.ablation_tokens_table(result, study.checkpoint, trace.encoding, replacement),
+        "ablation-tokens",
+        blocks.python_code(study.request, blocks.trace_code(study.request, trace), *python),
+        blocks.command_line(study.request, "ablate", *options, trace=trace),
+        more=[
+            (
+                f"Similarity, {which}",
+                f"similarity-{which}.zip",
+                partial(_similarity_zip, study, trace, change, replacement, which),
+            )
+            for which in ("before", "after", "difference")
+        ],
+    )
+
+
+def _similarity_zip(
+    study: Study, trace: Trace, change: SimilarityChange, replacement: str, which: str
+) -> bytes:
+    table = tables.similarity_change_table(
+        change,
+        study.checkpoint,
+        trace.encoding,
+        replacement,
+        which,  # type: ignore[arg-type]
+    )
+    return files.csv_zip(table, f"similarity-{which}")
+
+
+def _each(study: Study, trace: Trace, replacement: Replacement) -> None:
+    """Every head by itself, ranked by its effect."""
+    checkpoint, encoding = study.checkpoint, trace.encoding
+    sets = each_head(checkpoint)
+    results = ablate(checkpoint, encoding, sets, replacement)
+
+    def work(report: jobs.Report) -> pd.DataFrame:
+        def counted() -> Iterator[Ablation]:
+            report(0, len(sets))
+            for done, one in enumerate(results, 1):
+                report(done, len(sets))
+                yield one
+
+        return tables.ablation_table(counted(), checkpoint, encoding, replacement)
+
+    table = jobs.run(
+        "each head off",
+        (checkpoint.description, encoding.text, encoding.pair, encoding.dropped, replacement),
+        "Switch off each head in turn",
+        work,
+        "heads",
+        f"{len(sets):,} runs of the model on this text, batched. You can cancel at any time.",
+    )
+    if table is None:
+        return
+    first = (int(table["layer"].iloc[0]), int(table["head"].iloc[0]))
+    code = [
+        "each = bert_probe.each_head(checkpoint)",
+        f"results = bert_probe.ablate(checkpoint, trace.encoding, each, {replacement!r})",
+        f"bert_probe.ablation_table(results, checkpoint, trace.encoding, {replacement!r})",
+    ]
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.markdown(
+            f"Without layer {first[0]}, head {first[1]} the tokens change most: "
+            f"**{table['mean_token_change'].iloc[0]:.4f}** on average.",
+            width="content",
+        )
+        st.space("stretch")
+        blocks.exports(
+            table,
+            "ablation",
+            blocks.python_code(study.request, blocks.trace_code(study.request, trace), *code),
+            blocks.command_line(study.request, "ablate", "--each", "--replacement", replacement, trace=trace),
+        )
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    with picture:
+        values = figures.head_grid(table, "mean_token_change")
+        scale = figures.from_zero_scale(values, 0.0)
+        title = "Mean change of the tokens, by head switched off"
+        layer, head = shared.head_matrix(values, "each_head_off", "change", title, scale) or first
+        labels = store.profiles(trace).labels
+        shared.open_in_attention(layer, head, labels[layer - 1][head - 1])
+    with numbers:
+        shared.head_table(
+            table,
+            {"mean_token_change": "tokens, mean", "cls_change": "[CLS]"},
+            "Change for each head switched off",
+        )
+    blocks.caveat(_REST)

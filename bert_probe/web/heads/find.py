@@ -1,0 +1,245 @@
+"""Find a head: all heads ranked by how much they attend from one word to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import streamlit as st
+
+from bert_probe.analyses.attention import attention_map
+from bert_probe.analyses.heads import Found, find_heads
+from bert_probe.model.trace import Array, Trace
+from bert_probe.results.tables import found_table
+from bert_probe.text.words import Unit, word_lens
+from bert_probe.web import blocks, figures, state, store
+from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.heads import shared
+from bert_probe.web.workbench import Study
+
+MOST_PAIRS = 6
+WORDS_DRAWN = 32
+"""Of a longer text the rows' picture leaves out words that no row gives much to."""
+SHOWN = 3
+"""Heads whose rows are drawn."""
+WEIGHTS = Scale("sequential", 0, 1, "sqrt")
+
+_PAIRS, _ACTIVE = "find_pairs", "find_active"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words that were picked, as indices into the text's words; the number stays when others go."""
+
+    number: int
+    query: int
+    key: int
+
+
+def part(study: Study, trace: Trace) -> None:
+    """Draw it."""
+    units = word_lens(trace).units
+    pairs = _picked(trace, units)
+    chosen = [(units[pair.query], units[pair.key]) for pair in pairs]
+    found = find_heads(trace, chosen)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.markdown(_sentence(found[0], chosen), width="content")
+        st.space("stretch")
+        _exports(study, trace, units, found, chosen)
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    table = found_table(found, trace, chosen)
+    with picture:
+        name = "weight" if len(pairs) == 1 else "mean weight"
+        values = figures.head_grid(table, "weight")
+        title = f"Attention from {_arrows(chosen)}, by head"
+        chosen_head = shared.head_matrix(values, "find_heads", name, title, WEIGHTS)
+        layer, head = chosen_head or (found[0].layer + 1, found[0].head + 1)
+        profiles = store.profiles(trace, words=True)
+        shared.open_in_attention(layer, head, profiles.labels[layer - 1][head - 1])
+    with numbers:
+        shared.head_table(table, {"weight": name}, "Heads by attention between the words")
+    st.header("Where the best heads look from there", anchor=False)
+    _rows(trace, found[:SHOWN], pairs, units)
+    blocks.caveat(
+        "Words are merged from their pieces. The rank is the key word's place in the query word's row, 1 for "
+        "the largest. A large weight says that the head reads from there, not that what it reads matters."
+    )
+
+
+def _picked(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
+    """The pairs, drawn so that the words of one of them can be clicked."""
+    pairs = _held(trace, units)
+    numbers = [pair.number for pair in pairs]
+    if st.session_state.get(_ACTIVE) not in numbers:
+        st.session_state[_ACTIVE] = numbers[0]
+    active = numbers.index(st.session_state[_ACTIVE])
+    above = st.container()
+    pair = pairs[active]
+    query = _word(units, pair, "query", "From this word (query)", pair.query)
+    key = _word(units, pair, "key", "to this word (key)", pair.key)
+    pairs[active] = replace(pair, query=query, key=key)
+    if len(pairs) > 1:
+        above.pills(
+            "Pairs; heads are ranked by their mean",
+            numbers,
+            required=True,
+            wrap=True,
+            format_func=lambda number: _named_pair(units, pairs[numbers.index(number)]),
+            key=_ACTIVE,
+        )
+    with st.container(horizontal=True, gap="small"):
+        if len(pairs) < MOST_PAIRS:
+            st.button("Add a pair", on_click=_add, args=(pairs, units))
+        if len(pairs) > 1:
+            st.button("Remove this pair", on_click=_remove, args=(pairs, active))
+    _remember(pairs, units)
+    return pairs
+
+
+def _held(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
+    """The pairs of this text: those of the session, else of the address, else the first guess."""
+    text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
+    if st.session_state.get(_PAIRS, (None,))[0] != text:
+        first = _PAIRS not in st.session_state
+        pairs = _from_address(units) if first else []
+        st.session_state[_PAIRS] = (text, pairs or [_guess(units)])
+    pairs = st.session_state[_PAIRS][1]
+    assert isinstance(pairs, list)
+    return pairs
+
+
+def _guess(units: Sequence[Unit]) -> Pair:
+    words = [index for index, unit in enumerate(units) if unit.isalnum()] or [0]
+    return Pair(0, words[-1], words[max(0, len(words) - 3)])
+
+
+def _from_address(units: Sequence[Unit]) -> list[Pair]:
+    written = state.address().get(_PAIRS)
+    if written is None:
+        return []
+    place = {str(unit.position): index for index, unit in enumerate(units)}
+    pairs = []
+    for number, one in enumerate(written.split(",")[:MOST_PAIRS]):
+        query, _, key = one.partition("-")
+        if query in place and key in place:
+            pairs.append(Pair(number, place[query], place[key]))
+        else:
+            st.caption(f":orange[There is no pair of words {state.plain(one)} here; left out.]")
+    return pairs
+
+
+def _remember(pairs: Sequence[Pair], units: Sequence[Unit]) -> None:
+    """By the positions of their first tokens, as tables give them."""
+    written = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
+    guess = _guess(units)
+    plain = len(pairs) == 1 and (pairs[0].query, pairs[0].key) == (guess.query, guess.key)
+    state.remember(_PAIRS, None if plain else written)
+
+
+def _add(pairs: list[Pair], units: Sequence[Unit]) -> None:
+    number = max(pair.number for pair in pairs) + 1
+    pairs.append(replace(_guess(units), number=number))
+    st.session_state[_ACTIVE] = number
+
+
+def _remove(pairs: list[Pair], active: int) -> None:
+    del pairs[active]
+    st.session_state[_ACTIVE] = pairs[max(0, active - 1)].number
+
+
+def _word(units: Sequence[Unit], pair: Pair, side: str, label: str, selected: int) -> int:
+    """One word of the text, by clicking."""
+    st.markdown(f"**{label}**")
+    pieces = [
+        Piece(unit.display, index, unit.segment, unit.special, False, f"position {unit.position}")
+        for index, unit in enumerate(units)
+    ]
+    key = f"find_{side}_{pair.number}_{len(units)}"
+    first = f"{key} first"
+    if key not in st.session_state:
+        # While the strip is there it keeps its own choice; a new beginning would take back quick clicks.
+        st.session_state[first] = selected
+    first_chosen = st.session_state[first]
+    chosen = strip(pieces, key=key, label=label, selectable="one", selected=first_chosen)
+    return selected if chosen is None else chosen
+
+
+def _sentence(best: Found, chosen: Sequence[tuple[Unit, Unit]]) -> str:
+    where = f"Layer {best.layer + 1}, head {best.head + 1} attends most: **{best.weight:.4f}**"
+    if len(chosen) == 1:
+        return f"{where}, which is number {best.rank:.0f} in that word's row."
+    return f"{where} on average over {len(chosen)} pairs, at rank {best.rank:.1f} on average."
+
+
+def _arrows(chosen: Sequence[tuple[Unit, Unit]]) -> str:
+    return ", ".join(f"{query} → {key}" for query, key in chosen)
+
+
+def _named_pair(units: Sequence[Unit], pair: Pair) -> str:
+    return state.plain(f"{units[pair.query]} → {units[pair.key]}")
+
+
+def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Sequence[Unit]) -> None:
+    """What each query word attends to in each of the best heads, a row each."""
+    queries = list(dict.fromkeys(pair.query for pair in pairs))
+    rows: list[Array] = []
+    names = []
+    for found in best:
+        weights = attention_map(trace, found.layer, found.head, words=True).weights
+        rows += [weights[query] for query in queries]
+        names += [f"{found.layer + 1}.{found.head + 1} {units[query].display}" for query in queries]
+    values = np.stack(rows)
+    kept = figures.largest_columns(values, WORDS_DRAWN, {pair.key for pair in pairs})
+    drawn = [units[index] for index in kept]
+    matrix(
+        values[:, kept],
+        names,
+        [unit.display for unit in drawn],
+        key="find_rows",
+        scale=WEIGHTS,
+        row_axis="head and query",
+        column_axis="key",
+        value_name="weight",
+        caption="Attention rows of the best heads",
+        column_positions=[unit.position for unit in drawn],
+        file_name="best_heads",
+    )
+    if len(drawn) < len(units):
+        blocks.caveat(
+            f"The {len(drawn)} of {len(units)} words with the largest weights, in the order of the text."
+        )
+
+
+def _exports(
+    study: Study,
+    trace: Trace,
+    units: Sequence[Unit],
+    found: Sequence[Found],
+    chosen: Sequence[tuple[Unit, Unit]],
+) -> None:
+    named = [(_name(units, query), _name(units, key)) for query, key in chosen]
+    code = [
+        "pairs = [",
+        *(
+            f"    (bert_probe.find_word(trace, {query!r}), bert_probe.find_word(trace, {key!r})),"
+            for query, key in named
+        ),
+        "]",
+        "bert_probe.found_table(bert_probe.find_heads(trace, pairs), trace, pairs)",
+    ]
+    options = [word for query, key in named for word in ("--query", query, "--key", key)]
+    blocks.exports(
+        found_table(found, trace, chosen),
+        "find",
+        blocks.python_code(study.request, blocks.trace_code(study.request, trace), *code),
+        blocks.command_line(study.request, "find", *options, trace=trace),
+    )
+
+
+def _name(units: Sequence[Unit], unit: Unit) -> str:
+    """A word as the command line names it: with its number if it occurs more than once."""
+    same = [other.positions for other in units if str(other) == str(unit)]
+    return str(unit) if len(same) == 1 else f"{unit}:{same.index(unit.positions) + 1}"

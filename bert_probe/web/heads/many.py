@@ -1,0 +1,135 @@
+"""Many sentences: the profiles' means over a text file, and how far they can be relied on."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.analyses.head_means import MOST_SENTENCES, ProfileMeans, profile_sentences, read_sentences
+from bert_probe.analyses.similarity import baseline_sentences
+from bert_probe.errors import ProbeError, TextError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.tables import profile_means_table
+from bert_probe.run import jobs
+from bert_probe.web import blocks, figures, state
+from bert_probe.web.heads import shared
+from bert_probe.web.measures import LABELLING
+from bert_probe.web.workbench import Request
+
+_SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
+_FILE, _PASTED = "many_file", "many_pasted"
+
+
+def part(request: Request, checkpoint: Checkpoint) -> None:
+    """Draw it."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        source = state.pick("sentences", "Sentences", _SOURCES, "sample")
+        words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
+    try:
+        sentences = _sentences(source)
+        count = sum(bool(line.strip()) for line in sentences)
+        if not count:
+            return
+        means = jobs.run(
+            "many sentences",
+            (checkpoint.description, tuple(sentences), words, request.truncate),
+            f"Profile {count:,} {'sentence' if count == 1 else 'sentences'}",
+            lambda report: profile_sentences(
+                checkpoint, sentences, words, truncate=request.truncate, report=report
+            ),
+            "sentences",
+            "One run of the model for each, batched. You can cancel at any time.",
+        )
+    except ProbeError as error:
+        _refusal(error)
+        return
+    if means is not None:
+        _result(request, checkpoint, means, sentences)
+
+
+def _sentences(source: str) -> list[str]:
+    """The lines to profile; none yet is an empty list."""
+    if source == "sample":
+        blocks.caveat("40 short English sentences on unrelated subjects, shipped with the package.")
+        with st.expander("Read them"):
+            st.text("\n".join(baseline_sentences()))
+        return list(baseline_sentences())
+    if source == "paste":
+        text = st.text_area(
+            "Sentences, one a line",
+            key=_PASTED,
+            height=180,
+            placeholder="The first sentence\nThe second sentence",
+            persist_state="session",
+        )
+        return str(text or "").split("\n")
+    given = st.file_uploader("A text file in UTF-8, one sentence a line", type=["txt"])
+    if given is not None:
+        st.session_state[_FILE] = (given.name, given.getvalue())
+    if _FILE not in st.session_state:
+        blocks.caveat(f"Blank lines do not count. At most {MOST_SENTENCES:,} sentences.")
+        return []
+    name, content = st.session_state[_FILE]
+    if given is None:
+        blocks.caveat(f"{state.plain(name)}, as uploaded before.")
+    return read_sentences(content)
+
+
+def _refusal(error: ProbeError) -> None:
+    with st.container(border=True, key="refusal"):
+        unread = isinstance(error, TextError)
+        st.header("These sentences cannot be read" if unread else "This cannot be shown", anchor=False)
+        st.text(str(error))
+        st.caption("Blank lines do not count. What you gave is still there.")
+
+
+def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: list[str]) -> None:
+    table = profile_means_table(means, checkpoint)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        measure, about = shared.choose_measure()
+        st.space("stretch")
+        _exports(request, checkpoint, means, sentences)
+    st.markdown(f":gray[{state.plain(about.meaning)}]")
+    if means.tokens_dropped:
+        st.warning(f"{means.tokens_dropped:,} tokens of sentences that are too long were cut off.")
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    with picture:
+        values = means.mean[measure]
+        title = f"{about.title}: mean over {means.sentences:,} sentences"
+        scale = figures.from_zero_scale(values)
+        chosen = shared.head_matrix(values, "profile_means", about.name, title, scale)
+        if chosen is None:
+            blocks.caveat("Click a cell, or press Enter on it, to choose a head.")
+        else:
+            shared.open_in_attention(*chosen, means.labels[chosen[0] - 1][chosen[1] - 1])
+    with numbers:
+        columns = [measure, f"{measure}_low", f"{measure}_high"]
+        shared.head_table(
+            table[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
+            dict(zip(columns, ("mean", "low", "high"), strict=True)),
+            f"Heads by mean {about.name}",
+        )
+    blocks.caveat(
+        f"Means over {means.sentences:,} sentences, each counting the same. Low and high enclose "
+        f"{means.confidence:.0%} of {means.resamples:,} means over sentences drawn again from these "
+        "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were "
+        f"taken, not what another kind of text would give. {LABELLING}"
+    )
+
+
+def _exports(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: list[str]) -> None:
+    truncate = ", truncate=True" if request.truncate else ""
+    code = [
+        "from pathlib import Path",
+        'sentences = bert_probe.read_sentences(Path("sentences.txt").read_bytes())',
+        f"means = bert_probe.profile_sentences(checkpoint, sentences, words={means.words}{truncate})",
+        "bert_probe.profile_means_table(means, checkpoint)",
+    ]
+    options = ["--file", "sentences.txt", *(["--words"] if means.words else [])]
+    blocks.exports(
+        profile_means_table(means, checkpoint),
+        "heads-many",
+        blocks.python_code(request, *code),
+        blocks.command_line(request, "heads", *options),
+        more=[("The sentences", "sentences.txt", lambda: "\n".join(sentences).encode())],
+    )

@@ -1,0 +1,53 @@
+"""Profiles: a measure of every head on one text, as a picture and as a table."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.model.trace import Trace
+from bert_probe.results.tables import heads_table
+from bert_probe.web import blocks, figures, state, store
+from bert_probe.web.heads import shared
+from bert_probe.web.measures import LABELLING, MEASURES
+from bert_probe.web.workbench import Study
+
+
+def part(study: Study, trace: Trace) -> None:
+    """Draw it."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        measure, about = shared.choose_measure()
+        words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
+        profiles = store.profiles(trace, words)
+        table = heads_table(profiles, trace)
+        code = f"bert_probe.heads_table(bert_probe.head_profiles(trace, words={words}), trace)"
+        st.space("stretch")
+        blocks.exports(
+            table,
+            "heads",
+            blocks.python_code(study.request, blocks.trace_code(study.request, trace), code),
+            blocks.command_line(study.request, "heads", *(["--words"] if words else []), trace=trace),
+        )
+    st.markdown(f":gray[{state.plain(about.meaning)}]")
+    with st.container(key="judged"):
+        picture, numbers = st.columns([1, 1], gap="large")
+    with picture:
+        values = profiles.values[measure]
+        scale = figures.from_zero_scale(values)
+        chosen = shared.head_matrix(values, "head_profiles", about.name, about.title, scale)
+        if chosen is None:
+            blocks.caveat("Click a cell, or press Enter on it, to choose a head.")
+        else:
+            shared.open_in_attention(*chosen, profiles.labels[chosen[0] - 1][chosen[1] - 1])
+    with numbers:
+        first = ["layer", "head", measure, "label"]
+        rest = [name for name in MEASURES if name != measure]
+        shared.head_table(
+            table[[*first, *rest]].sort_values(measure, ascending=False),
+            {name: one.name for name, one in MEASURES.items()},
+            f"Heads by {about.name}",
+        )
+    blocks.caveat(
+        "Averages over all queries of this text (after Clark et al. 2019). "
+        + LABELLING
+        + " It describes where a head looks on this text, not what the head is for."
+    )

@@ -1,0 +1,43 @@
+"""The script that Streamlit runs on every interaction: navigation, workbench, the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.web import blocks, serve, state, workbench
+
+_PAGES = Path(__file__).resolve().parents[2] / "pages"
+_STATIC = Path(__file__).with_name("static")
+
+
+def main() -> None:
+    """Draw the chosen page around the workbench."""
+    page = st.navigation(
+        [
+            # No icons: for Material ones the browser would ask a server outside.
+            st.Page(
+                _PAGES / f"{name}.py", title=name.title(), url_path=name, default=name == serve.FRONT_PAGE
+            )
+            for name in serve.PAGES
+        ],
+        position="top",
+    )
+    st.set_page_config(
+        f"{page.title} · BERT Probe", _STATIC / "favicon.svg", layout="wide", initial_sidebar_state=340
+    )
+    st.logo(_STATIC / "logo.svg", size="large", icon_image=_STATIC / "favicon.svg")
+    state.enter(page.url_path)
+    try:
+        workbench.sidebar()
+        page.run()
+    except ProbeError as error:
+        blocks.refusal(error)
+    finally:
+        workbench.model_line()
+        state.publish()
+
+
+main()

@@ -1,0 +1,98 @@
+"""Where the sentences page gets its sentences from: a field to type in, or a file. Both are kept."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.text.sentence_files import MAX_BYTES, columns_of, lines, sentences_of, usual_column
+from bert_probe.web import state
+from bert_probe.web.examples import SENTENCES
+
+_ADDRESS_MOST = 1500
+"""Characters of all sentences together that an address may bear."""
+
+_DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
+_SOURCES = {"typed": "Typed or pasted", "file": "A file"}
+
+
+def chosen() -> tuple[str, ...] | None:
+    """The sentences to compare; None where a file is yet to be given.
+
+    Raises:
+        TextError, SelectionError: a file that cannot be read; see `sentences_of`.
+    """
+    source = state.pick("sentences_from", "Where the sentences are", _SOURCES, "typed")
+    return _typed() if source == "typed" else _from_file()
+
+
+def _typed() -> tuple[str, ...]:
+    if _TYPED not in st.session_state:
+        _take(state.address().get("sentences") or "\n".join(SENTENCES))
+    if _DRAFT not in st.session_state:
+        st.session_state[_DRAFT] = st.session_state[_TYPED]
+    # No form: that would lose what is typed when another page is opened.
+    st.text_area(
+        "Sentences, one a line",
+        key=_DRAFT,
+        height=180,
+        placeholder="Type or paste two sentences or more, one a line",
+        persist_state="session",
+    )
+    with st.container(horizontal=True):
+        st.button("Compare", type="primary", on_click=_submit)
+        st.button("Example", on_click=_example)
+    return tuple(lines(st.session_state[_TYPED]))
+
+
+def _submit() -> None:
+    _take(st.session_state[_DRAFT])
+
+
+def _example() -> None:
+    st.session_state[_DRAFT] = "\n".join(SENTENCES)
+    _submit()
+
+
+def _take(typed: str) -> None:
+    st.session_state[_TYPED] = typed
+    short = typed if typed != "\n".join(SENTENCES) and 0 < len(typed) <= _ADDRESS_MOST else None
+    state.remember("sentences", short)
+
+
+def _from_file() -> tuple[str, ...] | None:
+    st.file_uploader(
+        "A text file with a sentence a line, or a table with a header",
+        ["txt", "csv", "tsv"],
+        key=_UPLOAD,
+        on_change=_keep,
+        help=f"In UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",
+    )
+    if _FILE not in st.session_state:
+        return None
+    name, content = st.session_state[_FILE]
+    columns = columns_of(content, name)
+    column = _column(columns, name) if columns else None
+    found = sentences_of(content, name, column)
+    of = f", column {state.plain(column)}" if column is not None else ""
+    st.caption(f"{len(found):,} sentences of {state.plain(name)}{of}. Empty lines are left out.")
+    return found
+
+
+def _keep() -> None:
+    """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
+    given = st.session_state[_UPLOAD]
+    if given is None:
+        st.session_state.pop(_FILE, None)
+    else:
+        st.session_state[_FILE] = (given.name, given.getvalue())
+
+
+def _column(columns: tuple[str, ...], name: str) -> str:
+    usual = usual_column(columns)
+    key = "sentences_column"
+    if st.session_state.get(key) not in columns:
+        st.session_state[key] = columns[usual or 0]
+    picked: str = st.selectbox(
+        f"Column of {name}", list(dict.fromkeys(columns)), key=key, persist_state="session"
+    )
+    return picked

@@ -1,0 +1,152 @@
+"""The web server around the pages: routes of our own and the headers that keep a page to itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import streamlit
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bert_probe.web import bertviz_frames, layers
+from bert_probe.web.components import head_view
+
+MAIN_SCRIPT = Path(__file__).with_name("main.py")
+"""The Streamlit script; absolute, so that the server may be started from any folder."""
+
+FRONT_PAGE = "attention"
+"""The page that the main script makes the default one."""
+
+PAGES = (
+    "tokens",
+    "attention",
+    "heads",
+    "steps",
+    "embeddings",
+    "similarity",
+    "compare",
+    "context",
+    "sentences",
+    "parameters",
+)
+"""Names of the pages, their files and addresses, in the order of the navigation."""
+
+_INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
+
+
+def app_policy() -> str:
+    """What a page may load: this server and nothing else, so that no text can leave by way of the browser."""
+    return "; ".join(
+        (
+            "default-src 'self'",
+            # blob: because components bring their module as one.
+            " ".join(("script-src 'self' blob:", *_inline_scripts())),
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "frame-src 'self'",
+            "worker-src 'self' blob:",
+            "object-src 'none'",
+            "base-uri 'self'",
+            "frame-ancestors 'self'",
+            "form-action 'self'",
+        )
+    )
+
+
+def _inline_scripts() -> list[str]:
+    """Digests of the scripts written into Streamlit's own index page, which would be refused otherwise."""
+    page = _INDEX.read_text(encoding="utf-8")
+    digests = (
+        hashlib.sha256(script.encode()).digest()
+        for script in re.findall(r"<script>(.*?)</script>", page, re.S)
+    )
+    return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+
+
+_UNUSED_FEATURES = ("camera", "microphone", "geolocation", "payment", "usb", "serial", "midi")
+
+HEADERS = {
+    "Content-Security-Policy": app_policy(),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
+}
+"""Sent with every response."""
+
+
+class SecurityHeaders:
+    """ASGI middleware that adds `HEADERS` to every HTTP response, Streamlit's own included.
+
+    A header that a response already carries is kept: BertViz frames bring a stricter policy.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; add the headers where the response starts."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+def package_version() -> str:
+    """Version of the installed package; "unknown" when run from a folder that was never installed."""
+    try:
+        return version("bert-probe")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+async def health(_request: Request) -> JSONResponse:
+    """Answer that the server is up, and which version it is."""
+    return JSONResponse({"status": "ok", "version": package_version()}, headers={"Cache-Control": "no-store"})
+
+
+async def index(_request: Request) -> HTMLResponse:
+    """Streamlit's own index page with our few styles in it; sent by a script they would come too late."""
+    style = Path(__file__).with_name("static").joinpath("page.css").read_text(encoding="utf-8")
+    page = _INDEX.read_text(encoding="utf-8").replace("</head>", f"<style>{style}</style></head>", 1)
+    return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+async def to_front_page(request: Request) -> RedirectResponse:
+    """Lead on to the front page with the same query."""
+    return RedirectResponse(f"/?{request.url.query}" if request.url.query else "/")
+
+
+def routes() -> list[BaseRoute]:
+    """The routes beside Streamlit's own."""
+    return [
+        Route("/health", health),
+        # Streamlit knows its default page by the bare address only; by its name it would not be found.
+        Route(f"/{FRONT_PAGE}", to_front_page),
+        *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
+        *bertviz_frames.routes(),
+        head_view.ROUTE,
+        *layers.ROUTES,
+    ]
+
+
+def middleware() -> list[Middleware]:
+    """The middleware around Streamlit's own."""
+    return [Middleware(SecurityHeaders)]

@@ -1,0 +1,203 @@
+"""What sessions share: opened checkpoints, traces and what is made of them, each bounded in memory.
+
+Keys are tuples of every cause of a result, compared as a whole, so two texts cannot meet in one entry.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from cachetools import LRUCache
+
+from bert_probe.analyses.ablation import Ablation, Head, Replacement, ablate
+from bert_probe.analyses.heads import HeadProfiles, head_profiles
+from bert_probe.analyses.minimal_pair import MinimalPair, minimal_pair
+from bert_probe.analyses.pooling import Pooling
+from bert_probe.analyses.sentences import Report, SentenceVectors, sentence_vectors
+from bert_probe.analyses.similarity import Baseline, baseline
+from bert_probe.analyses.steps import HeadOutputs, head_outputs
+from bert_probe.model import loading
+from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.sources import Progress
+from bert_probe.model.trace import Trace
+
+CHECKPOINTS = 3
+TRACE_BYTES = 1_000_000_000
+SENTENCE_BYTES = 200_000_000
+PASSES_AT_ONCE = 2
+ABLATIONS = 16
+PAIRS = 4
+
+Text = tuple[str, str | None]
+"""A text, and its pair or None."""
+
+_checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
+_baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
+_traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
+_ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
+# As long as the trace itself.
+_profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
+_outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
+# Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
+_pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
+_sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
+    SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
+)
+_lock = threading.Lock()
+_opening = threading.Lock()
+# A model answers several threads at once; what has to be bounded is the memory that they need together.
+_passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
+
+
+def opened(model: str, revision: str) -> Checkpoint | None:
+    """A checkpoint that is open already, or None."""
+    with _lock:
+        return _checkpoints.get((model, revision))
+
+
+def open_checkpoint(model: str, revision: str, progress: Progress | None = None) -> Checkpoint:
+    """A checkpoint, opened once for all sessions; "" is the built-in.
+
+    Raises:
+        CheckpointError: see `bert_probe.load`.
+    """
+    with _opening:
+        found = opened(model, revision)
+        if found is None:
+            found = loading.load(model or None, revision or None, progress=progress)
+            with _lock:
+                _checkpoints[model, revision] = found
+        return found
+
+
+def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> list[Trace]:
+    """Traces of texts; those not at hand are made in one batched pass.
+
+    Raises:
+        TextError, OutOfMemoryError: see `Checkpoint.trace`.
+    """
+    # All of the description: the same weights under another config or tokenizer give other numbers.
+    keys = [(checkpoint.description, text, truncate) for text in texts]
+    with _lock:
+        found = {key: _traces[key] for key in keys if key in _traces}
+    missing = [key for key in dict.fromkeys(keys) if key not in found]
+    if missing:
+        with _passes:
+            made = checkpoint.traces([texts[keys.index(key)] for key in missing], truncate=truncate)
+        found.update(zip(missing, made, strict=True))
+        with _lock:
+            for key, trace in zip(missing, made, strict=True):
+                if trace.nbytes <= TRACE_BYTES:
+                    _traces[key] = trace
+    return [found[key] for key in keys]
+
+
+def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
+    """What each head does on a text, measured once; with ``words`` between whole words."""
+    with _lock:
+        found = _profiles.get(trace, {}).get(words)
+    if found is None:
+        with _passes:
+            found = head_profiles(trace, words)
+        with _lock:
+            _profiles.setdefault(trace, {})[words] = found
+    return found
+
+
+def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
+    """What the model's heads returned for a text, in a pass of its own, run once.
+
+    Raises:
+        UnavailableError, OutOfMemoryError: see `head_outputs`.
+    """
+    with _lock:
+        found = _outputs.get(trace)
+    if found is None:
+        with _passes:
+            found = head_outputs(checkpoint, trace)
+        with _lock:
+            _outputs[trace] = found
+    return found
+
+
+def measured_baseline(checkpoint: Checkpoint) -> Baseline:
+    """The cosine that unrelated tokens reach in this model, measured once."""
+    key = checkpoint.description
+    with _lock:
+        found = _baselines.get(key)
+    if found is None:
+        with _passes:
+            found = baseline(checkpoint)
+        with _lock:
+            _baselines[key] = found
+    return found
+
+
+def ablated(
+    checkpoint: Checkpoint, trace: Trace, heads: tuple[Head, ...], replacement: Replacement
+) -> Ablation:
+    """A text without some heads.
+
+    Raises:
+        SelectionError, UnavailableError: see `bert_probe.ablate`.
+    """
+    encoding = trace.encoding
+    key = (checkpoint.description, encoding.text, encoding.pair, encoding.dropped, heads, replacement)
+    with _lock:
+        found = _ablations.get(key)
+    if found is None:
+        with _passes:
+            found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
+        with _lock:
+            _ablations[key] = found
+    return found
+
+
+def compared(a: Trace, b: Trace, words: bool) -> MinimalPair:
+    """Two texts compared, once for all sessions.
+
+    Raises:
+        SelectionError, OutOfMemoryError: see `minimal_pair`.
+    """
+    with _lock:
+        found = _pairs.get((a, b, words))
+    if found is None:
+        with _passes:
+            found = minimal_pair(a, b, words)
+        with _lock:
+            _pairs[a, b, words] = found
+    return found
+
+
+def sentences(
+    checkpoint: Checkpoint, texts: tuple[str, ...], pooling: Pooling, truncate: bool, report: Report
+) -> SentenceVectors:
+    """Vectors of sentences, made once for all sessions.
+
+    Raises:
+        ProbeError: see `sentence_vectors`.
+    """
+    key = (checkpoint.description, texts, pooling, truncate)
+    with _lock:
+        found = _sentences.get(key)
+    if found is None:
+        # One small batch at a time, so none of the few places for passes is taken.
+        found = sentence_vectors(checkpoint, texts, pooling, truncate=truncate, report=report)
+        with _lock:
+            _sentences[key] = found
+    return found
+
+
+@dataclass
+class DownloadProgress:
+    """Bytes done and in all, written by a download and read by the page that waits for it."""
+
+    done: int = 0
+    total: int = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take a report of the download."""
+        self.done, self.total = done, total

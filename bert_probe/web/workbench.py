@@ -1,0 +1,232 @@
+"""The workbench: the input that every page reads, and what the model made of it."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from typing import cast
+
+import streamlit as st
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.model.trace import Trace
+from bert_probe.web import state, store
+from bert_probe.web.examples import EXAMPLES, Relation
+
+SUGGESTED = (
+    BUILT_IN,
+    "google-bert/bert-base-uncased",
+    "google-bert/bert-base-cased",
+    "FacebookAI/roberta-base",
+    "distilbert/distilbert-base-uncased",
+    "answerdotai/ModernBERT-base",
+)
+_RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for. Fields are named as in the address.
+
+    Attributes:
+        a, b: the texts; ``b`` is empty when there is one.
+        relation: whether B is a text of its own, or the second segment of A's input.
+        model, revision: what to open; "" is the built-in, and the hub's default revision.
+        truncate: cut texts that are too long.
+    """
+
+    a: str
+    b: str = ""
+    relation: Relation = "compare"
+    model: str = ""
+    revision: str = ""
+    truncate: bool = False
+
+    @property
+    def texts(self) -> list[store.Text]:
+        """Inputs of the model: one, or two to compare."""
+        if not self.b.strip():
+            return [(self.a, None)]
+        return [(self.a, self.b)] if self.relation == "pair" else [(self.a, None), (self.b, None)]
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A request and what the model made of it.
+
+    Attributes:
+        a: trace of sentence A, or of the pair.
+        b: trace of sentence B where it is a text of its own, else None.
+    """
+
+    request: Request
+    checkpoint: Checkpoint
+    a: Trace
+    b: Trace | None
+
+
+_FIRST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
+
+
+def request() -> Request:
+    """What was asked for last; at first what the address holds, else an example."""
+    if "request" not in st.session_state:
+        ask(_from_address())
+    return cast(Request, st.session_state["request"])
+
+
+def _from_address() -> Request:
+    given = state.address()
+    if "a" not in given:
+        return replace(_FIRST, model=given.get("model", ""), revision=given.get("revision", ""))
+    return Request(
+        a=given["a"],
+        b=given.get("b", ""),
+        relation="pair" if given.get("relation") == "pair" else "compare",
+        model=given.get("model", ""),
+        revision=given.get("revision", ""),
+        truncate=given.get("truncate") == "1",
+    )
+
+
+def ask(asked: Request) -> None:
+    """Make this the request: in the session, in the form and in the address."""
+    st.session_state["request"] = asked
+    plain = Request("")
+    for field in fields(Request):
+        value = getattr(asked, field.name)
+        st.session_state[f"draft_{field.name}"] = value
+        written = ("1" if value else "0") if isinstance(value, bool) else value
+        state.remember(field.name, None if value == getattr(plain, field.name) else written)
+    st.session_state["draft_model"] = asked.model or BUILT_IN
+
+
+def _run() -> None:
+    draft = {field.name: st.session_state[f"draft_{field.name}"] for field in fields(Request)}
+    model = (draft["model"] or "").strip()
+    draft["model"] = "" if model == BUILT_IN else model
+    ask(Request(**draft))
+
+
+def _run_example() -> None:
+    title = st.session_state["example"]
+    chosen = next((example for example in EXAMPLES if example.title == title), None)
+    if chosen is not None:
+        ask(replace(request(), a=chosen.a, b=chosen.b, relation=chosen.relation))
+
+
+def sidebar() -> None:
+    """Draw the workbench."""
+    now = request()
+    with st.sidebar:
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            st.markdown("**Your text**")
+            st.menu_button(
+                "Examples",
+                [example.title for example in EXAMPLES],
+                key="example",
+                on_click=_run_example,
+                type="tertiary",
+            )
+        with st.form("workbench", border=False):
+            st.text_area("Sentence A", key="draft_a", height=110, placeholder="Type or paste a sentence")
+            st.text_area("Sentence B", key="draft_b", height=110, placeholder="Optional: a second sentence")
+            st.segmented_control(
+                "Sentence B is",
+                list(_RELATIONS),
+                required=True,
+                format_func=_RELATIONS.__getitem__,
+                key="draft_relation",
+                help="A separate text is read on its own and compared with A. A second segment is read "
+                "together with A, joined by [SEP], so that the words of both can attend to each other.",
+            )
+            with st.expander("Model and length"):
+                st.selectbox(
+                    "Model",
+                    list(dict.fromkeys([*SUGGESTED, now.model or BUILT_IN])),
+                    key="draft_model",
+                    accept_new_options=True,
+                    help=f"{BUILT_IN} is built in and works offline. You can also type the path of a "
+                    "local folder, or a hub id, which is downloaded once.",
+                )
+                st.text_input(
+                    "Revision",
+                    key="draft_revision",
+                    placeholder="Newest",
+                    help="Branch, tag or commit on the hub. Leave it empty for the newest.",
+                )
+                st.toggle(
+                    "Cut texts that are too long",
+                    key="draft_truncate",
+                    help="Off: a text longer than the model accepts is refused, and nothing is lost.",
+                )
+            st.form_submit_button(
+                "Run", type="primary", shortcut="Ctrl+Enter", on_click=_run, width="stretch"
+            )
+
+
+def model_line() -> None:
+    """Say beneath the workbench what the model is; drawn last, when the page has opened it."""
+    now = request()
+    found = store.opened(now.model, now.revision)
+    if found is None:
+        return
+    about = found.description
+    with st.sidebar:
+        st.caption(
+            f"{state.plain(about.name)} · {about.layers} layers × {about.heads} heads · "
+            f"{about.hidden_size} dimensions · up to {about.max_tokens or 'any number of'} tokens"
+        )
+        for note in about.notes:
+            st.caption(state.plain(note))
+
+
+def checkpoint() -> Checkpoint:
+    """The checkpoint that was asked for, opened if need be with its progress shown.
+
+    Raises:
+        CheckpointError: see `bert_probe.load`.
+    """
+    now = request()
+    found = store.opened(now.model, now.revision)
+    return found if found is not None else _open(now)
+
+
+def _open(now: Request) -> Checkpoint:
+    name = state.plain(now.model or BUILT_IN)
+    progress = store.DownloadProgress()
+    # The hub reports from threads of its own, which cannot draw; this one waits and draws.
+    with ThreadPoolExecutor(1) as pool, st.spinner(f"Opening {name} …"):
+        future = pool.submit(store.open_checkpoint, now.model, now.revision, progress)
+        bar = st.empty()
+        while not future.done():
+            if progress.total:
+                share = min(progress.done / progress.total, 1.0)
+                text = f"Downloading {name}: {progress.done / 1e6:,.0f} of {progress.total / 1e6:,.0f} MB"
+                bar.progress(share, text)
+            time.sleep(0.02)
+        bar.empty()
+        return future.result()
+
+
+def study() -> Study:
+    """The request carried out: traces of its text or texts.
+
+    Raises:
+        ProbeError: the model cannot be opened, or a text cannot be read by it.
+    """
+    opened = checkpoint()
+    now = request()
+    with st.spinner("Running the model …", show_time=False):
+        made = store.traces(opened, now.texts, now.truncate)
+    return Study(now, opened, made[0], made[1] if len(made) > 1 else None)
+
+
+def chosen_text(shown: Study) -> Trace:
+    """The trace to look at on a page that shows one: a choice between A and B where there are two."""
+    if shown.b is None:
+        return shown.a
+    which = state.pick("of", "Text", {"a": "Sentence A", "b": "Sentence B"}, "a")
+    return shown.a if which == "a" else shown.b

@@ -1,0 +1,242 @@
+"""Downloads, against a small server on this machine that answers as the hub does."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub import constants
+
+import bert_probe
+from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import _reporting_to
+from tests.helpers.families import TEXT
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPOSITORY = "someone/tiny-bert"
+
+
+@dataclass
+class Hub:
+    """What the server serves, and what it was asked for.
+
+    Attributes:
+        files: path in the repository → content.
+        fails: path → (status, error code of the hub), in place of the file.
+        asked: paths of the files that were read.
+    """
+
+    files: dict[str, bytes]
+    fails: dict[str, tuple[int, str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body for a path."""
+        api = f"/api/models/{REPOSITORY}"
+        revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
+        if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
+            return _error(404 if path.startswith("/api/models/someone/") else 401, "RepoNotFound")
+        if revision not in ("main", "v1", COMMIT):
+            return _error(404, "RevisionNotFound")
+        if "/tree/" in path:
+            return 200, {}, json.dumps([self._entry(name) for name in sorted(self.files)]).encode()
+        if path.startswith("/api/"):
+            return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode()
+        name = path.split(f"/resolve/{COMMIT}/", 1)[-1]
+        if name in self.fails:
+            return _error(*self.fails[name])
+        if name not in self.files:
+            return _error(404, "EntryNotFound")
+        self.asked.append(name)
+        etag = hashlib.sha256(self.files[name]).hexdigest()
+        return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}, self.files[name]
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        content = self.files[name]
+        return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+
+
+def _error(status: int, code: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {"X-Error-Code": code, "X-Error-Message": f"{code} of the test"}, b"{}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: Hub
+
+    def _send(self, with_body: bool) -> None:
+        status, headers, body = self.hub.answer(self.path.split("?")[0])
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self._send(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._send(with_body=False)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Point the hub client to an address of this machine, with a cache of its own."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+
+    def point(endpoint: str) -> None:
+        assert endpoint.startswith("http://127.0.0.1:")
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        huggingface_hub.close_session()
+
+    return point
+
+
+@pytest.fixture
+def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> Iterator[Hub]:
+    folder = family_folder("bert")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # What must never be fetched: pickles, code, other formats.
+    files |= {
+        "pytorch_model.bin": b"x" * 99,
+        "modeling_evil.py": b"raise SystemExit",
+        "onnx/model.onnx": b"y",
+    }
+    hub = Hub(files)
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    online(f"http://127.0.0.1:{server.server_port}")
+    yield hub
+    huggingface_hub.close_session()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_downloaded_model_is_the_model_and_says_which_commit(
+    hub: Hub, family: Callable[[str], Checkpoint]
+) -> None:
+    checkpoint = bert_probe.load(REPOSITORY)
+    about = checkpoint.description
+    assert (about.name, about.origin, about.revision) == (REPOSITORY, "hub", COMMIT)
+    assert about.weights_sha256 == family("bert").description.weights_sha256
+    np.testing.assert_array_equal(
+        checkpoint.trace(TEXT).hidden_states, family("bert").trace(TEXT).hidden_states
+    )
+    assert set(hub.asked) == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+def test_a_downloaded_model_opens_again_when_the_hub_is_away(hub: Hub, online: Callable[[str], None]) -> None:
+    first = bert_probe.load(REPOSITORY)
+    asked = len(hub.asked)
+    online("http://127.0.0.1:9")
+    again = bert_probe.load(REPOSITORY)
+    assert again.description == first.description
+    assert len(hub.asked) == asked
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("revision", ["main", "v1", COMMIT])
+def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
+    assert bert_probe.load(REPOSITORY, revision=revision).description.revision == COMMIT
+
+
+def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[int, int]] = []
+    bert_probe.load(REPOSITORY, progress=lambda done, total: told.append((done, total)))
+    size = sum(len(hub.files[name]) for name in set(hub.asked))
+    assert told[-1] == (size, size)
+    done = [step[0] for step in told]
+    assert done == sorted(done)
+    assert all(0 < step <= total for step, total in told)
+    assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["someone/else", "nobody/at-all", "no-such-model"])
+def test_a_model_that_the_hub_does_not_have_is_not_found(name: str) -> None:
+    with pytest.raises(NotFoundError, match=f"The hub has no public model {name}. Check the spelling"):
+        bert_probe.load(name)
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_revision_that_the_model_does_not_have_is_not_found() -> None:
+    with pytest.raises(NotFoundError, match=f"{REPOSITORY} has no revision v9. Check the branch"):
+        bert_probe.load(REPOSITORY, revision="v9")
+
+
+def test_a_gated_model_says_how_to_get_access(hub: Hub) -> None:
+    hub.fails = dict.fromkeys(hub.files, (403, "GatedRepo"))
+    with pytest.raises(NetworkError, match=f"{REPOSITORY} is gated. Ask for access"):
+        bert_probe.load(REPOSITORY)
+
+
+def test_a_hub_that_refuses_a_file_is_quoted_with_its_status(hub: Hub) -> None:
+    hub.fails = {"model.safetensors": (403, "")}
+    with pytest.raises(NetworkError, match=r"the hub answered with HTTP status 403"):
+        bert_probe.load(REPOSITORY)
+
+
+def test_a_model_with_only_a_pickle_on_the_hub_is_refused_without_fetching_it(hub: Hub) -> None:
+    del hub.files["model.safetensors"]
+    with pytest.raises(WeightsError, match=r"There is no model\.safetensors"):
+        bert_probe.load(REPOSITORY)
+    assert "pytorch_model.bin" not in hub.asked
+
+
+def test_a_hub_that_cannot_be_reached_is_a_network_error(online: Callable[[str], None]) -> None:
+    online("http://127.0.0.1:9")
+    with pytest.raises(
+        NetworkError, match=r"the hub cannot be reached\. Check the network, or give the path"
+    ):
+        bert_probe.load(REPOSITORY)
+
+
+def test_offline_mode_is_a_network_error_that_names_the_revision() -> None:
+    assert constants.HF_HUB_OFFLINE
+    with pytest.raises(NetworkError, match=r"no-such-model at revision v1 is not a folder here"):
+        bert_probe.load("no-such-model", revision="v1")
+
+
+def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object, **_options: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", full)
+    with pytest.raises(CheckpointError, match="No space left on device") as caught:
+        bert_probe.load(REPOSITORY)
+    assert not isinstance(caught.value, NetworkError)
+
+
+def test_of_the_hub_clients_three_bars_only_the_bytes_on_disk_are_told() -> None:
+    told: list[tuple[int, int]] = []
+    bar = _reporting_to(lambda done, total: told.append((done, total)))
+    with (
+        bar(total=9, unit="B", name="huggingface_hub.snapshot_download.transfer") as received,
+        bar(total=10, unit="B", name="huggingface_hub.snapshot_download") as written,
+        bar(total=4, desc="Fetching 4 files") as files,
+    ):
+        received.update(9)
+        files.update(1)
+        written.update(3)
+        written.update(7)
+    assert told == [(3, 10), (10, 10)]

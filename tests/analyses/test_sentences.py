@@ -1,0 +1,427 @@
+"""Sentence vectors against sentence-transformers and raw transformers; order, pairs, limits."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import warnings
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+import bert_probe
+from bert_probe import sentence_vectors
+from bert_probe.analyses import sentences
+from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
+from bert_probe.analyses.sentences import SentenceVectors
+from bert_probe.errors import (
+    CheckpointError,
+    EmptyTextError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    TooLongError,
+    UnavailableError,
+)
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.web.examples import SENTENCES
+from tests.helpers import families
+
+MIXED = [
+    *SENTENCES,
+    "One",
+    "Çelik köprüler naïve café – Straße, 東京 2024. 🙂",
+    "=1+1 <b>not markup</b> [SEP] [CLS] \\ “quotes”",
+    "  spaces  around\tand within  ",
+    "two\nlines",
+    "river " * 240,
+    "word " * 254,
+    "word " * 255,
+    "mountain " * 600,
+]
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Callable[[Path], Any]:
+    """Folder → sentence-transformers' own reading of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+
+    def opened(folder: Path) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+    return opened
+
+
+def test_the_model_s_own_pooling_is_sentence_transformers_encode(
+    minilm: Checkpoint, transformer: Callable[[Path], Any]
+) -> None:
+    assert minilm.folder is not None
+    expected = transformer(minilm.folder).encode(MIXED)
+    found = sentence_vectors(minilm, MIXED, "model")
+    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.cosines, expected @ expected.T, rtol=0, atol=1e-5)
+    assert found.recipe == Recipe(("mean",), normalised=True, max_tokens=256)
+    assert found.tokens[-3:] == (256, 256, 256)
+    assert found.dropped[-3:] == (0, 1, 346)
+    assert found.cut == (len(MIXED) - 2, len(MIXED) - 1)
+
+
+def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, Any], **files: Any) -> Path:
+    """A copy of a checkpoint with files of sentence-transformers, older names of the modules."""
+    shutil.copytree(folder, target)
+    paths = {"Transformer": "", "Pooling": "1_Pooling"}
+    record = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": paths.get(kind, f"{i}_{kind}"),
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(modules)
+    ]
+    (target / "modules.json").write_text(json.dumps(record))
+    (target / "1_Pooling").mkdir()
+    (target / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    for name, content in files.items():
+        (target / f"{name}.json").write_text(json.dumps(content))
+    return target
+
+
+def _old(**modes: bool) -> dict[str, Any]:
+    named = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    return {"word_embedding_dimension": 32} | {
+        f"pooling_mode_{name}": modes.get(name, False) for name in named
+    }
+
+
+VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
+    "cls": (["Transformer", "Pooling"], _old(cls_token=True), {}),
+    "joined": (["Transformer", "Pooling", "Normalize"], _old(mean_tokens=True, max_tokens=True), {}),
+    "sqrt": (["Transformer", "Pooling"], _old(mean_sqrt_len_tokens=True), {}),
+    "newer": (["Transformer", "Pooling"], {"embedding_dimension": 32, "pooling_mode": "weightedmean"}, {}),
+    "last": (
+        ["Transformer", "Pooling"],
+        {"embedding_dimension": 32, "pooling_mode": ["lasttoken", "mean"]},
+        {},
+    ),
+    "limit": (
+        ["Transformer", "Pooling"],
+        _old(mean_tokens=True),
+        {"sentence_bert_config": {"max_seq_length": 7}},
+    ),
+    "prompt": (
+        ["Transformer", "Pooling"],
+        _old(mean_tokens=True),
+        {
+            "config_sentence_transformers": {
+                "prompts": {"query": "where is: "},
+                "default_prompt_name": "query",
+            }
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_other_poolings_that_checkpoints_ship(
+    name: str,
+    kind: str,
+    family_folder: Callable[[str], Path],
+    transformer: Callable[[Path], Any],
+    tmp_path: Path,
+) -> None:
+    modules, pooling, more = VARIANTS[name]
+    folder = _shaped(family_folder(kind), tmp_path / name, modules, pooling, **more)
+    texts = [*families.SENTENCES, "a boat", "night " * 3]
+    expected = transformer(folder).encode(texts)
+    found = sentence_vectors(bert_probe.load(folder), texts, "model")
+    assert found.vectors.shape == expected.shape
+    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("modules", "pooling", "more", "sentence"),
+    [
+        (
+            ["Transformer", "Pooling", "Dense"],
+            _old(mean_tokens=True),
+            {},
+            "Transformer, Pooling, Dense, of which only",
+        ),
+        (["Transformer"], _old(), {}, "is Transformer, of which"),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode": "attention"},
+            {},
+            "pooling is attention, which is not known",
+        ),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode": "mean", "include_prompt": False},
+            {"config_sentence_transformers": {"prompts": {"q": "q: "}, "default_prompt_name": "q"}},
+            "leaves out its prompt",
+        ),
+        (
+            ["Transformer", "Pooling"],
+            _old(mean_tokens=True),
+            {"sentence_bert_config": {"query_expansion": {"length": 32}}},
+            "sets query_expansion",
+        ),
+    ],
+)
+def test_an_own_pooling_that_is_not_known_is_refused(
+    modules: list[str],
+    pooling: dict[str, Any],
+    more: dict[str, Any],
+    sentence: str,
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    folder = _shaped(family_folder("bert"), tmp_path / "made", modules, pooling, **more)
+    with pytest.raises(UnavailableError, match=sentence):
+        sentence_vectors(bert_probe.load(folder), ["a boat"], "model")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '[{"type": "x"}]', "{}", "[1, 2]", "\udcff"])
+def test_broken_files_of_a_pooling_are_refused(
+    content: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(family_folder("bert"), folder)
+    (folder / "modules.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises((CheckpointError, UnavailableError)):
+        recipe(bert_probe.load(folder), "model")
+
+
+def test_a_pooling_outside_of_the_folder_is_refused(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _shaped(
+        family_folder("bert"), tmp_path / "made", ["Transformer", "Pooling"], _old(mean_tokens=True)
+    )
+    modules = (folder / "modules.json").read_text().replace("1_Pooling", "../elsewhere")
+    (folder / "modules.json").write_text(modules)
+    with pytest.raises(CheckpointError, match="outside"):
+        recipe(bert_probe.load(folder), "model")
+
+
+def test_each_pooling_is_that_of_raw_transformers(minilm: Checkpoint) -> None:
+    model = AutoModel.from_pretrained(minilm.folder, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(minilm.folder)
+    texts = MIXED[:-1]
+    found = {name: sentence_vectors(minilm, texts, name) for name in ("mean", "cls", "pooler", "max")}
+    for row, text in enumerate(texts):
+        with torch.inference_mode():
+            output = model(**tokenizer(text, return_tensors="pt"))
+        tokens = output.last_hidden_state[0].numpy()
+        expected = {
+            "mean": tokens.mean(axis=0),
+            "cls": tokens[0],
+            "pooler": output.pooler_output[0].numpy(),
+            "max": tokens.max(axis=0),
+        }
+        for name, one in expected.items():
+            np.testing.assert_allclose(found[name].vectors[row], one, rtol=0, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_sentences_of_every_family_do_not_depend_on_their_company(
+    name: str, family: Callable[[str], Checkpoint]
+) -> None:
+    checkpoint = family(name)
+    texts = list(families.SENTENCES[:5])
+    together = sentence_vectors(checkpoint, texts, "mean").vectors
+    for row, text in enumerate(texts):
+        alone = checkpoint.trace(text).states[-1].mean(axis=0)
+        np.testing.assert_allclose(together[row], alone, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(order=st.permutations(range(len(SENTENCES))))
+def test_the_order_given_changes_nothing(minilm: Checkpoint, order: list[int]) -> None:
+    plain = sentence_vectors(minilm, SENTENCES, "model")
+    turned = sentence_vectors(minilm, [SENTENCES[i] for i in order], "model")
+    assert np.array_equal(turned.vectors, plain.vectors[order]), "to the last digit"
+    assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
+
+
+def _made(vectors: list[list[float]]) -> SentenceVectors:
+    count = len(vectors)
+    names = tuple(f"sentence {number}" for number in range(count))
+    zeros = (0,) * count
+    return SentenceVectors(names, np.array(vectors, np.float32), "mean", Recipe(("mean",)), zeros, zeros, {})
+
+
+def test_cosines_and_pairs_by_hand() -> None:
+    found = _made([[3, 4], [4, 3], [-3, -4], [0, 5], [6, 8]])
+    np.testing.assert_allclose(found.cosines[0], [1, 0.96, -1, 0.8, 1], atol=1e-7)
+    pairs = found.nearest(3)
+    assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], (
+        "equal ones in their order"
+    )
+    assert [pair.cosine for pair in pairs] == pytest.approx([1, 0.96, 0.96], abs=1e-6)
+    assert len(found.nearest(1000)) == 10
+
+
+def test_alike_sentences_stand_together() -> None:
+    # Two groups around two directions, given in turn; within them the nearest are neighbours.
+    angles = [0.0, 1.5, 0.2, 1.7, 0.1, 1.6]
+    found = _made([[float(np.cos(one)), float(np.sin(one))] for one in angles])
+    order = [angles[index] for index in found.order]
+    assert order == sorted(angles) or order == sorted(angles, reverse=True)
+
+
+def test_the_shipped_sentences_are_ordered_by_subject(minilm: Checkpoint) -> None:
+    found = sentence_vectors(minilm, SENTENCES, "model")
+    places = {index: place for place, index in enumerate(found.order)}
+    for one, other in [(2, 3), (1, 6), (7, 8), (5, 9), (0, 4)]:
+        assert abs(places[one] - places[other]) == 1
+    best = {(pair.first, pair.second) for pair in found.nearest(5)}
+    assert best == {(2, 3), (5, 9), (1, 6), (7, 8), (0, 4)}
+
+
+def test_many_sentences_are_read_in_small_batches_and_reported(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    original = sentences.forward
+
+    def watched(model: Any, texts: Any, padding: Any) -> Any:
+        sizes.append(len(texts) * max(len(text) for text in texts))
+        return original(model, texts, padding)
+
+    monkeypatch.setattr(sentences, "forward", watched)
+    told: list[tuple[int, int]] = []
+    texts = [f"{sentence} {number}" for number in range(20) for sentence in SENTENCES]
+    sentence_vectors(minilm, texts, "mean", report=lambda done, total: told.append((done, total)))
+    assert max(sizes) <= sentences.BATCH_TOKENS
+    assert told[-1] == (200, 200)
+    assert told == sorted(told)
+
+
+def test_equal_sentences_are_read_once_and_are_equal(minilm: Checkpoint) -> None:
+    told: list[tuple[int, int]] = []
+    texts = [*SENTENCES, SENTENCES[0].upper(), *SENTENCES]
+    found = sentence_vectors(minilm, texts, report=lambda done, total: told.append((done, total)))
+    assert told[-1] == (10, 10)
+    assert np.array_equal(found.vectors[:10], found.vectors[11:])
+    assert found.cosines[0, 10] == found.cosines[0, 11] == 1
+
+
+def test_nothing_but_the_vectors_is_kept(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[weakref.ref[torch.Tensor]] = []
+    original = sentences.forward
+
+    def watched(model: Any, texts: Any, padding: Any) -> Any:
+        assert sum(one() is not None for one in held) <= 1, "the batch before, until this one takes its place"
+        output, mask = original(model, texts, padding)
+        assert output.hidden_states is None
+        held.append(weakref.ref(output.last_hidden_state))
+        return output, mask
+
+    monkeypatch.setattr(sentences, "forward", watched)
+    found = sentence_vectors(minilm, [f"{number} boats and {number} bridges" for number in range(600)])
+    assert len(held) > 4
+    assert all(one() is None for one in held)
+    assert found.vectors.base is None, "no view that holds something larger"
+
+
+@pytest.mark.parametrize(
+    ("given_", "error", "sentence"),
+    [
+        ([], EmptyTextError, "no sentences"),
+        ("one string", TextError, "list of sentences"),
+        (["a"] * 2001, TextError, "2,001 sentences; at most 2,000"),
+        (["fine", "  "], EmptyTextError, "Sentence 2: The text holds only spaces"),
+        (["fine", "\u200b"], EmptyTextError, "Sentence 2: The text holds no character"),
+        (["word " * 600], TooLongError, "Sentence 1: 602 tokens; this model accepts 512"),
+        (["fine", "\ud800"], TextError, "Sentence 2: .*surrogate"),
+        (["fine", 3], TextError, "Sentence 2: A text must be a string"),
+    ],
+)
+def test_bad_sentences_are_refused_by_number(
+    minilm: Checkpoint, given_: Any, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        sentence_vectors(minilm, given_)
+
+
+def test_long_sentences_are_cut_when_asked_for(minilm: Checkpoint) -> None:
+    found = sentence_vectors(minilm, ["word " * 600, "short"], "mean", truncate=True)
+    assert (found.tokens, found.dropped, found.cut) == ((512, 3), (90, 0), (0,))
+
+
+def test_poolings_that_a_checkpoint_does_not_have(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
+    assert offered(minilm) == ("model", "mean", "cls", "pooler", "max")
+    assert set(offered(minilm)) == set(POOLINGS)
+    plain = family("distilbert")
+    assert offered(plain) == ("mean", "cls", "max")
+    with pytest.raises(UnavailableError, match="ships no pooling of its own"):
+        sentence_vectors(plain, ["a"], "model")
+    with pytest.raises(UnavailableError, match="no pooler"):
+        sentence_vectors(plain, ["a"], "pooler")
+    with pytest.raises(SelectionError, match="no pooling 'median'"):
+        sentence_vectors(plain, ["a"], "median")  # type: ignore[arg-type]
+
+
+def test_one_sentence_has_a_vector_and_nothing_to_compare(minilm: Checkpoint) -> None:
+    found = sentence_vectors(minilm, ["alone"])
+    assert found.cosines.tolist() == [[1.0]]
+    with pytest.raises(UnavailableError, match="One sentence"):
+        found.nearest()
+    with pytest.raises(UnavailableError, match="One sentence"):
+        _ = found.order
+
+
+def test_vectors_of_zeros_and_wrong_shapes_are_refused() -> None:
+    with pytest.raises(UnavailableError, match="all zeros"):
+        _ = _made([[0, 0], [1, 0]]).order
+    with pytest.raises(ShapeError, match="do not fit"):
+        SentenceVectors(("a",), np.zeros((2, 3), np.float32), "mean", Recipe(("mean",)), (1,), (0,), {})
+    with pytest.raises(SelectionError, match="0 pairs"):
+        _made([[1, 0], [0, 1]]).nearest(0)
+
+
+def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) -> None:
+    texts = ["same", "same", "word " * 300]
+    found = sentence_vectors(minilm, texts, "model")
+    matrix = bert_probe.sentences_table(found)
+    assert (matrix.index.name, list(matrix.columns)) == ("sentence", texts)
+    assert np.array_equal(matrix.to_numpy(), found.cosines)
+    turned = bert_probe.sentences_table(found, [2, 0, 1])
+    assert np.array_equal(turned.to_numpy(), found.cosines[np.ix_([2, 0, 1], [2, 0, 1])])
+    view = matrix.attrs["provenance"]["view"]
+    assert (view["pooling"], view["tokens_dropped_of_sentence"]) == ("model", {"3": 46})
+    assert view["recipe"]["max_tokens"] == 256
+    vectors = bert_probe.sentence_vectors_table(found)
+    assert np.array_equal(vectors.to_numpy(), found.vectors)
+    nearest = bert_probe.nearest_table(found, found.nearest(1))
+    assert nearest.iloc[0].tolist() == [1.0, 1, 2, "same", "same"]
+    placed = bert_probe.map_table(found, found.plane)
+    assert placed["number"].tolist() == [1, 2, 3]
+    for frame in (matrix, vectors, nearest, placed):
+        assert json.loads(bert_probe.results.files.to_bytes(frame, "json"))
+
+
+def test_every_pair_is_looked_at(minilm: Checkpoint) -> None:
+    found = sentence_vectors(minilm, SENTENCES, "max")
+    expected = sorted(
+        ((float(found.cosines[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True
+    )
+    assert [(p.cosine, p.first, p.second) for p in found.nearest(8)] == expected[:8]

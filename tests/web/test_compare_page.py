@@ -1,0 +1,116 @@
+"""The compare page through Streamlit's own test runner."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+import bert_probe
+from bert_probe.cli.main import main
+from bert_probe.results import files
+from bert_probe.web import store
+from bert_probe.web.examples import EXAMPLES
+from tests.web.test_pages import HOSTILE, opened, said
+
+FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
+
+
+def pair_of(a: str, b: str, words: bool = False) -> bert_probe.MinimalPair:
+    checkpoint = store.open_checkpoint("", "")
+    return bert_probe.minimal_pair(checkpoint.trace(a), checkpoint.trace(b), words)
+
+
+def test_the_example_is_compared() -> None:
+    app = opened("compare")
+    pair = pair_of(FULL, EMPTY)
+    finding = said(app).replace("\\", "")
+    assert bert_probe.finding(pair) in finding
+    assert "Only in A: full. Only in B: empty." in finding
+    ranked = app.dataframe[0].value
+    assert ranked["total_variation"].is_monotonic_decreasing
+    assert ranked["total_variation"].tolist() == pytest.approx(
+        sorted(pair.total_variation.ravel())[::-1], abs=1e-6
+    )
+    assert app.dataframe[2].value.to_numpy() == pytest.approx(pair.moved.T, abs=1e-6)
+
+
+def test_the_table_is_ranked_by_the_chosen_measure() -> None:
+    ranked = opened("compare", change="jensen_shannon").dataframe[0].value
+    assert ranked["jensen_shannon"].is_monotonic_decreasing
+    assert not ranked["total_variation"].is_monotonic_decreasing
+
+
+def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
+    app = opened("compare", a="Mehdi left it", b="Mehdi saw it", words="1", layer="3", head="7")
+    pair = pair_of("Mehdi left it", "Mehdi saw it", words=True)
+    rows = app.dataframe[1].value
+    assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
+    row = pair.row(pair.most_moved, 2, 6)
+    assert rows["a"].tolist() == pytest.approx(row.a.tolist(), abs=1e-6)
+    assert rows["difference"].tolist() == pytest.approx(row.difference.tolist(), abs=1e-6)
+
+
+def test_the_finding_leads_to_its_head() -> None:
+    app = opened("compare")
+    pair = pair_of(FULL, EMPTY)
+    layer, head = pair.strongest_shift(pair.most_moved)
+    next(button for button in app.button if button.label.startswith("Show head")).click().run()
+    assert (app.query_params["layer"], app.query_params["head"]) == (str(layer + 1), str(head + 1))
+    row = pair.row(pair.most_moved, layer, head)
+    assert app.dataframe[1].value["b"].tolist() == pytest.approx(row.b.tolist(), abs=1e-6)
+
+
+def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
+    app = opened("compare", a="we left")
+    assert app.header[0].value == "A second sentence is needed"
+    assert not app.dataframe
+    next(button for button in app.button if button.label == "Open the example").click().run()
+    assert app.text_area(key="draft_b").value == EMPTY
+    assert len(app.dataframe[0].value) == 72
+
+
+def test_a_second_segment_is_read_separately_on_request() -> None:
+    app = opened("compare", a="we left", b="they left", relation="pair")
+    assert app.header[0].value == "The two sentences are read together"
+    next(button for button in app.button if button.label == "Read them separately").click().run()
+    assert not app.exception
+    assert "relation" not in app.query_params
+    assert (app.text_area(key="draft_a").value, app.text_area(key="draft_b").value) == (
+        "we left",
+        "they left",
+    )
+    assert len(app.dataframe[0].value) == 72
+
+
+def test_texts_that_are_the_same_to_the_model_changed_nothing() -> None:
+    app = opened("compare", a="The cup", b="the CUP")
+    assert "Nothing changed" in said(app)
+    assert not app.dataframe[0].value[["total_variation", "jensen_shannon"]].any(axis=None)
+    assert not app.dataframe[2].value.any(axis=None)
+
+
+def test_hostile_text_stays_text() -> None:
+    app = opened("compare", a=HOSTILE, b=f"{HOSTILE} **and** <b>more</b> $x$")
+    assert not app.exception
+    shown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in shown for piece in ("<img", "<b>", "$x$", " **and**", " ** "))
+
+
+@pytest.mark.parametrize("words", ["", "1"])
+def test_the_two_codes_of_the_export_menu_make_the_same_table(
+    words: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = opened("compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0")
+    python, shell = (code.value for code in app.get("code"))
+    before, _, last = python.rpartition("\n")
+    scope: dict[str, Any] = {}
+    exec(before, scope)
+    frame = eval(last, scope)
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(shell)[1:])
+    assert ended.value.code == 0
+    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+    assert frame.attrs["provenance"]["view"]["words"] == bool(words)

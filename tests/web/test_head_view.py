@@ -1,0 +1,204 @@
+"""The head view: what travels to the browser is enough for exact weights, and what comes back is checked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.web import layers
+from bert_probe.web.attention import head as head_page
+from bert_probe.web.components import head_view
+from bert_probe.web.components.head_view import Options, Picture, Pins, View
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.web.test_server import answer
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def opened(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and body of a payload."""
+    end = 4 + int.from_bytes(payload[:4], "little")
+    assert end % 4 == 0, "the floats begin at a multiple of their size"
+    return json.loads(payload[4:end]), payload[end:]
+
+
+def attention_of(payload: bytes) -> np.ndarray:
+    """What the browser computes of a payload before words are merged: [head, query, key]."""
+    header, body = opened(payload)
+    heads, length, dim = len(header["heads"]), header["tokenCount"], header["dim"]
+    if header["kind"] == "weights":
+        count = len(header["texts"])
+        return np.frombuffer(body, "<f4").reshape(heads, count, count)
+    size = heads * length * dim
+    floats = np.frombuffer(body[: 4 * (2 * size + header["weighted"] * heads * length)], "<f4")
+    query, key = (
+        part.reshape(heads, length, dim).astype(float) for part in (floats[:size], floats[size : 2 * size])
+    )
+    scores = query @ key.transpose(0, 2, 1) * header["scaling"]
+    if header["maskRows"]:
+        bits = np.frombuffer(body[floats.nbytes :], np.uint8).reshape(header["maskRows"], -1)
+        scores[:, ~np.broadcast_to(np.unpackbits(bits, axis=1)[:, :length] > 0, (length, length))] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights * floats[2 * size :].reshape(heads, 1, length) if header["weighted"] else weights
+
+
+@pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_a_layer_travels_in_full_for_every_family(
+    name: str, text: str, family: Callable[[str], Checkpoint]
+) -> None:
+    trace = family(name).trace(text, truncate=True)
+    for layer in range(trace.layers):
+        found = attention_of(head_view.payload(Picture(trace), layer, key="k"))
+        np.testing.assert_allclose(found, trace.attention(layer), atol=1e-6)
+
+
+def test_local_windows_travel_as_bits(family: Callable[[str], Checkpoint]) -> None:
+    trace = family("modernbert").trace(LONG)
+    sent = [opened(head_view.payload(Picture(trace), layer, key="k"))[0] for layer in range(trace.layers)]
+    assert {(header["kind"], header["maskRows"]) for header in sent} >= {("vectors", len(trace.tokens))}
+
+
+def test_what_is_fewer_numbers_travels(minilm: Checkpoint) -> None:
+    for text, kind in (("we left", "weights"), ("we left the ground " * 30, "vectors")):
+        assert opened(head_view.payload(Picture(minilm.trace(text)), 0, key="k"))[0]["kind"] == kind
+
+
+def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> None:
+    trace = minilm.trace("word " * 600, truncate=True)
+    labels = bert_probe.head_profiles(trace).labels
+    assert len(trace.tokens) == 512
+    assert len(head_view.payload(Picture(trace, labels=labels), 3, key="k")) <= 1.6e6
+
+
+@pytest.mark.parametrize("times", [1, 12])
+@pytest.mark.parametrize("words", [False, True])
+def test_value_norms_travel(minilm: Checkpoint, times: int, words: bool) -> None:
+    trace = minilm.trace("Electroencephalography " * times)
+    picture = Picture(trace, measure="value-norm", words=words, checkpoint=minilm)
+    payload = head_view.payload(picture, 2, key="k")
+    maps = [
+        bert_probe.attention_map(trace, 2, head, words=words, measure="value-norm", checkpoint=minilm).weights
+        for head in range(trace.heads)
+    ]
+    assert opened(payload)[0]["full"] == pytest.approx(np.max(maps))
+    found = attention_of(payload)
+    if opened(payload)[0]["kind"] == "vectors" and words:
+        found = bert_probe.word_lens(trace).merge(found)
+    np.testing.assert_allclose(found, maps, rtol=1e-5, atol=1e-6)
+
+
+def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    payload = head_view.payload(Picture(trace, measure="rollout"), 3, key="k")
+    expected = bert_probe.attention_map(trace, 3, measure="rollout").weights
+    np.testing.assert_allclose(attention_of(payload)[0], expected, atol=1e-6)
+    assert opened(payload)[0]["rolled"] is True
+
+
+def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
+    trace = minilm.trace("electroencephalography helps", PAIR)
+    header = opened(head_view.payload(Picture(trace, words=True), 0, key="k"))[0]
+    assert header["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
+    assert header["firsts"][:2] == [0, 1]
+    assert header["firsts"][2] == len(minilm.trace("electroencephalography").tokens) - 1
+    assert header["specials"][:2] == [1, 0]
+    assert set(header["segments"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        None,
+        {},
+        {"view": None},
+        {"view": {"digest": "another", "layer": 1, "series": ["mean"]}},
+        {"view": {"digest": "", "layer": 99, "series": ["mean"]}},
+        {"view": {"digest": "", "layer": True, "series": ["mean"]}},
+        {"view": {"digest": "", "layer": 1, "series": None}},
+    ],
+)
+def test_a_state_that_is_no_view_of_this_text_is_none(minilm: Checkpoint, state: Any) -> None:
+    picture = Picture(minilm.trace(TEXT))
+    if state and state.get("view") and state["view"]["digest"] == "":
+        state["view"]["digest"] = picture.digest
+    assert head_view.reported(state, picture) is None
+
+
+def test_wrong_parts_of_a_view_become_the_usual_ones(minilm: Checkpoint) -> None:
+    picture = Picture(minilm.trace("we left"))
+    given = {
+        "digest": picture.digest,
+        "layer": 2,
+        "series": [99, -1, "x", 3, True],
+        "options": {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3},
+        "pins": {"side": HOSTILE, "units": [0, 99, "1", None, 2]},
+    }
+    view = head_view.reported({"view": given}, picture)
+    assert view == View(2, (3,), Options(), Pins("query", (0, 2)))
+
+
+OPTIONS = st.builds(
+    Options,
+    layout=st.sampled_from(["columns", "reading"]),
+    direction=st.sampled_from(["all", "AA", "AB", "BA", "BB"]),
+    specials=st.booleans(),
+    fit=st.booleans(),
+    step=st.none() | st.sampled_from(head_view.STEPS),
+)
+PINS = st.builds(
+    Pins,
+    side=st.sampled_from(["query", "key"]),
+    units=st.lists(st.integers(0, 8), max_size=4, unique=True).map(tuple),
+)
+
+
+@given(OPTIONS, PINS)
+def test_what_is_set_survives_the_address(options: Options, pins: Pins) -> None:
+    written = head_page.to_address(View(1, "mean", options, pins))
+    address = {name: text for name, text in written.items() if text is not None}
+    read = head_page.from_address(address, 9)
+    assert read.options == options
+    assert read.pins.units == pins.units
+    assert read.pins.side == pins.side or not pins.units
+
+
+def test_the_page_holds_every_layer_and_asks_for_nothing(minilm: Checkpoint) -> None:
+    trace = minilm.trace(HOSTILE)
+    picture = Picture(trace, caption=HOSTILE)
+    text = head_view.page(picture, View(3, (1,)), HOSTILE).decode()
+    layers = json.loads(re.search(r"const layers = (\[.*?\]);", text)[1])  # type: ignore[index]
+    assert len(layers) == trace.layers
+    for layer, sent in enumerate(layers):
+        found = attention_of(base64.b64decode(sent))
+        np.testing.assert_allclose(found, trace.attention(layer), atol=1e-6)
+    assert "<img" not in text
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in text
+    assert "<!--" not in text, "every place is filled in"
+
+
+def test_layers_are_fetched_under_a_name_that_stays_and_cannot_be_guessed(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    picture = Picture(trace)
+    at = layers.address(picture)
+    assert at == layers.address(Picture(trace)), "the same picture"
+    others = (Picture(trace, words=True), Picture(minilm.trace(TEXT)))
+    assert len({at, *map(layers.address, others)}) == 3
+    assert len(at) >= len("/layers//") + 32
+    status, headers, body = answer(f"{at}4")
+    assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
+    assert body == head_view.payload(picture, 3, key="")
+    for wrong in (f"{at}0", f"{at}7", "/layers/unknown/1"):
+        assert answer(wrong)[0] == 404

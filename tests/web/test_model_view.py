@@ -1,0 +1,143 @@
+"""What the model view sends to the browser, what it refuses, and what it makes of an answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
+from bert_probe.web import palette
+from bert_probe.web.components import model_view as views
+from bert_probe.web.components.matrix import Scale
+from bert_probe.web.components.model_view import Head, colour_entries, model_view
+from tests.browser.hand_traces import HOSTILE, hand_trace
+
+LABELS = [["", "previous token"], ["broad", HOSTILE[0]], ["", ""]]
+MEASURES = {"Previous": np.arange(6).reshape(3, 2) / 7, "Entropy": np.full((3, 2), np.pi)}
+
+
+def small(**more: Any) -> Thumbnails:
+    return thumbnails(hand_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
+
+
+def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
+    thumbs = small() if thumbs is None else thumbs
+    return model_view(thumbs, labels, measures or MEASURES, **{"key": "m", "caption": "All heads", **more})
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the component would have sent to the browser, in order."""
+    payloads: list[bytes] = []
+
+    def mounted(**options: Any) -> dict[str, Any]:
+        payloads.append(options["data"])
+        return {}
+
+    monkeypatch.setattr(views, "_component", mounted)
+    return payloads
+
+
+def opened(payload: bytes) -> tuple[dict[str, Any], bytes, np.ndarray, np.ndarray]:
+    """Header, colour tables, flat measures and flat colour entries."""
+    tables = 4 + int.from_bytes(payload[:4], "little")
+    header = json.loads(payload[4:tables])
+    numbers = tables + 2 * 768
+    cells = numbers + 8 * len(header["measures"]) * header["layerCount"] * header["headCount"]
+    entries = np.frombuffer(payload[cells:], np.uint8)
+    return header, payload[tables:numbers], np.frombuffer(payload[numbers:cells], "<f8"), entries
+
+
+def test_measures_arrive_exactly_and_weights_as_colours(sent: list[bytes]) -> None:
+    thumbs = small()
+    assert draw(thumbs) is None
+    header, tables, numbers, entries = opened(sent[0])
+    np.testing.assert_array_equal(numbers.reshape(2, 3, 2), np.stack(list(MEASURES.values())))
+    expected = np.round(255 * np.sqrt(thumbs.weights.astype(float)))
+    assert np.abs(entries.reshape(3, 2, 5, 5) - expected).max() == 0
+    assert tables == palette.lut_bytes("sequential", False) + palette.lut_bytes("sequential", True)
+    assert header["measures"] == ["Previous", "Entropy"]
+    assert header["labels"] == LABELS, "hostile text goes as it is"
+    assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
+    assert header["above"] is False
+
+
+def test_blocks_are_told(sent: list[bytes]) -> None:
+    draw(small(size=2))
+    header, _, _, entries = opened(sent[0])
+    assert (header["side"], header["block"], len(entries)) == (2, 3, 3 * 2 * 2 * 2)
+
+
+def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
+    draw(scale=Scale("sequential", 0, 0.5))
+    assert opened(sent[0])[0]["above"] is True
+
+
+@given(
+    st.lists(st.floats(-0.5, 3, width=32), min_size=1, max_size=30),
+    st.sampled_from(["linear", "sqrt"]),
+    st.floats(0.1, 2),
+)
+def test_a_larger_weight_never_has_a_paler_colour(values: list[float], curve: Any, high: float) -> None:
+    weights = np.sort(np.array(values, dtype=np.float32))
+    entries = colour_entries(weights, Scale("sequential", 0, high, curve)).astype(int)
+    assert (np.diff(entries) >= 0).all()
+    share = np.clip(weights.astype(float) / high, 0, 1)
+    exact = 255 * (np.sqrt(share) if curve == "sqrt" else share)
+    assert np.abs(entries - exact).max() <= 0.501
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"labels": LABELS[:2]}, "3 rows of 2"),
+        ({"labels": [["", "", ""]] * 3}, "3 rows of 2"),
+        ({"measures": {"Previous": np.zeros((2, 3))}}, "measure Previous must be 3 × 2 finite"),
+        ({"measures": {"Previous": np.full((3, 2), np.nan)}}, "finite numbers"),
+        ({"scale": Scale("diverging", -1, 1)}, "sequential scale"),
+    ],
+)
+def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw(**more)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "head"),
+    [
+        ({"layer": 2, "head": 1}, Head(2, 1)),
+        ({"layer": 3, "head": 1}, None),
+        ({"layer": 0, "head": -1}, None),
+        ({"layer": True, "head": 1}, None),
+        ({"layer": "1", "head": 1}, None),
+        ({}, None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_only_a_head_of_this_model_is_believed(answer: Any, head: Head | None) -> None:
+    assert views._opened({"opened": answer}, (3, 2)) == head
+
+
+def test_it_mounts_in_an_app() -> None:
+    def page() -> None:
+        import streamlit as st
+
+        from bert_probe.analyses.thumbnails import thumbnails
+        from bert_probe.web.components.model_view import model_view
+        from tests.browser.hand_traces import hand_trace
+
+        trace = hand_trace(["a", "b"], 1, 2)
+        st.write(f"{model_view(thumbnails(trace), [['', 'broad']], {}, key='m', caption='All heads')}")
+
+    at = AppTest.from_function(page).run()
+    assert not at.exception
+    assert at.markdown[0].value == "None"
+    assert not at.run().exception, "a rerun finds the component registered"

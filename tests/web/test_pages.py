@@ -1,0 +1,280 @@
+"""Every page through Streamlit's own test runner: what a person sees for good and for bad input."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.cli.main import main
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import files
+from bert_probe.web import state, store
+from bert_probe.web.examples import EXAMPLES
+
+MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
+PAGES = (
+    "tokens",
+    "attention",
+    "heads",
+    "steps",
+    "embeddings",
+    "similarity",
+    "compare",
+    "context",
+    "sentences",
+    "parameters",
+)
+OWN_TEXTS = ("context", "sentences", "parameters")
+TEXT_PAGES = tuple(page for page in PAGES if page not in OWN_TEXTS)
+HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
+
+
+def opened(page: str = "attention", **address: str) -> AppTest:
+    app = AppTest.from_file(MAIN, default_timeout=120)
+    for key, value in address.items():
+        app.query_params[key] = value
+    app.run()
+    if page != "attention":
+        app.switch_page(f"../../pages/{page}.py").run()
+    return app
+
+
+def said(app: AppTest) -> str:
+    """All the text on the page."""
+    parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
+    return "\n".join(element.value for part in parts for element in part)
+
+
+def refusal(app: AppTest) -> str:
+    """The sentence of a refusal; empty if there is none."""
+    return "\n".join(element.value for element in app.text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_opens_with_an_example_computed(page: str) -> None:
+    app = opened(page)
+    assert not app.exception
+    assert app.title[0].value == page.capitalize()
+    assert app.text_area(key="draft_a").value == EXAMPLES[0].a
+    assert not refusal(app)
+    assert [button.label for button in app.get("download_button")][:4] == ["CSV", "JSON", "PARQUET", "NPZ"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_pair_opens_on_every_page(page: str) -> None:
+    app = opened(page, a="I like cookies!", b="Do you like them too?", relation="pair")
+    assert not app.exception
+    assert not refusal(app)
+    if page == "tokens":
+        assert app.dataframe[-1].value["segment"].tolist() == [0] * 6 + [1] * 7
+
+
+@pytest.mark.parametrize("page", TEXT_PAGES)
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "The text is empty."),
+        ("   ", "The text holds only spaces."),
+        ("\u200b", "no character"),
+        ("word " * 600, "602 tokens; this model accepts 512. Shorten the text or turn on truncation."),
+    ],
+)
+def test_bad_text_is_refused_in_a_sentence_and_kept(page: str, text: str, sentence: str) -> None:
+    app = opened(page, a=text)
+    assert not app.exception
+    assert sentence in refusal(app)
+    assert app.text_area(key="draft_a").value == text
+
+
+def test_a_text_too_long_is_read_when_truncation_is_on_and_the_cut_is_said() -> None:
+    app = opened("tokens", a="word " * 600, truncate="1")
+    assert not app.exception
+    assert "90 tokens at the end were cut off" in app.warning[0].value
+    assert app.metric[0].value == "512"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_model_that_cannot_be_opened_is_a_sentence_on_every_page(page: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    app = opened(page, a="Some words", model=str(tmp_path))
+    assert not app.exception
+    assert "is a decoder. Supported: BERT" in refusal(app)
+    assert app.text_area(key="draft_a").value == "Some words"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_hostile_text_is_never_read_as_markdown(page: str) -> None:
+    app = opened(page, a=HOSTILE, b=HOSTILE)
+    assert not app.exception
+    markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"):
+        assert piece not in markdown
+
+
+def test_running_again_shows_the_new_text_and_writes_the_address() -> None:
+    app = opened("tokens")
+    app.text_area(key="draft_a").set_value("Mehdi loves AI")
+    app.text_area(key="draft_b").set_value("")
+    app.button[0].click().run()
+    assert app.dataframe[-1].value["token"].tolist() == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
+    assert app.query_params["a"] == "Mehdi loves AI"
+    assert "b" not in app.query_params
+
+
+def test_the_address_opens_the_same_view() -> None:
+    app = opened(a="we left the ground", layer="2", head="7", show="table", specials="0", renormalise="1")
+    assert app.slider(key="layer").value == 2
+    frame = app.dataframe[0].value
+    checkpoint = store.open_checkpoint("", "")
+    weights = checkpoint.trace("we left the ground").attention(1, 6)[1:-1, 1:-1]
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    assert frame.iloc[:, 1:].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert frame["row sum"].to_numpy() == pytest.approx(1, abs=1e-6)
+
+
+def test_whole_words_merge_their_pieces() -> None:
+    app = opened(a="Mehdi loves AI", layer="2", head="3", show="table", words="1")
+    frame = app.dataframe[0].value
+    assert list(frame.columns) == ["row sum", "0 [CLS]", "1 Mehdi", "3 loves", "4 AI", "5 [SEP]"]
+    pieces = store.open_checkpoint("", "").trace("Mehdi loves AI").attention(1, 2)
+    assert frame.iloc[1, 2] == pytest.approx(pieces[1:3, 1:3].sum(axis=1).mean(), abs=1e-6)
+    assert frame["row sum"].to_numpy() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("key", "value"), [("layer", "77"), ("layer", "x"), ("head", "0"), ("show", "nope")])
+def test_a_view_in_the_address_that_does_not_exist_is_said(key: str, value: str) -> None:
+    app = opened(a="we left", **{key: value})
+    assert not app.exception
+    assert "There is no" in said(app)
+    assert key not in app.query_params
+
+
+def test_choices_of_one_page_stay_in_the_address_on_another() -> None:
+    app = opened(a="we left", layer="2", vector_layer="3", show="heatmap")
+    app.switch_page("../../pages/similarity.py").run()
+    assert app.slider(key="vector_layer").value == 3
+    assert app.query_params["layer"] == "2"
+    app.switch_page("../../pages/attention.py").run()
+    assert app.slider(key="layer").value == 2
+
+
+def test_a_choice_of_one_page_counts_at_once_on_another() -> None:
+    app = opened("similarity", a="we left", part="vectors", vector_layer="3")
+    app.switch_page("../../pages/embeddings.py").run()
+    assert "layer=3" in app.get("code")[0].value
+    app.slider(key="vector_layer").set_value(2).run()
+    assert "layer=2" in app.get("code")[0].value
+    app.switch_page("../../pages/similarity.py").run()
+    assert "layer=2" in app.get("code")[0].value
+
+
+def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = []
+    original = Checkpoint.trace_encodings
+
+    def counted(self: Checkpoint, encodings: object) -> object:
+        passes.append(encodings)
+        return original(self, encodings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
+    app = opened(a="nobody has typed this sentence before", show="heatmap")
+    assert len(passes) == 1
+    app.slider(key="layer").set_value(1).run()
+    app.toggle(key="specials").set_value(False).run()
+    app.switch_page("../../pages/tokens.py").run()
+    assert not app.exception
+    assert len(passes) == 1
+
+
+def test_two_texts_to_compare_are_read_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    original = Checkpoint.trace_encodings
+
+    def counted(self: Checkpoint, encodings: list[object]) -> object:
+        sizes.append(len(encodings))
+        return original(self, encodings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
+    opened(a="first of two new sentences", b="second of two new sentences")
+    assert sizes == [2]
+
+
+def test_truncation_is_part_of_what_a_trace_is_kept_under() -> None:
+    checkpoint = store.open_checkpoint("", "")
+    long = "word " * 600
+    assert len(store.traces(checkpoint, [(long, None)], truncate=True)[0].tokens) == 512
+    with pytest.raises(ProbeError):
+        store.traces(checkpoint, [(long, None)], truncate=False)
+
+
+def test_texts_whose_boundaries_differ_do_not_share_a_trace() -> None:
+    checkpoint = store.open_checkpoint("", "")
+    one, two = (store.traces(checkpoint, [text], False)[0] for text in [("a b", "c"), ("a", "b c")])
+    assert [*map(str, one.tokens)] != [*map(str, two.tokens)]
+
+
+def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    one, other = family_folder("bert"), tmp_path / "two heads"
+    shutil.copytree(one, other)
+    config = json.loads((one / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+    four, two = (store.open_checkpoint(str(folder), "") for folder in (one, other))
+    assert four.description.weights_sha256 == two.description.weights_sha256
+    assert store.measured_baseline(four).mean != store.measured_baseline(two).mean
+
+
+def test_plain_escapes_what_markdown_would_read() -> None:
+    assert state.plain("*a* <b> $c$ :d:") == r"\*a\* \<b\> \$c\$ \:d\:"
+
+
+@pytest.mark.parametrize(
+    ("page", "address"),
+    [
+        ("tokens", {}),
+        ("attention", {"layer": "2", "head": "3"}),
+        ("steps", {"layer": "2", "head": "3", "query": "4"}),
+        ("similarity", {}),
+        ("embeddings", {"part": "vectors", "vector_layer": "1"}),
+    ],
+)
+@pytest.mark.parametrize("b", ["", "--help"])
+def test_the_two_codes_of_the_export_menu_make_the_same_table(
+    page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
+    python, shell = (code.value for code in app.get("code"))
+    before, _, last = python.rpartition("\n")
+    scope: dict[str, Any] = {}
+    exec(before, scope)
+    frame = eval(last, scope)
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(shell)[1:])
+    assert ended.value.code == 0
+    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+
+
+@pytest.mark.parametrize(
+    ("page", "address", "note"),
+    [
+        ("attention", {"specials": "0", "show": "heatmap"}, "# The command line keeps special tokens"),
+        ("similarity", {"similarity_specials": "1"}, "# The command line leaves special tokens out"),
+        ("embeddings", {}, "# The command line gives what comes out"),
+        ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),
+        ("parameters", {}, "# The command line gives name, group"),
+    ],
+)
+def test_a_command_that_makes_another_table_says_so(page: str, address: dict[str, str], note: str) -> None:
+    codes = [code.value for code in opened(page, a="we left", **address).get("code")]
+    assert codes[1].startswith(note)
+    assert codes[1].splitlines()[1].startswith("bert-probe ")

@@ -1,0 +1,210 @@
+"""The pages with sentences of their own, Context and Sentences, through Streamlit's test runner."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe.cli.main import main
+from bert_probe.results import files
+from bert_probe.web import context_list, store
+from bert_probe.web.examples import CONTEXT, SENTENCES
+from tests.web.test_pages import HOSTILE, opened, refusal, said
+
+
+def click(app: Any, label: str) -> None:
+    next(button for button in app.button if button.label == label).click().run()
+
+
+def example_words() -> bert_probe.WordsInContext:
+    traces = store.open_checkpoint("", "").traces([text for text, _ in CONTEXT])
+    words = [bert_probe.find_word(trace, word) for trace, (_, word) in zip(traces, CONTEXT, strict=True)]
+    return bert_probe.words_in_context(list(zip(traces, words, strict=True)))
+
+
+def test_the_context_example_is_compared() -> None:
+    app = opened("context")
+    frame = app.dataframe[0].value
+    expected = bert_probe.context_table(
+        example_words(), store.measured_baseline(store.open_checkpoint("", ""))
+    )
+    assert list(frame) == list(expected)
+    np.testing.assert_allclose(frame.to_numpy(), expected.to_numpy(), atol=1e-6)
+    assert app.query_params["context_words"] == "Python\nPython\nsnake\nprogramming"
+
+
+def test_sentences_are_added_and_removed_and_bad_ones_said_beside_the_others() -> None:
+    app = opened("context")
+    app.text_area(key="context_draft").set_value(f"A python sleeps\n\n{'word ' * 600}\n\u200b\n{HOSTILE}")
+    click(app, "Add")
+    assert not app.exception
+    assert app.text_area(key="context_draft").value == ""
+    assert "602 tokens; this model accepts 512." in refusal(app)
+    assert "holds no character" in refusal(app)
+    # Python is chosen in the new sentence too; the hostile one has no such word and waits for a click.
+    assert app.dataframe[0].value["b"].max() == 5
+    assert "<img" not in "\n".join(part.value for part in (*app.markdown, *app.caption))
+    for _ in range(4):
+        click(app, "Remove")
+    assert app.dataframe == []
+    assert "click one in at least two sentences" in app.info[0].value
+    click(app, "Clear all")
+    assert not app.exception
+    click(app, "Example")
+    assert app.dataframe[0].value["b"].max() == 4
+
+
+def test_the_address_brings_sentences_and_words(minilm: bert_probe.Checkpoint) -> None:
+    app = opened("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
+    found = bert_probe.words_in_context(
+        [
+            (trace, bert_probe.find_word(trace, word))
+            for trace, word in zip(minilm.traces(["a b a", "b a a"]), ["a:2", "a:1"], strict=True)
+        ]
+    )
+    np.testing.assert_allclose(app.dataframe[0].value["cosine"], found.curves.ravel(), atol=1e-6)
+    assert "There is no word boat here" in said(app)
+
+
+def test_more_sentences_than_fit_stay_in_the_field() -> None:
+    app = opened("context")
+    app.text_area(key="context_draft").set_value("\n".join(f"a python {number}" for number in range(60)))
+    click(app, "Add")
+    assert app.text_area(key="context_draft").value.splitlines() == [f"a python {n}" for n in range(46, 60)]
+    assert f"{context_list.MOST} sentences, as many as fit here" in said(app)
+    assert app.selectbox(key="context_pairs").value == "1", "not all of a thousand curves"
+    assert "context" not in app.query_params or len(app.query_params["context"]) <= 1500
+
+
+def test_context_is_kept_over_pages_and_corrected_curves_are_drawn() -> None:
+    app = opened("context", context_scale="corrected", context_pairs="3", vector_layer="2")
+    assert not app.exception
+    click(app, "Remove")
+    app.switch_page("../../pages/tokens.py").run()
+    app.switch_page("../../pages/context.py").run()
+    assert app.dataframe[0].value["b"].max() == 3
+    assert app.slider(key="vector_layer").value == 2
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_context_s_two_codes_make_the_same_table(
+    same: bool, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    given = (
+        {"context": "-5 pythons, it's a python\na python", "context_words": "python\npython"} if same else {}
+    )
+    python, shell = (code.value for code in opened("context", **given).get("code"))
+    frame = _made_by(python)
+    if not same:
+        assert shell.startswith("# The command line compares one word")
+        assert np.array_equal(frame["cosine"], example_words().curves.ravel())
+        return
+    assert _printed_by(shell, capfdbinary) == files.to_bytes(frame, "csv")
+
+
+def _made_by(python: str) -> Any:
+    before, _, last = python.rpartition("\n")
+    scope: dict[str, Any] = {}
+    exec(before, scope)
+    return eval(last, scope)
+
+
+def _printed_by(shell: str, capfdbinary: pytest.CaptureFixture[bytes]) -> bytes:
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(shell.splitlines()[-1])[1:])
+    assert ended.value.code == 0
+    return capfdbinary.readouterr().out
+
+
+def test_the_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
+    app = opened("sentences", sentences_part="nearest")
+    found = bert_probe.sentence_vectors(minilm, SENTENCES, "model")
+    frame = app.dataframe[0].value
+    assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
+    np.testing.assert_allclose(frame["cosine"], [pair.cosine for pair in found.nearest()], atol=1e-6)
+    assert "mean of all tokens, cut after 256 tokens, divided by its length" in said(app)
+
+
+@pytest.mark.parametrize("part", ["heatmap", "table", "map"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", "max"])
+def test_every_part_opens_with_every_pooling(part: str, pooling: str) -> None:
+    app = opened("sentences", sentences_part=part, pooling=pooling, sentences="one\ntwo\nthree")
+    assert not app.exception
+    assert not refusal(app)
+
+
+def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
+    found = bert_probe.sentence_vectors(minilm, SENTENCES, "model")
+    app = opened("sentences", sentences_part="table")
+    assert list(app.dataframe[0].value) == [f"{i + 1} {SENTENCES[i]}" for i in found.order]
+    given = opened("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
+    np.testing.assert_allclose(given.to_numpy(), found.cosines, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "There are no sentences. Give one a line."),
+        ("only one", "One sentence has no order. Give two or more."),
+        ("fine\n\u200b", "Sentence 2: The text holds no character"),
+        ("a\n" * 2001, "2,001 sentences; at most 2,000"),
+    ],
+)
+def test_bad_sentences_are_refused_and_kept(text: str, sentence: str) -> None:
+    app = opened("sentences")
+    app.text_area(key="sentences_draft").set_value(text)
+    click(app, "Compare")
+    assert not app.exception
+    assert sentence in refusal(app)
+    assert app.text_area(key="sentences_draft").value == text
+    app.switch_page("../../pages/tokens.py").run()
+    app.switch_page("../../pages/sentences.py").run()
+    assert app.text_area(key="sentences_draft").value == text
+    click(app, "Example")
+    assert not refusal(app)
+
+
+def test_a_long_sentence_is_cut_by_the_model_s_own_pooling_and_refused_by_others() -> None:
+    long = f"short\n{'word ' * 600}"
+    app = opened("sentences")
+    app.text_area(key="sentences_draft").set_value(long)
+    click(app, "Compare")
+    assert "1 sentences were cut" in app.warning[0].value
+    app = opened("sentences", pooling="mean")
+    app.text_area(key="sentences_draft").set_value(long)
+    click(app, "Compare")
+    assert "Sentence 2: 602 tokens; this model accepts 512." in refusal(app)
+
+
+def test_hostile_sentences_are_never_read_as_markdown() -> None:
+    for part in ("heatmap", "table", "nearest", "map"):
+        app = opened("sentences", sentences=f"{HOSTILE}\n{HOSTILE} again\nthird", sentences_part=part)
+        assert not app.exception
+        markdown = "\n".join(element.value for group in (app.markdown, app.caption) for element in group)
+        assert "<img" not in markdown
+
+
+@pytest.mark.parametrize("part", ["heatmap", "nearest", "map"])
+def test_sentences_two_codes_read_the_exported_file(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    python, shell = (code.value for code in opened("sentences", sentences_part=part).get("code"))
+    monkeypatch.chdir(tmp_path)
+    Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    frame = _made_by(python)
+    printed = _printed_by(shell, capfdbinary)
+    assert shell.startswith("# The command line ")
+    found = bert_probe.sentence_vectors(bert_probe.load(), SENTENCES, "model")
+    assert printed == files.to_bytes(bert_probe.sentences_table(found), "csv")
+    tables = {
+        "heatmap": bert_probe.sentences_table(found, found.order),
+        "nearest": bert_probe.nearest_table(found, found.nearest(50)),
+        "map": bert_probe.map_table(found, found.plane),
+    }
+    assert files.to_bytes(frame, "csv") == files.to_bytes(tables[part], "csv")

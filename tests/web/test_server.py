@@ -1,0 +1,257 @@
+"""The server around the pages: headers, health, how it starts, and the settings it starts with."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import streamlit
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+import bert_probe
+from bert_probe.web import palette, serve
+
+ROOT = Path(__file__).parents[2]
+CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+
+
+def answer(path: str, query: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+    """What the routes and the middleware say, without Streamlit."""
+
+    async def framed(_request: Request) -> PlainTextResponse:
+        return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
+
+    app = Starlette(routes=[*serve.routes(), Route("/framed", framed)], middleware=serve.middleware())
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": query}
+    asyncio.run(app(scope, receive, send))
+    headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    assert len(headers) == len(dict(headers)), "a header is sent twice"
+    return sent[0]["status"], dict(headers), b"".join(part.get("body", b"") for part in sent[1:])
+
+
+def test_health_says_which_version_runs() -> None:
+    status, headers, body = answer("/health")
+    assert status == 200
+    assert json.loads(body) == {"status": "ok", "version": serve.package_version()}
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", serve.package_version())
+    assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("query", "target"), [(b"", "/"), (b"show=head-view&layer=2", "/?show=head-view&layer=2")]
+)
+def test_the_front_page_is_found_by_its_name_too(query: bytes, target: str) -> None:
+    status, headers, _ = answer(f"/{serve.FRONT_PAGE}", query)
+    assert (status, headers["location"]) == (307, target)
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in serve.PAGES if page != serve.FRONT_PAGE)])
+def test_a_page_comes_with_its_styles(path: str) -> None:
+    status, headers, body = answer(path)
+    page = body.decode()
+    assert (status, headers["cache-control"]) == (200, "no-cache")
+    assert page.replace(re.search(r"<style>.*?</style>(?=</head>)", page, re.S)[0], "", 1) == (  # type: ignore[index]
+        Path(streamlit.__file__).with_name("static") / "index.html"
+    ).read_text(encoding="utf-8")
+    assert ".stMainBlockContainer" in page
+
+
+@pytest.mark.parametrize("path", ["/health", "/no-such-page"])
+def test_every_answer_carries_the_headers(path: str) -> None:
+    _, headers, _ = answer(path)
+    for name, value in serve.HEADERS.items():
+        assert headers[name.lower()] == value
+
+
+def test_a_stricter_policy_is_kept() -> None:
+    _, headers, _ = answer("/framed")
+    assert headers["content-security-policy"] == "sandbox"
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_other_traffic_passes_untouched() -> None:
+    seen: list[str] = []
+
+    async def inner(scope: Scope, _receive: Receive, send: Send) -> None:
+        seen.append(scope["type"])
+        await send({"type": "websocket.accept", "headers": []})
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    asyncio.run(serve.SecurityHeaders(inner)({"type": "websocket"}, receive, send))
+    assert seen == ["websocket"]
+    assert sent == [{"type": "websocket.accept", "headers": []}]
+
+
+def test_the_policy_names_no_other_server_and_allows_only_known_inline_scripts() -> None:
+    policy = dict(part.split(" ", 1) for part in serve.app_policy().split("; "))
+    assert policy["default-src"] == policy["connect-src"] == "'self'"
+    assert policy["object-src"] == "'none'"
+    assert "http" not in serve.app_policy()
+    assert "unsafe" not in policy["script-src"]
+    index = (Path(streamlit.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
+    inline = re.findall(r"<script>(.*?)</script>", index, re.S)
+    assert inline, "Streamlit's page has no inline script any more: the digests can go"
+    for script in inline:
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy["script-src"]
+
+
+# Settings
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, 1 to 21; WCAG 2.2."""
+
+    def luminance(colour: str) -> float:
+        channels = [byte / 255 for byte in bytes.fromhex(colour[1:])]
+        red, green, blue = (
+            value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_by_hand() -> None:
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_text_and_accent_can_be_read_on_every_background(name: str) -> None:
+    theme = CONFIG["theme"][name]
+    papers = {theme["backgroundColor"], theme["secondaryBackgroundColor"], *theme["sidebar"].values()}
+    for paper in papers:
+        for ink in ("textColor", "primaryColor", "linkColor", "grayTextColor"):
+            assert contrast(theme[ink], paper) >= 4.5, (ink, paper)
+    assert contrast(theme["codeTextColor"], theme["codeBackgroundColor"]) >= 4.5
+    assert contrast(theme["dataframeHeaderTextColor"], theme["dataframeHeaderBackgroundColor"]) >= 4.5
+    for colour in theme["chartCategoricalColors"]:
+        assert contrast(colour, theme["backgroundColor"]) >= 3
+    assert len(theme["chartSequentialColors"]) == len(theme["chartDivergingColors"]) == 10
+
+
+def test_the_theme_has_the_colours_of_the_pictures() -> None:
+    light, dark = CONFIG["theme"]["light"], CONFIG["theme"]["dark"]
+    assert (light["backgroundColor"], dark["backgroundColor"]) == (palette.PAPER_LIGHT, palette.PAPER_DARK)
+    assert (light["textColor"], dark["textColor"]) == (palette.INK_LIGHT, palette.INK_DARK)
+    assert (light["primaryColor"], dark["primaryColor"]) == (palette.ACCENT_LIGHT, palette.ACCENT_DARK)
+
+
+def test_settings_that_keep_the_app_to_this_machine() -> None:
+    assert CONFIG["server"]["address"] == "127.0.0.1"
+    assert "*" not in CONFIG["server"]["allowedHosts"]
+    assert CONFIG["browser"]["gatherUsageStats"] is False
+    assert CONFIG["client"]["showErrorDetails"] == "type"
+    assert "://" not in json.dumps(CONFIG), "a font or a theme from elsewhere"
+
+
+# Starting it
+
+
+@contextmanager
+def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
+    """The origin of a server started by a command in a folder, and its log."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = folder / f"server-{port}.log"
+    command = [part.format(port=port) for part in command]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, stdout=output, stderr=output, env=environment
+        )
+    try:
+        origin = f"http://127.0.0.1:{port}"
+        for _ in range(300):
+            assert process.poll() is None, log.read_text()
+            try:
+                fetch(f"{origin}/_stcore/health")
+                break
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.1)
+        yield origin, log
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def fetch(url: str) -> tuple[int, dict[str, str], bytes]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=10) as response:
+        return (
+            response.status,
+            {name.lower(): value for name, value in response.headers.items()},
+            response.read(),
+        )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["streamlit", "run", str(ROOT / "app.py"), "--serve.port={port}"],
+        ["uvicorn", "--app-dir", str(ROOT), "app:app", "--port={port}"],
+    ],
+    ids=["streamlit", "uvicorn"],
+)
+def test_the_app_starts_from_any_folder(command: list[str], tmp_path: Path) -> None:
+    with started(command, tmp_path) as (origin, log):
+        _, headers, body = fetch(f"{origin}/health")
+        assert json.loads(body)["status"] == "ok"
+        for path in ("/", "/_stcore/health", "/_stcore/host-config", "/some/page"):
+            _, headers, _ = fetch(origin + path)
+            for name, value in serve.HEADERS.items():
+                assert headers[name.lower()] == value, path
+        assert "not a valid config option" not in log.read_text()
+
+
+def test_streamlit_knows_every_setting() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "streamlit", "config", "show"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "not a valid" not in run.stdout + run.stderr
+    assert 'primaryColor = "#4338CA"' in run.stdout
+
+
+def test_the_main_script_is_where_the_server_looks() -> None:
+    assert serve.MAIN_SCRIPT.is_file()
+    assert serve.MAIN_SCRIPT.is_relative_to(Path(bert_probe.__file__).parent)
