@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_probe.analyses.heads import MEASURES, head_labels, head_profiles
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.heads import head_labels, head_profiles
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding

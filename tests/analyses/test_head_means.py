@@ -14,7 +14,8 @@ import pytest
 import bert_probe
 from bert_probe.analyses import head_means as many
 from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
-from bert_probe.analyses.heads import MEASURES, head_labels, head_profiles
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.heads import head_labels, head_profiles
 from bert_probe.cli.main import main
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 

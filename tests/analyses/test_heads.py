@@ -20,7 +20,8 @@ from transformers import AutoModel
 import bert_probe
 from bert_probe.analyses.ablation import ablate, each_head, similarity_change
 from bert_probe.analyses.flow import trace_rollout
-from bert_probe.analyses.heads import BLOCK, MEASURES, SHARES, find_heads, head_profiles
+from bert_probe.analyses.head_measures import BLOCK, MEASURES, SHARES
+from bert_probe.analyses.heads import find_heads, head_profiles
 from bert_probe.analyses.norms import projects, value_norms, value_weighted
 from bert_probe.cli.main import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
@@ -117,7 +118,7 @@ def reference_profile(trace: bert_probe.Trace, layer: int, head: int) -> dict[st
 def test_profiles_equal_their_definitions(
     minilm: bert_probe.Checkpoint, pair: str | None, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_probe.analyses.heads.BLOCK", block)
+    monkeypatch.setattr("bert_probe.analyses.head_measures.BLOCK", block)
     trace = minilm.trace(TEXT, pair)
     profiles = head_profiles(trace)
     for layer, head in ((0, 2), (2, 5), (5, 11)):
@@ -146,7 +147,7 @@ def test_profiles_hold_where_attention_is_local_or_hidden(
     family: str, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = bert_probe.load(family_folder(family)).trace("we left the ground, and the river left us")
-    monkeypatch.setattr("bert_probe.analyses.heads.BLOCK", 1)
+    monkeypatch.setattr("bert_probe.analyses.head_measures.BLOCK", 1)
     profiles = head_profiles(trace)
     for layer in range(trace.layers):
         weights = trace.attention(layer).astype(np.float64)

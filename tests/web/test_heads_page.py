@@ -14,7 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
-from bert_probe.analyses.heads import MEASURES
+from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.similarity import baseline_sentences
 from bert_probe.cli.main import main
 from bert_probe.results import files
