@@ -2,22 +2,21 @@
 
 >>> import bert_probe
 >>> trace = bert_probe.load().trace("Almost before we knew it, we had left the ground.")
->>> bert_probe.attention_table(trace).shape
+>>> bert_probe.Attention(layer=5).of(trace).table().shape
 (14, 14)
 """
 
 from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
 from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
-from bert_probe.analyses.attention import AttentionMap, attention_map
+from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
 from bert_probe.analyses.context import WordsInContext, corrected, find_in_each, words_in_context
 from bert_probe.analyses.finding import finding
-from bert_probe.analyses.flow import Reach, reach, rollout, trace_rollout
 from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
 from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair, minimal_pair
-from bert_probe.analyses.norms import value_norms, value_weighted
 from bert_probe.analyses.parameters import Parameter, Parameters, list_parameters, parameters_of_config
 from bert_probe.analyses.projection import Map, pca_map, umap_map
+from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
 from bert_probe.analyses.similarity import (
     Baseline,
@@ -57,8 +56,8 @@ from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.encoding import Encoding, Token, Word
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
-from bert_probe.results.files import save
 from bert_probe.results.pair_tables import minimal_pair_table, moved_table, row_pair_table
+from bert_probe.results.result import Result, save
 from bert_probe.results.sentence_tables import (
     context_matrix_table,
     context_table,
@@ -72,8 +71,6 @@ from bert_probe.results.tables import (
     ablation_table,
     ablation_tokens_table,
     anatomy_table,
-    attention_long,
-    attention_table,
     baseline_table,
     embeddings_table,
     found_table,
@@ -81,7 +78,6 @@ from bert_probe.results.tables import (
     parameters_table,
     pooler_table,
     profile_means_table,
-    reach_table,
     similarity_change_table,
     similarity_table,
     tokens_table,
@@ -96,7 +92,10 @@ __all__ = [
     "Ablation",
     "Alignment",
     "ArchitectureError",
+    "Attention",
+    "AttentionLong",
     "AttentionMap",
+    "AttentionMaps",
     "AttentionSteps",
     "Baseline",
     "Checkpoint",
@@ -121,6 +120,7 @@ __all__ = [
     "ProbeError",
     "ProfileMeans",
     "Reach",
+    "Result",
     "RowPair",
     "SelectionError",
     "SentenceVectors",
@@ -130,6 +130,7 @@ __all__ = [
     "Spread",
     "TextError",
     "Token",
+    "TokenReach",
     "TokenizerError",
     "TooLongError",
     "Trace",
@@ -144,10 +145,7 @@ __all__ = [
     "ablation_tokens_table",
     "align_traces",
     "anatomy_table",
-    "attention_long",
-    "attention_map",
     "attention_steps",
-    "attention_table",
     "baseline",
     "baseline_table",
     "compare",
@@ -182,11 +180,8 @@ __all__ = [
     "pooler_table",
     "profile_means_table",
     "profile_sentences",
-    "reach",
-    "reach_table",
     "read_sentences",
     "replay_differences",
-    "rollout",
     "row_pair_table",
     "save",
     "sentence_vectors",
@@ -200,10 +195,7 @@ __all__ = [
     "steps_vectors_table",
     "token_similarity",
     "tokens_table",
-    "trace_rollout",
     "umap_map",
-    "value_norms",
-    "value_weighted",
     "word_lens",
     "word_name",
     "words_in_context",

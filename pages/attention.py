@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from bert_probe.analyses.measures import measures
 from bert_probe.web import blocks, state, workbench
 from bert_probe.web.attention import bertviz, grid, head, model, reach, shared
 
@@ -15,6 +16,9 @@ VIEWS = {
     "model-view": "BertViz model view",
 }
 
+ALL = list(measures().values())
+OF_HEADS = [one for one in ALL if one.of_heads is not None]
+
 blocks.heading(
     "Attention",
     "Every layer lets each token look at all tokens, in several ways at once: its heads. A token that looks "
@@ -27,15 +31,15 @@ with st.container(horizontal=True, gap="medium"):
 blocks.truncation_notice(trace)
 
 if view == "heads":
-    head.part(shared.choose(study, trace, ("weights", "value-norm", "rollout")))
+    head.part(shared.choose(study, trace, ALL))
 elif view == "model":
-    model.part(shared.choose(study, trace, ("weights", "value-norm")))
+    model.part(shared.choose(study, trace, OF_HEADS))
 elif view == "reach":
-    reach.part(study, trace)
+    reach.part(trace)
 elif view == "head-view":
     bertviz.head_view(trace)
 elif view == "model-view":
     bertviz.model_view(trace)
 else:
-    drawn = shared.choose(study, trace, ("weights", "value-norm", "rollout"))
+    drawn = shared.choose(study, trace, ALL)
     grid.part(drawn, as_table=view == "table")

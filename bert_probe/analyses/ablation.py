@@ -14,7 +14,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.forward import BATCH_TOKENS, pad
+from bert_probe.model.forward import BATCH_TOKENS, batch
 from bert_probe.model.trace import Array, Trace, resolve
 
 Head = tuple[int, int]
@@ -157,9 +157,13 @@ def _run(
     for row, heads in enumerate(sets):
         for layer, head in heads:
             off[layer, row, head] = True
-    inputs = pad([encoding] * len(sets), {})
-    with torch.inference_mode(), switched_off(torch.from_numpy(off).to(about.device), replacement):
-        output = checkpoint.model(**{name: ids.to(about.device) for name, ids in inputs.items()})
+    inputs = batch(checkpoint, [encoding] * len(sets))
+    with (
+        torch.inference_mode(),
+        checkpoint.running() as model,
+        switched_off(torch.from_numpy(off).to(checkpoint.device), replacement),
+    ):
+        output = model(**inputs)
     pooled = getattr(output, "pooler_output", None)
     vectors: Array = output.last_hidden_state.float().cpu().numpy()
     return vectors, None if pooled is None else pooled[:, None].float().cpu().numpy()

@@ -1,61 +1,137 @@
-"""One attention matrix as people look at it: labelled, by tokens or words, by one of three measures."""
+"""One attention matrix as people look at it: labelled, by tokens or words, in one of several measures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from bert_probe.analyses.flow import rollout
-from bert_probe.analyses.norms import projects, value_weighted
-from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.analyses.measures import Measure, measure, measures
+from bert_probe.errors import EmptyTextError, ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace, resolve
-from bert_probe.text.words import Unit, word_lens
+from bert_probe.model.trace import Array, Trace
+from bert_probe.results import frames
+from bert_probe.results.kinds import Choice, Flag, Number, Place, Places
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text.words import Unit, WordLens, word_lens
 
 Head = int | Literal["mean"]
-Measure = Literal["weights", "value-norm", "rollout"]
-"""Attention weights; ‖α v W_O‖, see `norms`; or rollout over the layers up to this one, see `flow`."""
+"""A head from 0, or "mean" for the mean over a layer's heads."""
 
-MEASURE_MEANINGS: Mapping[Measure, str] = {
-    "weights": "How a token divides its attention over all tokens: where a head reads from, but neither "
-    "what it reads there nor whether the output depends on it.",
-    "value-norm": "The weight times the length of what the head carries from there (Kobayashi et al. 2020): "
-    "a large weight on a short vector moves little. How much is carried, but not in which direction.",
-    "rollout": "How much of each input token reaches a token through the attention of all layers up to this "
-    "one (Abnar and Zuidema 2020). It follows the weights alone and is no measure of influence.",
-}
-"""What each measure says and does not say, for people."""
+LAYER, HEAD = Place("layer"), Place("head", mean=True)
+SHARE = Number(0, 1, whole=False)
+WORDS = "Merge the pieces of a word: summed over keys, averaged over queries."
+SPECIALS = "Leave out [CLS], [SEP] and the like."
+RENORMALISE = "Divide each row by its sum, once special tokens are left out."
+MEASURED = "Weights, or another measure; see docs/methods.md."
+RESIDUAL = "For rollout: the share that the residual connection carries."
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionMap:
-    """A measure of attention in one head, or its mean over a layer's heads.
+@question("attention")
+class Attention(Question):
+    """Attention of one head, or of a layer as a whole, between tokens or words.
+
+    Pieces are merged first, then special tokens left out, then rows divided.
+
+    Attributes:
+        layer: from 0; negative ones count from the end.
+        head: from 0, or "mean" for the layer as a whole; rollout and others have no single heads.
+        measure: "weights", "value-norm", "rollout", …; see `measures`.
+        words: merge pieces into words: summed over keys, averaged over queries.
+        specials: keep special tokens; without them rows no longer sum to 1, because [CLS] and [SEP]
+            often draw most of the attention (Clark et al. 2019).
+        renormalise: divide each row by its sum. A row that gives nothing to the keys shown becomes NaN.
+        residual: for rollout, the share that the residual connection carries, 0 to 1.
+    """
+
+    layer: int = asked(LAYER, default=-1, about="Layer, counted from 1.")
+    head: Head = asked(HEAD, default="mean", about="Head, counted from 1, or their mean.")
+    measure: str = asked(Choice(measures), default="weights", key="drawn", about=MEASURED)
+    words: bool = asked(Flag(), default=False, about=WORDS)
+    specials: bool = asked(Flag(), default=True, option="--no-specials", about=SPECIALS)
+    renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
+    residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
+
+    def of(self, trace: Trace) -> AttentionMap:
+        """The matrix for a text.
+
+        Raises:
+            SelectionError: no such layer or head, or a measure that has no single heads.
+            UnavailableError: the architecture hides what the measure needs.
+            EmptyTextError: nothing is left without the special tokens.
+        """
+        asked_for = self.resolved(trace)
+        seen = shown_units(trace, self.words, self.specials)
+        what = measure(self.measure)
+        weights = seen.cut(what.of_head(trace, asked_for.layer, asked_for.head, self.residual))
+        if self.renormalise:
+            sums = weights.sum(axis=-1, keepdims=True)
+            weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
+        facts = said_of(what, trace)
+        return AttentionMap(asked_for, Subject.of(trace), seen.units, seen.units, weights, facts)
+
+
+@question("attention in long form", command="attention")
+class AttentionLong(Question):
+    """Attention of several layers and heads, a line for each weight.
+
+    Attributes:
+        layers, heads: which ones, from 0; None for all, and for the layer alone where there are no heads.
+        measure, words, specials, renormalise, residual: as in `Attention`.
+    """
+
+    layers: Sequence[int] | None = asked(Places(LAYER), default=None, option="")
+    heads: Sequence[Head] | None = asked(Places(HEAD), default=None, option="")
+    measure: str = asked(Choice(measures), default="weights", key="drawn", about=MEASURED)
+    words: bool = asked(Flag(), default=False, about=WORDS)
+    specials: bool = asked(Flag(), default=True, option="--no-specials", about=SPECIALS)
+    renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
+    residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
+
+    def of(self, trace: Trace) -> AttentionMaps:
+        """The matrices, computed one at a time as the table is written.
+
+        Raises:
+            SelectionError, UnavailableError, EmptyTextError: as `Attention.of`.
+        """
+        asked_for = self.resolved(trace)
+        layers = range(trace.layers) if asked_for.layers is None else asked_for.layers
+        heads: tuple[Head, ...] = ("mean",)
+        if asked_for.heads is not None:
+            heads = tuple(asked_for.heads)
+        elif measure(self.measure).of_heads is not None:
+            heads = tuple(range(trace.heads))
+        maps = AttentionMaps(asked_for, Subject.of(trace), trace, tuple(product(layers, heads)))
+        next(maps.maps())  # what cannot be had is said now
+        return maps
+
+    def options(self) -> list[str]:
+        """Without them the command means the last layer's mean."""
+        chosen = ("--layer", Places(LAYER).write(self.layers), "--head", Places(HEAD).write(self.heads))
+        return ["--layout", "long", *chosen, *super().options()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionMap(Result):
+    """A measure of attention in one head, or in a layer as a whole.
 
     Attributes:
         queries, keys: tokens, or words, of the rows and of the columns.
-        weights: float32 [query, key]; 0 to 1, but for the measure "value-norm".
-        layer, head: indices from 0; "mean" for the mean over the heads.
-        specials: whether [CLS], [SEP] and the like are among the tokens.
-        renormalised: whether rows were divided by their sum after leaving tokens out.
-        measure: what the numbers are.
-        residual: the share of the residual connection in a rollout, else None.
-        projected: whether value norms go through the output projection (see `projects`), else None.
+        weights: float32 [query, key]; 0 to 1 where the measure is a share.
+        said: what the measure adds to a file's facts.
     """
 
+    question: Attention
     queries: tuple[Token | Unit, ...]
     keys: tuple[Token | Unit, ...]
     weights: Array
-    layer: int
-    head: Head
-    specials: bool
-    renormalised: bool
-    measure: Measure = "weights"
-    residual: float | None = None
-    projected: bool | None = None
+    said: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):
@@ -70,73 +146,109 @@ class AttentionMap:
         sums: Array = self.weights.sum(axis=1)
         return sums
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the measure says of itself."""
+        return self.said
 
-def attention_map(
-    trace: Trace,
-    layer: int = -1,
-    head: Head = "mean",
-    specials: bool = True,
-    renormalise: bool = False,
-    words: bool = False,
-    measure: Measure = "weights",
-    checkpoint: Checkpoint | None = None,
-    residual: float = 0.5,
-) -> AttentionMap:
-    """Attention of one head, or the mean over a layer's heads.
+    def frame(self) -> pd.DataFrame:
+        """A row for each query, a column for each key."""
+        return frames.matrix(self.weights, self.queries, self.keys)
 
-    Pieces are merged first, then special tokens left out, then rows divided.
+    def long(self) -> pd.DataFrame:
+        """Layer, head, query_position, query_token, key_position, key_token, weight: a row for each."""
+        queries, keys = (np.array(frames.names(side), dtype=object) for side in (self.queries, self.keys))
+        rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
+        return pd.DataFrame(
+            {
+                "layer": LAYER.plain(self.question.layer),
+                "head": HEAD.plain(self.question.head),
+                "query_position": np.repeat(rows, len(keys)),
+                "query_token": np.repeat(queries, len(keys)),
+                "key_position": np.tile(columns, len(queries)),
+                "key_token": np.tile(keys, len(queries)),
+                "weight": self.weights.reshape(-1),
+            }
+        )
 
-    Args:
-        specials: keep special tokens; without them rows no longer sum to 1, because [CLS] and [SEP]
-            often draw most of the attention (Clark et al. 2019).
-        renormalise: divide each row by its sum. A row that gives nothing to the keys shown
-            becomes NaN.
-        words: merge pieces into words: summed over keys, averaged over queries.
-        measure: what to show; "rollout" has no single heads.
-        checkpoint: the trace's own, needed for the measure "value-norm".
-        residual: for the measure "rollout", see `flow.rollout`.
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionMaps(Result):
+    """Attention of several layers and heads; each is computed when its part of the table is taken.
+
+    Attributes:
+        trace: of the text.
+        chosen: layer and head of each matrix, from 0.
+    """
+
+    question: AttentionLong
+    trace: Trace
+    chosen: tuple[tuple[int, Head], ...]
+
+    def maps(self) -> Iterator[AttentionMap]:
+        """Each matrix in turn."""
+        one = self.question
+        for layer, head in self.chosen:
+            single = Attention(
+                layer, head, one.measure, one.words, one.specials, one.renormalise, one.residual
+            )
+            yield single.of(self.trace)
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the measure says of itself."""
+        return said_of(measure(self.question.measure), self.trace)
+
+    def frame(self) -> pd.DataFrame:
+        """All of them, one below the other."""
+        parts = [one.long() for one in self.maps()]
+        whole = pd.concat(parts, ignore_index=True)
+        if len({part["head"].dtype for part in parts}) > 1:
+            whole["head"] = whole["head"].astype(str)  # "mean" beside numbers: files need one type
+        return whole
+
+    def parts(self) -> Iterator[pd.DataFrame]:
+        """A matrix at a time."""
+        for one in self.maps():
+            yield self._with_provenance(one.long())
+
+
+@dataclass(frozen=True, eq=False)
+class ShownUnits:
+    """Which tokens, or words, of a text are rows and columns.
+
+    Attributes:
+        units: those shown.
+        lens: merges pieces into words; None for tokens.
+        kept: places of the shown ones among all; None if that is all of them.
+    """
+
+    units: tuple[Token | Unit, ...]
+    lens: WordLens | None
+    kept: list[int] | None
+
+    def cut(self, weights: Array) -> Array:
+        """Weights [..., query token, key token] → [..., query shown, key shown]."""
+        merged = weights if self.lens is None else self.lens.merge(weights)
+        return merged if self.kept is None else merged[..., self.kept, :][..., self.kept]
+
+
+def shown_units(trace: Trace, words: bool, specials: bool) -> ShownUnits:
+    """The tokens, or words, of a text, with or without its special tokens.
 
     Raises:
-        SelectionError: no such layer, head or measure, or a measure without what it needs.
-        UnavailableError: the architecture hides what the measure needs.
-        EmptyTextError: nothing is left without the special tokens.
+        EmptyTextError: nothing is left.
     """
-    layer = resolve(layer, trace.layers, "layer")
-    if head != "mean":
-        head = resolve(head, trace.heads, "head")
-    weights = _measured(trace, layer, head, measure, checkpoint, residual)
-    units: tuple[Token | Unit, ...] = trace.tokens
-    if words:
-        lens = word_lens(trace)
-        units, weights = lens.units, lens.merge(weights)
+    lens = word_lens(trace) if words else None
+    units: tuple[Token | Unit, ...] = trace.tokens if lens is None else lens.units
     kept = [index for index, unit in enumerate(units) if specials or not unit.special]
     if not kept:
         raise EmptyTextError("Only special tokens are left of this text. Show them, or write a word.")
-    if len(kept) < len(units):
-        weights = weights[np.ix_(kept, kept)]
-    if renormalise:
-        sums = weights.sum(axis=1, keepdims=True)
-        weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
     shown = tuple(units[index] for index in kept)
-    share = residual if measure == "rollout" else None
-    projected = projects(checkpoint) if measure == "value-norm" and checkpoint is not None else None
-    return AttentionMap(shown, shown, weights, layer, head, specials, renormalise, measure, share, projected)
+    return ShownUnits(shown, lens, kept if len(kept) < len(units) else None)
 
 
-def _measured(
-    trace: Trace, layer: int, head: Head, measure: Measure, checkpoint: Checkpoint | None, residual: float
-) -> Array:
-    if measure == "weights":
-        return trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
-    if measure == "rollout":
-        if head != "mean":
-            raise SelectionError("Rollout follows the mean over the heads; it has no single heads.")
-        return rollout((trace.attention(below) for below in range(layer + 1)), residual)
-    if measure != "value-norm":
-        raise SelectionError(f"There is no measure {measure}; use weights, value-norm or rollout.")
-    if checkpoint is None:
-        raise SelectionError("The measure value-norm needs the checkpoint as well. Give checkpoint=….")
-    if head != "mean":
-        return value_weighted(checkpoint, trace, layer, head)
-    mean: Array = value_weighted(checkpoint, trace, layer).mean(axis=0)
-    return mean
+def said_of(what: Measure, trace: Trace) -> dict[str, Any]:
+    """A measure's further sentence on this model, for a file's facts."""
+    caveat = what.caveat(trace)
+    return {"note": caveat} if caveat else {}

@@ -171,7 +171,7 @@ def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: 
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
     for group in batches([len(one) for one in inputs], BATCH_TOKENS, checkpoint.pads):
-        output, mask = forward(checkpoint.model, [inputs[i] for i in group], checkpoint.padding)
+        output, mask = forward(checkpoint, [inputs[i] for i in group])
         pooled = pool(output, mask, how).cpu().numpy()
         if not done:
             vectors = np.empty((len(inputs), pooled.shape[1]), np.float32)

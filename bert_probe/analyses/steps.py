@@ -285,7 +285,7 @@ def replay_differences(trace: Trace, outputs: HeadOutputs, layer: int) -> Array:
 def _calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
     message = f"{len(encoding):,} tokens need more memory than this machine has free. Shorten the text."
     with memory_errors(message), recording() as calls:
-        run_plainly(checkpoint.model, encoding)
+        run_plainly(checkpoint, encoding)
     return calls
 
 

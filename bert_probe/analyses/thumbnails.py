@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_probe.analyses.attention import Measure
-from bert_probe.analyses.norms import value_weighted
-from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, memory_errors
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.analyses.attention import shown_units
+from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.words import Unit, word_lens
+from bert_probe.text.words import Unit
 
 SIZE = 96
 """The most cells a side; finer than this a thumbnail has more cells than pixels on most screens."""
@@ -23,7 +22,7 @@ class Thumbnails:
     """The attention of all heads, each head a small matrix.
 
     Attributes:
-        weights: float32 [layer, head, query block, key block]; 0 to 1, but for the measure "value-norm".
+        weights: float32 [layer, head, query block, key block]; 0 to 1 where the measure is a share.
         units: the tokens, or words, that are queries and keys.
         block: how many queries, and how many keys, a cell stands for; its number is the **largest** weight
             among them, so rows do not sum to 1. At 1 it is the weight itself. The last block may be smaller.
@@ -37,7 +36,7 @@ class Thumbnails:
     block: int
     specials: bool
     words: bool
-    measure: Measure
+    measure: str
 
     def __post_init__(self) -> None:
         side = _blocks(len(self.units), self.block)
@@ -68,8 +67,7 @@ def thumbnails(
     size: int = SIZE,
     specials: bool = True,
     words: bool = False,
-    measure: Measure = "weights",
-    checkpoint: Checkpoint | None = None,
+    measure: str = "weights",
 ) -> Thumbnails:
     """Attention of every head in at most ``size`` cells a side; one layer in memory at a time.
 
@@ -80,35 +78,24 @@ def thumbnails(
         size: the most cells a side, at least 1.
         specials: keep special tokens.
         words: merge pieces into words: summed over keys, averaged over queries.
-        measure: "weights" or "value-norm"; rollout has no single heads.
-        checkpoint: the trace's own, needed for the measure "value-norm".
+        measure: one that has single heads.
 
     Raises:
-        SelectionError: no such size or measure, or a measure without what it needs.
+        SelectionError: no such size or measure, or one of whole layers only.
         UnavailableError: the architecture hides what the measure needs.
         EmptyTextError: nothing is left without the special tokens.
     """
     if size < 1:
         raise SelectionError(f"size is {size}; thumbnails need at least 1 cell a side.")
-    lens = word_lens(trace) if words else None
-    units: tuple[Token | Unit, ...] = trace.tokens if lens is None else lens.units
-    kept = [index for index, unit in enumerate(units) if specials or not unit.special]
-    if not kept:
-        raise EmptyTextError("Only special tokens are left of this text. Show them, or write a word.")
-    block = _blocks(len(kept), size)
-    side = _blocks(len(kept), block)
+    of_heads = measure_named(measure).single_heads()
+    seen = shown_units(trace, words, specials)
+    block = _blocks(len(seen.units), size)
+    side = _blocks(len(seen.units), block)
     with memory_errors("All heads together need more memory than this machine has free. Use a smaller size."):
         small = np.empty((trace.layers, trace.heads, side, side), dtype=np.float32)
     for layer in range(trace.layers):
-        weights = _measured(trace, layer, measure, checkpoint)
-        if lens is not None:
-            weights = lens.merge(weights)
-        if len(kept) < len(units):
-            weights = weights[:, kept][:, :, kept]
-        small[layer] = largest_in_blocks(weights, block)
-    return Thumbnails(
-        read_only(small), tuple(units[index] for index in kept), block, specials, words, measure
-    )
+        small[layer] = largest_in_blocks(seen.cut(of_heads(trace, layer, slice(None))), block)
+    return Thumbnails(read_only(small), seen.units, block, specials, words, measure)
 
 
 def largest_in_blocks(weights: Array, block: int) -> Array:
@@ -135,16 +122,3 @@ def _largest_of_rows(weights: Array, block: int) -> Array:
 def _blocks(count: int, block: int) -> int:
     """How many blocks it takes, the last one perhaps not full."""
     return -(-count // block)
-
-
-def _measured(trace: Trace, layer: int, measure: Measure, checkpoint: Checkpoint | None) -> Array:
-    """All heads of a layer, [head, query, key]."""
-    if measure == "weights":
-        return trace.attention(layer)
-    if measure != "value-norm":
-        raise SelectionError(
-            f"There are no single heads of the measure {measure}; use weights or value-norm."
-        )
-    if checkpoint is None:
-        raise SelectionError("The measure value-norm needs the checkpoint as well. Give checkpoint=….")
-    return value_weighted(checkpoint, trace, layer)

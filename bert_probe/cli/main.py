@@ -15,9 +15,7 @@ import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.analyses.ablation import Replacement, ablate, each_head
-from bert_probe.analyses.attention import Head, Measure, attention_map
 from bert_probe.analyses.context import find_in_each
-from bert_probe.analyses.flow import Direction, reach
 from bert_probe.analyses.head_means import profile_sentences, read_sentences
 from bert_probe.analyses.heads import find_heads, head_profiles
 from bert_probe.analyses.minimal_pair import minimal_pair
@@ -25,13 +23,13 @@ from bert_probe.analyses.pooling import POOLINGS, Pooling
 from bert_probe.analyses.sentences import sentence_vectors
 from bert_probe.analyses.similarity import baseline, token_similarity
 from bert_probe.analyses.steps import attention_steps
+from bert_probe.cli import attention
 from bert_probe.cli.options import (
     common,
     counted,
     layer_from_0_option,
     layer_option,
     pair_option,
-    residual_option,
     words_option,
 )
 from bert_probe.errors import ProbeError, SelectionError
@@ -39,7 +37,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import pair_tables, sentence_tables, tables
 from bert_probe.results.step_tables import steps_table, steps_vectors_table
 from bert_probe.text.sentence_files import sentences_from_file
-from bert_probe.text.words import find_token, find_word, word_lens
+from bert_probe.text.words import find_token, find_word
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -57,55 +55,6 @@ def app() -> None:
 def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     return tables.tokens_table(checkpoint.trace(text, pair, truncate))
-
-
-@app.command()
-@click.argument("text")
-@pair_option
-@layer_option
-@click.option("--head", default="mean", metavar="N|mean", help="Head, counted from 1, or their mean.")
-@click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
-@click.option(
-    "--measure",
-    type=click.Choice(["weights", "value-norm", "rollout"]),
-    default="weights",
-    show_default=True,
-    help="Weights; weights times the length of what they carry; or rollout over the layers up to this one.",
-)
-@residual_option
-@words_option
-@common
-def attention(
-    checkpoint: Checkpoint,
-    text: str,
-    pair: str | None,
-    layer: str,
-    head: str,
-    layout: str,
-    measure: Measure,
-    residual: float | None,
-    words: bool,
-    truncate: bool,
-) -> pd.DataFrame:
-    """Attention weights of a head, or averaged over a layer's heads."""
-    if residual is not None and measure != "rollout":
-        raise SelectionError(f"--residual is for --measure rollout, not {measure}. Leave it out.")
-    chosen = counted(layer, "layer", 1, checkpoint.description.layers, "last") - 1
-    which: Head = "mean"
-    if head != "mean":
-        which = counted(head, "head", 1, checkpoint.description.heads, "mean") - 1
-    trace = checkpoint.trace(text, pair, truncate)
-    shown = attention_map(
-        trace,
-        chosen,
-        which,
-        words=words,
-        measure=measure,
-        checkpoint=checkpoint,
-        residual=0.5 if residual is None else residual,
-    )
-    table = tables.attention_map_long if layout == "long" else tables.attention_map_table
-    return table(shown, trace)
 
 
 @app.command()
@@ -252,42 +201,6 @@ def steps(
     return steps_table(shown, trace) if seen is None else steps_vectors_table(shown, seen, trace)
 
 
-@app.command()
-@click.argument("text")
-@pair_option
-@words_option
-@residual_option
-@click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
-@click.option(
-    "--direction",
-    type=click.Choice(["from", "into"]),
-    default="from",
-    show_default=True,
-    help="With --token: how much of it is in the others, or of the others in it.",
-)
-@common
-def rollout(
-    checkpoint: Checkpoint,
-    text: str,
-    pair: str | None,
-    words: bool,
-    residual: float | None,
-    token: str | None,
-    direction: Direction,
-    truncate: bool,
-) -> pd.DataFrame:
-    """How much of each token reaches each other one through all layers of attention."""
-    trace = checkpoint.trace(text, pair, truncate)
-    share = 0.5 if residual is None else residual
-    if token is None:
-        return tables.attention_table(trace, measure="rollout", words=words, residual=share)
-    unit = find_word(trace, token)
-    if not words and len(unit.positions) > 1:
-        raise SelectionError(f"{unit} is {len(unit.positions)} tokens. Add --words to follow them as one.")
-    chosen = word_lens(trace).units.index(unit) if words else unit.position
-    return tables.reach_table(reach(trace, chosen, direction, words, share), trace)
-
-
 @app.command("ablate")
 @click.argument("text")
 @pair_option
@@ -363,6 +276,10 @@ def sentences(
     """Cosine of every two sentences of FILE: one a line, or a column of a table."""
     read = sentences_from_file(file, column)
     return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
+
+
+for _command in (attention.attention, attention.rollout):
+    app.add_command(_command)
 
 
 def _named_heads(named: str, checkpoint: Checkpoint) -> tuple[tuple[int, int], ...]:

@@ -1,4 +1,4 @@
-"""What the commands share: options, opening the model, printing the table, numbers as people count."""
+"""What the commands share: opening the model, the options of a question, texts, printing the answer."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
+from typing import Any
 
 import click
-import pandas as pd
 
 from bert_probe.errors import ExportError, SelectionError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.results import files
+from bert_probe.results.kinds import Choice, Flag, Several
+from bert_probe.results.question import Question, kind_of, option_of
+from bert_probe.results.result import Result, save
 
-Command = Callable[..., pd.DataFrame]
+Command = Callable[..., Any]
 
 
-def common(command: Command) -> Callable[..., None]:
-    """Options that every command takes: open the model first, write the table last."""
+def common(command: Command) -> Command:
+    """Options that every command takes: open the model first, write the table of the answer last."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
     @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @click.option(
+        "--dtype",
+        type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),
+        default="auto",
+        help="What the model computes in; auto is float32.",
+    )
     @click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
     @click.option(
         "--out",
@@ -32,16 +43,94 @@ def common(command: Command) -> Callable[..., None]:
         help="Write to a .csv, .json, .npz or .parquet file.",
     )
     @functools.wraps(command)
-    def run(
-        model: str | None, revision: str | None, truncate: bool, out: Path | None, **given: object
-    ) -> None:
+    def run(model: str | None, revision: str | None, dtype: str, out: Path | None, **given: Any) -> None:
         if out is not None:
             files.form_of(out)  # a wrong ending is refused before anything is computed
-        frame = command(load(model, revision), truncate=truncate, **given)
+        result = command(checkpoint=load(model, revision, dtype=dtype), **given)
+        table = result.table() if isinstance(result, Result) else result
         if out is not None:
-            files.save(frame, out)
+            save(table, out)
             return
-        _print(files.to_bytes(frame, "csv"))
+        _print(files.to_bytes(table, "csv"))
+
+    return run
+
+
+def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
+    """Options for the fields of a question, but for some; stands between `common` and the texts.
+
+    The command gets what was given as its argument ``asked``: arguments for the question, or for another
+    one that has such fields too.
+    """
+    taken = [one for one in fields(cls) if option_of(one) and one.name not in left_out]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def run(checkpoint: Checkpoint, **given: Any) -> Any:
+            values = {}
+            for one in taken:
+                written = given.pop(_parameter(one))
+                if written not in (None, False, ()):
+                    values[one.name] = _value(one, written, checkpoint)
+            return command(checkpoint=checkpoint, asked=values, **given)
+
+        decorated: Command = run
+        for one in reversed(taken):
+            decorated = _option(one)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _parameter(one: Field[Any]) -> str:
+    """Name that click gives the option's value; no argument of a command is called so."""
+    return f"asked_{one.name}"
+
+
+def _option(one: Field[Any]) -> Callable[[Command], Command]:
+    kind, about = kind_of(one), one.metadata["about"]
+    names = (_parameter(one), option_of(one))
+    if isinstance(kind, Flag):
+        return click.option(*names, is_flag=True, help=about)
+    needed = one.default is MISSING
+    if isinstance(kind, Choice):
+        # No default of click's own: what is not given is left to the question.
+        more = "" if needed else f"  [default: {one.default}]"
+        return click.option(*names, type=click.Choice(kind.words), help=about + more, required=needed)
+    several = isinstance(kind, Several)
+    return click.option(*names, metavar=kind.metavar, help=about, required=needed, multiple=several)
+
+
+def _value(one: Field[Any], written: Any, checkpoint: Checkpoint) -> Any:
+    kind, sizes = kind_of(one), checkpoint.description
+    if isinstance(kind, Flag):
+        return not one.default
+    if isinstance(kind, Several):
+        return tuple(kind.kind.read(one.name, text, sizes) for text in written)
+    return kind.read(one.name, written, sizes)
+
+
+def one_text(command: Command) -> Command:
+    """TEXT and --pair; the command gets their ``trace``."""
+
+    @click.argument("text")
+    @pair_option
+    @functools.wraps(command)
+    def run(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool, **given: Any) -> Any:
+        return command(trace=checkpoint.trace(text, pair, truncate), **given)
+
+    return run
+
+
+def two_texts(command: Command) -> Command:
+    """TEXT_A and TEXT_B, each read by itself; the command gets their traces ``a`` and ``b``."""
+
+    @click.argument("text_a")
+    @click.argument("text_b")
+    @functools.wraps(command)
+    def run(checkpoint: Checkpoint, text_a: str, text_b: str, truncate: bool, **given: Any) -> Any:
+        a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
+        return command(a=a, b=b, **given)
 
     return run
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,15 +123,19 @@ class Checkpoint:
         traces: dict[int, Trace] = {}
         for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
             members = [encodings[index] for index in group]
-            done = run(
-                self.model,
-                members,
-                [self.provenance(member) for member in members],
-                self.padding,
-                fused=self.description.shows_qkv,
-            )
+            done = run(self, members)
             traces.update(zip(group, done, strict=True))
         return [traces[index] for index in range(len(encodings))]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return torch.device(self.description.device)
+
+    @contextmanager
+    def running(self) -> Iterator[Any]:
+        """The model, ready to run; whatever runs it does so within."""
+        yield self.model
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:
         """Where numbers come from: model, digest, dtype, libraries, and the text if there is one."""

@@ -51,7 +51,7 @@ def self_check(checkpoint: Checkpoint) -> None:
     if trace.values is None:
         return
     with recording() as calls:
-        run_plainly(checkpoint.model, encoding)
+        run_plainly(checkpoint, encoding)
     for layer, call in enumerate(calls):
         replay = np.swapaxes(trace.attention(layer) @ trace.values[layer], 0, 1)
         off = float(np.abs(replay - call.output[0].float().cpu().numpy()).max())
@@ -81,7 +81,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     hooks = [module.register_forward_pre_hook(look) for module in linears]
     try:
         with recording() as calls:
-            run_plainly(checkpoint.model, checkpoint.encode(_CHECK_TEXT, truncate=True))
+            run_plainly(checkpoint, checkpoint.encode(_CHECK_TEXT, truncate=True))
     finally:
         for hook in hooks:
             hook.remove()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.encoding import Encoding, Inputs
 from bert_probe.model.trace import Array, Trace, read_only
+
+if TYPE_CHECKING:
+    from bert_probe.model.checkpoint import Checkpoint
 
 BATCH_TOKENS = 8192
 """Padded tokens in one forward pass at most, so that many texts need no more memory than a few."""
@@ -47,20 +50,23 @@ def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> d
     return inputs
 
 
-def forward(
-    model: torch.nn.Module, texts: Sequence[Inputs], padding: Mapping[str, int]
-) -> tuple[Any, torch.Tensor]:
+def forward(checkpoint: Checkpoint, texts: Sequence[Inputs]) -> tuple[Any, torch.Tensor]:
     """A batch of texts through the model, keeping nothing of what happens within.
 
     Returns:
         The model's output, and 1 at tokens and 0 at padding, [text, token].
     """
-    device = next(model.parameters()).device
-    inputs = {name: tensor.to(device) for name, tensor in pad(texts, padding).items()}
-    lengths = torch.tensor([len(text) for text in texts], device=device)
-    mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
-    with memory_errors(_no_memory(inputs)), torch.inference_mode():
+    inputs = batch(checkpoint, texts)
+    lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
+    mask = torch.arange(int(lengths.max()), device=checkpoint.device) < lengths[:, None]
+    with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
         return model(**inputs), mask.long()
+
+
+def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | Inputs]) -> dict[str, torch.Tensor]:
+    """Model inputs [text, token], padded on the right, where the model is."""
+    padded = pad(encodings, checkpoint.padding)
+    return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}
 
 
 def _no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
@@ -70,37 +76,27 @@ def _no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
     )
 
 
-def run(
-    model: torch.nn.Module,
-    encodings: Sequence[Encoding],
-    provenance: Sequence[Mapping[str, Any]],
-    padding: Mapping[str, int],
-    fused: bool,
-) -> list[Trace]:
+def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     """Trace a batch of encoded texts in one forward pass.
 
-    Args:
-        fused: the model listens to `capture.IMPLEMENTATION`; otherwise it runs eager attention,
-            whose weights are kept because q, k and v cannot be seen.
+    A model that does not listen to `capture.IMPLEMENTATION` runs eager attention, whose weights are kept
+    because q, k and v cannot be seen.
     """
-    inputs = pad(encodings, padding)
-    device = next(model.parameters()).device
-    with memory_errors(_no_memory(inputs)), torch.inference_mode(), recording() as calls:
-        output = model(
-            **{name: tensor.to(device) for name, tensor in inputs.items()},
-            output_hidden_states=True,
-            output_attentions=not fused,
-        )
+    fused = checkpoint.description.shows_qkv
+    inputs = batch(checkpoint, encodings)
+    with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+        provenance = [checkpoint.provenance(encoding) for encoding in encodings]
+        with recording() as calls:
+            output = model(**inputs, output_hidden_states=True, output_attentions=not fused)
         if fused:
-            return _cut_calls(output, calls, encodings, provenance)
-        return _cut_weights(output, encodings, provenance)
+            return _cut_calls(output, calls, encodings, provenance, checkpoint)
+        return _cut_weights(output, encodings, provenance, checkpoint)
 
 
-def run_plainly(model: torch.nn.Module, encoding: Encoding) -> None:
+def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
     """One text through the model for whoever is watching; what it returns is of no interest."""
-    device = next(model.parameters()).device
-    with torch.inference_mode():
-        model(**{name: ids.to(device) for name, ids in pad([encoding], {}).items()})
+    with torch.inference_mode(), checkpoint.running() as model:
+        model(**batch(checkpoint, [encoding]))
 
 
 def _array(tensor: torch.Tensor) -> Array:
@@ -134,6 +130,7 @@ def _cut_calls(
     calls: list[AttentionCall],
     encodings: Sequence[Encoding],
     provenance: Sequence[Mapping[str, Any]],
+    made_by: Checkpoint,
 ) -> list[Trace]:
     layers = len(output.hidden_states) - 1
     if len(calls) != layers:
@@ -156,6 +153,7 @@ def _cut_calls(
                 scaling=tuple(call.scaling for call in calls),
                 masks=_masks(calls, row, length),
                 provenance=provenance[row],
+                made_by=made_by,
                 **_common(output, row, length),
             )
         )
@@ -191,7 +189,10 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
 
 
 def _cut_weights(
-    output: Any, encodings: Sequence[Encoding], provenance: Sequence[Mapping[str, Any]]
+    output: Any,
+    encodings: Sequence[Encoding],
+    provenance: Sequence[Mapping[str, Any]],
+    made_by: Checkpoint,
 ) -> list[Trace]:
     layers = len(output.hidden_states) - 1
     weights = [layer for layer in output.attentions or () if layer is not None]
@@ -219,6 +220,7 @@ def _cut_weights(
                 encoding=encoding,
                 weights=own,
                 provenance=provenance[row],
+                made_by=made_by,
                 **_common(output, row, length),
             )
         )

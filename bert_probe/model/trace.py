@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from torch.utils.dlpack import from_dlpack
 
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.encoding import Encoding, Token
+
+if TYPE_CHECKING:
+    from bert_probe.model.checkpoint import Checkpoint
 
 Array = np.ndarray
 
@@ -47,6 +50,7 @@ class Trace:
         masks: one a layer, [query or 1, key] or [head, query or 1, key]: bool (True: may attend) or
             added to the scores; None where every token may attend to every other.
         weights: attention [head, query, key], one a layer, kept only where q and k are hidden.
+        made_by: the checkpoint that ran; None for numbers that came from elsewhere.
     """
 
     encoding: Encoding
@@ -59,6 +63,7 @@ class Trace:
     scaling: tuple[float, ...] | None = None
     masks: tuple[Array | None, ...] | None = None
     weights: tuple[Array, ...] | None = None
+    made_by: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         if (self.queries is None) == (self.weights is None):
@@ -129,6 +134,25 @@ class Trace:
         return self.encoding.tokens
 
     @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint that made this trace.
+
+        Raises:
+            UnavailableError: none did.
+        """
+        if self.made_by is None:
+            raise UnavailableError(
+                "These numbers were not made by a model that is open here, and this needs one. "
+                "Open it with load or wrap, and trace the text."
+            )
+        return self.made_by
+
+    @property
+    def architecture(self) -> str:
+        """The model's class, for messages."""
+        return str(self.provenance.get("architecture", "This model"))
+
+    @property
     def layers(self) -> int:
         """Number of layers, the embeddings not counted."""
         return len(self.states) - 1
@@ -192,13 +216,15 @@ class Trace:
             SelectionError: no such layer or head.
         """
         layer = resolve(layer, self.layers, "layer")
-        heads = self._heads(head)
-        if self.weights is not None:
-            weights = self.weights[layer][heads]
-        else:
-            with memory_errors(self._no_memory):
-                weights = torch.softmax(self._scores(layer, heads), dim=-1).numpy()
+        weights = self.attention_of(layer, self._heads(head))
         return weights if head is None else weights[0]
+
+    def attention_of(self, layer: int, heads: slice) -> Array:
+        """`attention` of a layer and some heads, both from 0 and there: [head, query, key]."""
+        if self.weights is not None:
+            return self.weights[layer][heads]
+        with memory_errors(self._no_memory):
+            return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
 
     def mean_attention(self, layer: int) -> Array:
         """Attention weights of a layer averaged over its heads, [query, key]; rows sum to 1.
@@ -232,7 +258,7 @@ class Trace:
     def _scores(self, layer: int, heads: slice) -> torch.Tensor:
         if self.queries is None or self.keys is None or self.scaling is None or self.masks is None:
             raise UnavailableError(
-                f"{self.provenance['architecture']} hides its queries and keys, so there are no scores. "
+                f"{self.architecture} hides its queries and keys, so there are no scores. "
                 "Its attention weights are available."
             )
         query, key = from_dlpack(self.queries[layer][heads]), from_dlpack(self.keys[layer][heads])

@@ -20,8 +20,6 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bert_probe.errors import ExportError
-from bert_probe.model.trace import Trace
-from bert_probe.results.tables import long_parts
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
@@ -90,25 +88,16 @@ def csv_zip(frame: pd.DataFrame, name: str) -> bytes:
     return _zip({f"{name}.csv": _csv(frame), f"{name}.csv.meta.json": _meta(frame)})
 
 
-def attention_zip(trace: Trace, **options: Any) -> bytes:
-    """Attention of all layers and heads: ``attention.csv`` in long form and its provenance, zipped.
-
-    Written one head at a time, so that memory holds one matrix and the compressed file.
-
-    Args:
-        options: as in `attention_long`.
-
-    Raises:
-        SelectionError, UnavailableError, EmptyTextError: as `attention_long`.
-    """
+def parts_zip(parts: Iterable[pd.DataFrame], name: str) -> bytes:
+    """The same of a table that comes in parts of rows, so that memory holds one part and the ZIP."""
     target = io.BytesIO()
-    parts = long_parts(trace, **options)
-    first = next(parts)
+    rest = iter(parts)
+    first = next(rest)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("attention.csv", "w", force_zip64=True) as stream:
-            for block in _csv_blocks(chain([first], parts)):
+        with archive.open(f"{name}.csv", "w", force_zip64=True) as stream:
+            for block in _csv_blocks(chain([first], rest)):
                 stream.write(block)
-        archive.writestr("attention.csv.meta.json", _meta(first))
+        archive.writestr(f"{name}.csv.meta.json", _meta(first))
     return target.getvalue()
 
 

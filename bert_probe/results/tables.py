@@ -6,8 +6,7 @@ count from 1, as people do; arguments of the functions are Python indices from 0
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,8 +14,6 @@ import pandas as pd
 
 from bert_probe.analyses.ablation import Ablation, SimilarityChange
 from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay
-from bert_probe.analyses.attention import AttentionMap, Head, attention_map
-from bert_probe.analyses.flow import Reach
 from bert_probe.analyses.head_means import ProfileMeans
 from bert_probe.analyses.heads import Found, HeadProfiles
 from bert_probe.analyses.parameters import Parameters, list_parameters
@@ -48,116 +45,6 @@ def tokens_table(trace: Trace) -> pd.DataFrame:
         }
     )
     return _with(frame, trace.provenance, table="tokens")
-
-
-def attention_table(trace: Trace, layer: int = -1, head: Head = "mean", **options: Any) -> pd.DataFrame:
-    """Attention as a matrix: a row for each query token, a column for each key token; rows sum to 1.
-
-    Args:
-        layer, head, options: as in `attention_map`.
-
-    Raises:
-        SelectionError: no such layer or head.
-    """
-    return attention_map_table(attention_map(trace, layer, head, **options), trace)
-
-
-def attention_map_table(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
-    """The matrix of an `AttentionMap`, exactly as it is."""
-    return matrix_table(
-        shown.weights,
-        shown.queries,
-        shown.keys,
-        trace.provenance,
-        table="attention",
-        layer=shown.layer + 1,
-        head=shown.head if shown.head == "mean" else shown.head + 1,
-        **_options(shown),
-    )
-
-
-def _options(shown: AttentionMap) -> dict[str, Any]:
-    """What the provenance says of an `AttentionMap`, but for its layer and head."""
-    some = {"residual": shown.residual, "output_projection": shown.projected}
-    return {
-        "special_tokens": shown.specials,
-        "renormalised": shown.renormalised,
-        "words": isinstance(shown.keys[0], Unit),
-        "measure": shown.measure,
-    } | {name: value for name, value in some.items() if value is not None}
-
-
-def attention_long(
-    trace: Trace,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[Head] | None = None,
-    **options: Any,
-) -> pd.DataFrame:
-    """Attention in long form: layer, head, query_position, query_token, key_position, key_token, weight.
-
-    Args:
-        layers, heads: which ones; all of them by default, and the mean alone of a rollout.
-        options: as in `attention_map`.
-
-    Raises:
-        SelectionError: no such layer or head, or none chosen.
-    """
-    parts = list(long_parts(trace, layers, heads, **options))
-    frame = pd.concat(parts, ignore_index=True)
-    if len({part["head"].dtype for part in parts}) > 1:
-        frame["head"] = frame["head"].astype(str)  # "mean" beside numbers: files need one type
-    frame.attrs = parts[0].attrs
-    return frame
-
-
-def long_parts(
-    trace: Trace,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[Head] | None = None,
-    **options: Any,
-) -> Iterator[pd.DataFrame]:
-    """`attention_long`, one layer and head at a time, for files too large to hold at once."""
-    if layers is None:
-        layers = range(trace.layers)
-    if heads is None:
-        heads = ["mean"] if options.get("measure") == "rollout" else range(trace.heads)
-    chosen = list(product(layers, heads))
-    if not chosen:
-        raise SelectionError("No layer or no head is chosen. Choose at least one of each.")
-    for layer, head in chosen:
-        yield attention_map_long(attention_map(trace, layer, head, **options), trace)
-
-
-def attention_map_long(shown: AttentionMap, trace: Trace) -> pd.DataFrame:
-    """An `AttentionMap` in the long form of `attention_long`."""
-    queries, keys = (np.array(_names(side), dtype=object) for side in (shown.queries, shown.keys))
-    rows, columns = (np.array([unit.position for unit in side]) for side in (shown.queries, shown.keys))
-    frame = pd.DataFrame(
-        {
-            "layer": shown.layer + 1,
-            "head": shown.head if shown.head == "mean" else shown.head + 1,
-            "query_position": np.repeat(rows, len(keys)),
-            "query_token": np.repeat(queries, len(keys)),
-            "key_position": np.tile(columns, len(queries)),
-            "key_token": np.tile(keys, len(queries)),
-            "weight": shown.weights.reshape(-1),
-        }
-    )
-    return _with(frame, trace.provenance, table="attention", layout="long", **_options(shown))
-
-
-def reach_table(reached: Reach, trace: Trace) -> pd.DataFrame:
-    """A row for each layer, a column for each token or word."""
-    layers = [str(layer + 1) for layer in range(len(reached.values))]
-    chosen = {"token": str(reached.units[reached.chosen]), "position": reached.units[reached.chosen].position}
-    view = {
-        "table": "reach",
-        "direction": reached.direction,
-        "residual": reached.residual,
-        "words": isinstance(reached.units[0], Unit),
-        **chosen,
-    }
-    return matrix_table(reached.values, layers, reached.units, trace.provenance, "layer", **view)
 
 
 def heads_table(profiles: HeadProfiles, trace: Trace) -> pd.DataFrame:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention import AttentionMap, Head
+from bert_probe.analyses.attention import AttentionLong, AttentionMap, Head
 from bert_probe.results import files
-from bert_probe.results.tables import attention_map_table
 from bert_probe.web import blocks, state
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components.matrix import matrix
+from bert_probe.web.export import export
 
 
 def part(drawn: Drawn, as_table: bool) -> None:
@@ -21,10 +19,11 @@ def part(drawn: Drawn, as_table: bool) -> None:
     layer, head = _controls(drawn)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         specials, renormalise, root = _switches(as_table)
-        shown = drawn.map(layer - 1, head, specials=specials, renormalise=renormalise)
+        shown = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise).of(drawn.trace)
+        everything = drawn.all(specials=specials, renormalise=renormalise)
         st.space("stretch")
-        _exports(drawn, shown)
-    title = shared.title(shown)
+        _exports(drawn, shown, everything)
+    title = shared.title(drawn.what, shown)
     if as_table:
         _table(shown)
     else:
@@ -38,12 +37,12 @@ def part(drawn: Drawn, as_table: bool) -> None:
 
 
 def _controls(drawn: Drawn) -> tuple[int, Head]:
-    """Layer from 1 and head from 0; rollout has no heads to choose from."""
+    """Layer from 1 and head from 0; some measures have no heads to choose from."""
     left, right = st.columns([1, 3], gap="medium")
     with left:
         layer = shared.layer_slider(drawn.trace)
     with right:
-        if drawn.measure == "rollout":
+        if drawn.what.of_heads is None:
             return layer, "mean"
         chosen = state.head("head", drawn.trace.heads)
         return layer, "mean" if chosen == "mean" else int(chosen) - 1
@@ -74,20 +73,17 @@ def _switches(as_table: bool) -> tuple[bool, bool, bool]:
     return specials, renormalise and not specials, root
 
 
-def _exports(drawn: Drawn, shown: AttentionMap) -> None:
-    layer, head = shown.layer, shown.head
-    number = "mean" if head == "mean" else str(head + 1)
-    hidden = {} if shown.specials else {"specials": False, "renormalise": shown.renormalised}
-    everything = partial(files.attention_zip, drawn.trace, **drawn.arguments, **hidden)
-    blocks.exports(
-        attention_map_table(shown, drawn.trace),
-        f"attention-layer{layer + 1}-head{number}",
-        drawn.python("attention_table", layer=layer, head=head, **hidden),
-        drawn.command(
-            *("--layer", str(layer + 1), "--head", number),
-            note="" if shown.specials else "The command line keeps special tokens:",
-        ),
-        [("All layers and heads, long CSV", "attention-all.zip", everything)],
+def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> None:
+    layer, head = shown.question.layer + 1, shown.question.head
+    number = "mean" if head == "mean" else str(int(head) + 1)
+
+    def zipped() -> bytes:
+        return files.parts_zip(everything.of(drawn.trace).parts(), "attention")
+
+    export(
+        shown,
+        f"attention-layer{layer}-head{number}",
+        [("All layers and heads, long CSV", "attention-all.zip", zipped)],
     )
 
 
@@ -100,7 +96,7 @@ def _heatmap(drawn: Drawn, shown: AttentionMap, title: str, root: bool) -> None:
         scale=drawn.scale(shown, root),
         row_axis="query",
         column_axis="key",
-        value_name=drawn.value_name,
+        value_name=drawn.what.value,
         caption=title,
         row_positions=blocks.positions(shown.queries),
         column_positions=blocks.positions(shown.keys),
@@ -127,11 +123,11 @@ def _table(shown: AttentionMap) -> None:
 
 def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
     """What the rows add up to."""
-    if drawn.measure == "value-norm":
-        return "These are lengths, not shares: rows do not sum to 1."
-    if shown.specials:
+    if not drawn.what.shares and not shown.question.renormalise:
+        return "These are no shares: rows do not sum to 1."
+    if shown.question.specials:
         return "Each row sums to 1; columns need not."
-    if shown.renormalised:
+    if shown.question.renormalise:
         return "Special tokens are hidden and each row was divided by the rest, so rows sum to 1 again."
     sums = shown.row_sums
     return (

@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.attention import Head
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
-from bert_probe.results.tables import attention_long, attention_map_table
 from bert_probe.web import blocks, layers, state, store
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Options, Picture, Pins, Series, View
+from bert_probe.web.export import export
 
 KEY = "head_view"
 LABELLED = 1024
@@ -59,7 +58,6 @@ def part(drawn: Drawn) -> None:
         measure=drawn.measure,
         words=drawn.words,
         residual=drawn.residual,
-        checkpoint=drawn.checkpoint,
         labels=labels,
         caption=caption(trace),
     )
@@ -91,18 +89,11 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
     layer, series = view.layer - 1, view.series
     heads: list[Head] = ["mean"] if series == "mean" else [*series]
     name = ".".join("mean" if head == "mean" else str(head + 1) for head in heads)
-    if len(heads) == 1:
-        python = drawn.python("attention_table", layer=layer, head=heads[0])
-        command = drawn.command("--layer", str(view.layer), "--head", name)
-    else:
-        python = drawn.python("attention_long", layers=[layer], heads=heads)
-        note = "The command line gives one head at a time:"
-        command = drawn.command("--layer", str(view.layer), "--head", name.partition(".")[0], note=note)
-    blocks.exports(
-        partial(_table, drawn, layer, heads),
+    single = len(heads) == 1
+    asked = drawn.one(layer, heads[0]) if single else drawn.all([layer], heads)
+    export(
+        asked.of(drawn.trace),
         f"attention-layer{view.layer}-head{name}",
-        python,
-        command,
         [
             (
                 "Interactive page, HTML",
@@ -112,12 +103,6 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
         ],
         "All weights of the heads shown, at full precision, whatever the picture hides.",
     )
-
-
-def _table(drawn: Drawn, layer: int, heads: list[Head]) -> pd.DataFrame:
-    if len(heads) == 1:
-        return attention_map_table(drawn.map(layer, heads[0]), drawn.trace)
-    return attention_long(drawn.trace, [layer], heads, **drawn.arguments)
 
 
 def caption(trace: Trace) -> str:

@@ -9,7 +9,6 @@ from bert_probe.results.tables import heads_table
 from bert_probe.web import blocks, figures, store
 from bert_probe.web.attention import head
 from bert_probe.web.attention.shared import Drawn
-from bert_probe.web.components.head_view import TITLES
 from bert_probe.web.components.matrix import Scale
 from bert_probe.web.components.model_view import Head, model_view
 from bert_probe.web.measures import MEASURES
@@ -17,23 +16,18 @@ from bert_probe.web.measures import MEASURES
 
 def part(drawn: Drawn) -> None:
     """Draw them; a click opens one in the head view."""
-    trace, weighted = drawn.trace, drawn.measure == "value-norm"
+    trace, what = drawn.trace, drawn.what
     profiles = store.profiles(trace, drawn.words)
-    thumbs = thumbnails(
-        trace,
-        words=drawn.words,
-        measure="value-norm" if weighted else "weights",
-        checkpoint=drawn.checkpoint if weighted else None,
-    )
-    end = figures.from_zero_scale(thumbs.weights, 0.0).high if weighted else 1.0
+    thumbs = thumbnails(trace, words=drawn.words, measure=drawn.measure)
+    end = 1.0 if what.shares else figures.from_zero_scale(thumbs.weights, 0.0).high
     model_view(
         thumbs,
         profiles.labels,
         {one.name: profiles.values[name] for name, one in MEASURES.items()},
         key="model_view",
-        caption=f"{TITLES[drawn.measure]} of all heads",
+        caption=f"{what.title} of all heads",
         source=head.caption(trace),
-        value_name=drawn.value_name,
+        value_name=what.value,
         scale=Scale("sequential", 0, end, "sqrt"),
         on_open=_open,
     )
@@ -42,11 +36,7 @@ def part(drawn: Drawn) -> None:
     blocks.exports(
         heads_table(profiles, trace),
         "heads",
-        blocks.python_code(
-            request,
-            blocks.trace_code(request, trace),
-            f"bert_probe.heads_table(bert_probe.head_profiles(trace, words={drawn.words}), trace)",
-        ),
+        blocks.python_code(request, blocks.trace_code(request, trace)),
         blocks.command_line(request, "heads", *words, trace=trace),
     )
     blocks.caveat(

@@ -151,7 +151,7 @@ class HeadView {
   /** What the chosen heads do, where their profile says it. */
   noteText() {
     const { model, series } = this;
-    if (model.rolled) return "Rollout follows the mean over the heads, so there are no single ones.";
+    if (model.rolled) return "This measure is of the layer as a whole, so there are no single heads.";
     if (series[0] === MEAN) return "The mean is a summary that hides what single heads do. Click a head to see it alone.";
     const said = series.filter((head) => model.headLabels[head]).map((head) => `${model.heads[head] + 1} ${model.headLabels[head]}`);
     if (said.length) return `On this text: ${said.slice(0, 6).join(" · ")}`;

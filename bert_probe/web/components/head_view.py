@@ -21,9 +21,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from streamlit.components.v2 import component
 
-from bert_probe.analyses.attention import Measure, attention_map
-from bert_probe.analyses.norms import value_norms
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.analyses.attention import Attention
+from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
@@ -46,19 +46,6 @@ _SCRIPTS: Final = (
 )
 STEPS: Final = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Thresholds that lines can be drawn from, as a share of the strongest possible."""
-
-TITLES: Final = {
-    "weights": "Attention",
-    "value-norm": "Value-weighted attention",
-    "rollout": "Rollout up to",
-}
-"""Of pictures, by measure; a layer follows."""
-VALUE_NAMES: Final = {
-    "weights": "attention weight",
-    "value-norm": "weight × length carried",
-    "rollout": "share that reaches",
-}
-"""What a number is, by measure."""
 
 Series = tuple[int, ...] | Literal["mean"]
 """The heads drawn, from 0, or the mean over all of them."""
@@ -112,18 +99,22 @@ class Picture:
 
     Attributes:
         trace: whose attention.
-        measure, words, residual, checkpoint: see `attention_map`.
+        measure, words, residual: see `Attention`.
         labels: [layer][head], a word for what a head does, or "".
         caption: text and model, for saved pictures.
     """
 
     trace: Trace
-    measure: Measure = "weights"
+    measure: str = "weights"
     words: bool = False
     residual: float = 0.5
-    checkpoint: Checkpoint | None = None
     labels: Sequence[Sequence[str]] = ()
     caption: str = ""
+
+    @property
+    def what(self) -> Measure:
+        """The measure itself."""
+        return measure_named(self.measure)
 
     @property
     def units(self) -> tuple[Token | Unit, ...]:
@@ -148,7 +139,7 @@ def payload(
         source: address of the other layers, but for their number.
 
     Raises:
-        SelectionError, UnavailableError: see `attention_map`.
+        SelectionError, UnavailableError: see `Attention.of`.
     """
     trace = picture.trace
     units = picture.units
@@ -161,7 +152,7 @@ def payload(
         "layer": layer + 1,
         "layers": trace.layers,
         "heads": heads,
-        "rolled": picture.measure == "rollout",
+        "rolled": picture.what.of_heads is None,
         "tokenCount": len(trace.tokens),
         # In columns, for at 512 tokens every letter counts.
         "texts": [unit.display for unit in units],
@@ -171,8 +162,8 @@ def payload(
         "headLabels": list(picture.labels[layer]) if picture.labels else [""] * len(heads),
         "colours": palette.HEADS,
         "second": [palette.SECOND_TEXT.light, palette.SECOND_TEXT.dark],
-        "title": TITLES[picture.measure],
-        "valueName": VALUE_NAMES[picture.measure],
+        "title": picture.what.title,
+        "valueName": picture.what.value,
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
         "wish": wish or wished(View(layer + 1, "mean"), 0),
@@ -197,41 +188,34 @@ def _numbers(
     picture: Picture, layer: int, count: int
 ) -> tuple[Literal["vectors", "weights"], list[int], list[Array], dict[str, Any]]:
     """Kind of numbers, heads they are of, arrays to send, and what the header says of them."""
-    trace = picture.trace
+    trace, what = picture.trace, picture.what
     plain = {"dim": 0, "scaling": 1.0, "weighted": False, "maskRows": 0, "full": 1.0}
-    if picture.measure == "rollout":
-        rolled = attention_map(
-            trace, layer, words=picture.words, measure="rollout", residual=picture.residual
-        ).weights
-        return "weights", [0], [_floats(rolled)], plain
+    if what.of_heads is None:
+        whole = _map(picture, layer, "mean")
+        return "weights", [0], [_floats(whole)], plain | {"full": _full(what, [whole])}
     heads = list(range(trace.heads))
-    weighted = picture.measure == "value-norm"
-    vectors = _vectors(trace, layer, count)
+    # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
+    derived = what.lengths is not None or what.name == "weights"
+    vectors = _vectors(trace, layer, count) if derived else None
     if vectors is None:
         maps = [_map(picture, layer, head) for head in heads]
-        full = max(float(one.max()) for one in maps) if weighted else 1.0
-        return "weights", heads, [_floats(one) for one in maps], plain | {"full": full}
+        return "weights", heads, [_floats(one) for one in maps], plain | {"full": _full(what, maps)}
     arrays, described = vectors
-    if weighted:
-        assert picture.checkpoint is not None  # attention_map says so in a sentence elsewhere
-        lengths = value_norms(picture.checkpoint, trace, layer)
-        arrays.insert(2, _floats(lengths))
-        described |= {
-            "weighted": True,
-            "full": max(float(_map(picture, layer, head).max()) for head in heads),
-        }
+    if what.lengths is not None:
+        arrays.insert(2, _floats(what.lengths(trace, layer)))
+        full = _full(what, [_map(picture, layer, head) for head in heads])
+        described |= {"weighted": True, "full": full}
     return "vectors", heads, arrays, plain | described
 
 
-def _map(picture: Picture, layer: int, head: int) -> Array:
-    return attention_map(
-        picture.trace,
-        layer,
-        head,
-        words=picture.words,
-        measure=picture.measure,
-        checkpoint=picture.checkpoint,
-    ).weights
+def _full(what: Measure, maps: Sequence[Array]) -> float:
+    """What the strongest line stands for: 1 for shares, else the largest number there is."""
+    return 1.0 if what.shares else max(float(one.max()) for one in maps)
+
+
+def _map(picture: Picture, layer: int, head: int | Literal["mean"]) -> Array:
+    asked = Attention(layer, head, measure=picture.measure, words=picture.words, residual=picture.residual)
+    return asked.of(picture.trace).weights
 
 
 def _vectors(trace: Trace, layer: int, count: int) -> tuple[list[Array], dict[str, Any]] | None:

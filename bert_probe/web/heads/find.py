@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from bert_probe.analyses.attention import attention_map
+from bert_probe.analyses.attention import Attention
 from bert_probe.analyses.heads import Found, find_heads
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results.tables import found_table
@@ -188,7 +188,7 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
     rows: list[Array] = []
     names = []
     for found in best:
-        weights = attention_map(trace, found.layer, found.head, words=True).weights
+        weights = Attention(found.layer, found.head, words=True).of(trace).weights
         rows += [weights[query] for query in queries]
         names += [f"{found.layer + 1}.{found.head + 1} {units[query].display}" for query in queries]
     values = np.stack(rows)

@@ -1,0 +1,95 @@
+"""Measures of attention: one file each, found by being here.
+
+A file sets ``MEASURE``. Everything else follows: library, command line, pages, head view, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import Literal
+
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Array, Trace, resolve
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How much each query has to do with each key, in one of several senses.
+
+    Attributes:
+        name: in questions, addresses and on the command line.
+        label: of a button; title: of a picture, which a layer follows; value: what a number is.
+        meaning: what it says and does not say, in a sentence or two.
+        order: its place among the measures.
+        of_layer: trace, layer, residual share → [query, key], the layer as a whole.
+        of_heads: trace, layer, heads → [head, query, key]; None where a layer has no single heads.
+        lengths: trace, layer → [head, key], where the measure is the attention weight times these.
+        shares: rows sum to 1 over all keys; otherwise the largest number depends on the text.
+        rolled: it follows all layers up to this one, with a share for the residual connection.
+        caveat: trace → a further sentence on this model, or "".
+    """
+
+    name: str
+    label: str
+    title: str
+    value: str
+    meaning: str
+    order: int
+    of_layer: Callable[[Trace, int, float], Array]
+    of_heads: Callable[[Trace, int, slice], Array] | None = None
+    lengths: Callable[[Trace, int], Array] | None = None
+    shares: bool = True
+    rolled: bool = False
+    caveat: Callable[[Trace], str] = lambda _: ""
+
+    def single_heads(self) -> Callable[[Trace, int, slice], Array]:
+        """`of_heads`, where there is any.
+
+        Raises:
+            SelectionError: the measure is of whole layers only.
+        """
+        if self.of_heads is None:
+            raise SelectionError(f"{self.label} is of a layer as a whole; it has no single heads. Use mean.")
+        return self.of_heads
+
+    def of_head(self, trace: Trace, layer: int, head: int | Literal["mean"], residual: float) -> Array:
+        """[query, key] of one head, or with "mean" of the layer.
+
+        Raises:
+            SelectionError: no such layer or head; no single heads.
+            UnavailableError: the architecture hides what the measure needs.
+        """
+        if head == "mean":
+            return self.of_layer(trace, layer, residual)
+        index = resolve(head, trace.heads, "head")
+        one: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
+        return one
+
+
+def measures() -> Mapping[str, Measure]:
+    """All of them by name, in their order."""
+    return _found()
+
+
+@cache
+def _found() -> Mapping[str, Measure]:
+    found: list[Measure] = [
+        import_module(f"{__name__}.{module.name}").MEASURE for module in iter_modules(__path__)
+    ]
+    return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.order)})
+
+
+def measure(name: str) -> Measure:
+    """The measure of a name.
+
+    Raises:
+        SelectionError: there is none.
+    """
+    if name not in measures():
+        raise SelectionError(f"There is no measure {name}; use {', '.join(measures())}.")
+    return measures()[name]

@@ -1,0 +1,17 @@
+"""Attention weights, as the softmax gives them."""
+
+from __future__ import annotations
+
+from bert_probe.analyses.measures import Measure
+
+MEASURE = Measure(
+    name="weights",
+    label="Weights",
+    title="Attention",
+    value="attention weight",
+    meaning="How a token divides its attention over all tokens: where a head reads from, but neither "
+    "what it reads there nor whether the output depends on it.",
+    order=1,
+    of_layer=lambda trace, layer, _residual: trace.mean_attention(layer),
+    of_heads=lambda trace, layer, heads: trace.attention_of(layer, heads),
+)

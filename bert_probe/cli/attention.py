@@ -1,0 +1,64 @@
+"""Commands on attention: the weights of a head, and rollout."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from bert_probe.analyses.attention import HEAD, LAYER, Attention, AttentionLong, AttentionMap, AttentionMaps
+from bert_probe.analyses.measures import measure
+from bert_probe.analyses.reach import Reach, TokenReach
+from bert_probe.cli.options import asking, common, one_text
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Trace
+from bert_probe.results.kinds import Places
+from bert_probe.text.words import find_word
+
+
+@click.command()
+@common
+@asking(Attention, "layer", "head")
+@one_text
+@click.option("--layer", default="last", metavar="N|last", help="Layer, from 1; in long form N,…|all.")
+@click.option("--head", default="mean", metavar="N|mean", help="Head, from 1; in long form N,…|all.")
+@click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
+def attention(
+    trace: Trace, asked: dict[str, Any], layer: str, head: str, layout: str
+) -> AttentionMap | AttentionMaps:
+    """Attention weights of a head, or averaged over a layer's heads."""
+    drawn = asked.get("measure", "weights")
+    if "residual" in asked and not measure(drawn).rolled:
+        raise SelectionError(f"--residual is for --measure rollout, not {drawn}. Leave it out.")
+    if layout == "long":
+        layers, heads = Places(LAYER).read("layer", layer, trace), Places(HEAD).read("head", head, trace)
+        return AttentionLong(layers, heads, **asked).of(trace)
+    return Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked).of(trace)
+
+
+@click.command()
+@common
+@asking(Reach)
+@one_text
+@click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
+@click.option("--position", type=click.IntRange(0), metavar="N", help="The same for the token at a position.")
+def rollout(
+    trace: Trace, asked: dict[str, Any], token: str | None, position: int | None
+) -> AttentionMap | TokenReach:
+    """How much of each token reaches each other one through all layers of attention."""
+    if token is not None and position is not None:
+        raise SelectionError("Both --token and --position are given. Leave one of them out.")
+    if token is None and position is None:
+        shared = {name: value for name, value in asked.items() if name in _ATTENTION}
+        return Attention(measure="rollout", **shared).of(trace)
+    if position is not None:
+        return Reach(position, **asked).of(trace)
+    unit = find_word(trace, str(token))
+    count = len(unit.positions)
+    if count > 1 and not asked.get("words"):
+        raise SelectionError(f"{unit} is {count} tokens. Add --words to follow them as one.")
+    return Reach(unit.position, **asked).of(trace)
+
+
+_ATTENTION = {one.name for one in fields(Attention)}

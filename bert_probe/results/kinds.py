@@ -1,0 +1,390 @@
+"""Kinds of fields: how one is checked, found in a text, and written for people, who count from 1.
+
+Each way of writing a question (address, shell, JSON, provenance) asks the kinds of its fields, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Trace, resolve
+from bert_probe.text.words import find_token
+
+
+class Sizes(Protocol):
+    """What numbers of layers and heads are read against: a trace, or a checkpoint's description."""
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Heads in a layer."""
+        ...
+
+
+class Kind:
+    """A field that is a text; the base of all others."""
+
+    metavar = "TEXT"
+
+    def check(self, name: str, value: Any) -> Any:
+        """The value as the question holds it.
+
+        Raises:
+            SelectionError: not of this kind.
+        """
+        if not isinstance(value, str):
+            raise SelectionError(f"{name} must be a text, not {value!r}.")
+        return value
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
+        """The same for this text: last becomes a number, a word its position.
+
+        Raises:
+            SelectionError: the text or its model has no such thing.
+        """
+        return value
+
+    def write(self, value: Any) -> str:
+        """As it stands in an address and on a command line."""
+        return str(value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+        """What `write` wrote.
+
+        Raises:
+            SelectionError: it is not to be had.
+        """
+        return self.check(name, text)
+
+    def plain(self, value: Any) -> Any:
+        """As it stands in JSON; layers and heads count from 1."""
+        return value
+
+    def options(self, option: str, value: Any) -> list[str]:
+        """The words of a command line."""
+        return [option, self.write(value)]
+
+
+class Number(Kind):
+    """A whole number, or a share, within bounds."""
+
+    metavar = "N"
+
+    def __init__(self, least: float, most: float = float("inf"), *, whole: bool = True) -> None:
+        self.least, self.most, self.whole = least, most, whole
+
+    def check(self, name: str, value: Any) -> int | float:
+        """Within the bounds."""
+        kinds = int | np.integer if self.whole else int | float | np.integer | np.floating
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise SelectionError(f"{name} must be a {'whole ' if self.whole else ''}number, not {value!r}.")
+        if not self.least <= value <= self.most:
+            bounds = (
+                f"{self.least:g} to {self.most:g}" if np.isfinite(self.most) else f"{self.least:g} or more"
+            )
+            raise SelectionError(f"{name} is {value}; {bounds} can be given.")
+        return int(value) if self.whole else float(value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> int | float:  # noqa: ARG002
+        """Digits alone: int() would also read 1_0."""
+        if not re.fullmatch(
+            r"[0-9]{1,12}" if self.whole else r"[0-9]{1,12}(\.[0-9]{1,17})?(e-[0-9]{1,3})?", text
+        ):
+            raise SelectionError(f"{name} is {text!r}, which is no number.")
+        return self.check(name, int(text) if self.whole else float(text))
+
+    def write(self, value: Any) -> str:
+        """In the fewest digits that read the same."""
+        return repr(value)
+
+
+class Place(Kind):
+    """A layer or a head: an index from 0 in Python, from ``first`` for people.
+
+    Args:
+        first: what people call index 0: 1; or 0 for layers of vectors, where 0 is the embeddings' output.
+        mean: "mean" may be given instead, for the mean over all.
+    """
+
+    def __init__(self, what: str, first: int = 1, *, mean: bool = False) -> None:
+        self.what, self.first, self.mean = what, first, mean
+        self.metavar = "N|mean" if mean else "N|last"
+
+    def count(self, sizes: Sizes) -> int:
+        """How many indices there are."""
+        return sizes.heads if self.what == "head" else sizes.layers + 1 - self.first
+
+    def check(self, name: str, value: Any) -> Any:
+        """A whole number; the bounds depend on the model."""
+        if self.mean and value == "mean":
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise SelectionError(f"{name} must be a whole number, not {value!r}.")
+        return int(value)
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
+        """Negative ones count from the end."""
+        return value if value == "mean" else resolve(value, self.count(trace), name)
+
+    def plain(self, value: Any) -> Any:
+        """From 1; last, and last-1 the one before."""
+        if value == "mean":
+            return value
+        return value + self.first if value >= 0 else "last" if value == -1 else f"last{value + 1}"
+
+    def write(self, value: Any) -> str:
+        """As `plain`."""
+        return str(self.plain(value))
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+        """A number as people count, or a word for it."""
+        if self.mean and text == "mean":
+            return text
+        count = self.count(sizes)
+        back = re.fullmatch(r"last(?:-([0-9]{1,9}))?", text)
+        if back and int(back[1] or 0) < count:
+            return -1 - int(back[1] or 0)
+        # Plain digits alone: int() would also read "1_0" or " 3".
+        number = int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
+        if not self.first <= number < self.first + count:
+            raise SelectionError(
+                f"There is no {self.what} {text}: this model has {self.what}s {self.first} to "
+                f"{self.first + count - 1}. Give one of them or {'mean' if self.mean else 'last'}."
+            )
+        return number - self.first
+
+
+class Places(Kind):
+    """Several layers or heads; None for all of them."""
+
+    def __init__(self, one: Place) -> None:
+        self.one = one
+        self.metavar = "N,…|all"
+
+    def check(self, name: str, value: Any) -> Any:
+        """A tuple, not empty."""
+        if value is None:
+            return None
+        if isinstance(value, str | int) or not isinstance(value, Sequence | range):
+            raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
+        if not len(value):
+            raise SelectionError(f"No {self.one.what} is chosen. Choose at least one.")
+        return tuple(self.one.check(name, one) for one in value)
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
+        """Each from 0, and each of them there."""
+        if value is None:
+            return None
+        return tuple(self.one.resolve(name, one, trace) for one in value)
+
+    def plain(self, value: Any) -> Any:
+        """A list, or all."""
+        return "all" if value is None else [self.one.plain(one) for one in value]
+
+    def write(self, value: Any) -> str:
+        """With commas between."""
+        return "all" if value is None else ",".join(map(self.one.write, value))
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+        """What `write` wrote."""
+        if text == "all":
+            return None
+        return tuple(self.one.read(name, one, sizes) for one in text.split(","))
+
+
+class HeadSet(Kind):
+    """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2."""
+
+    metavar = "L.H,…"
+    layer, head = Place("layer"), Place("head")
+
+    def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
+        """Each once."""
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
+        if not len(value):
+            raise SelectionError("No head is given. Name at least one.")
+        pairs = []
+        for one in value:
+            if isinstance(one, str) or not isinstance(one, Sequence) or len(one) != 2:
+                raise SelectionError(f"{name} must be a list of (layer, head), not of {one!r}.")
+            pairs.append((self.layer.check("layer", one[0]), self.head.check("head", one[1])))
+        return tuple(dict.fromkeys(pairs))
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
+        """Each of them there."""
+        resolved = [
+            (self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace))
+            for layer, head in value
+        ]
+        return tuple(dict.fromkeys(resolved))
+
+    def plain(self, value: Any) -> Any:
+        """Names as people write them."""
+        return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
+
+    def write(self, value: Any) -> str:
+        """With commas between."""
+        return ",".join(self.plain(value))
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+        """What `write` wrote."""
+        heads = []
+        for one in text.split(","):
+            layer, dot, head = one.strip().partition(".")
+            if not dot:
+                raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
+            heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))
+        return self.check(name, heads)
+
+
+class Flag(Kind):
+    """Yes or no."""
+
+    def check(self, name: str, value: Any) -> bool:
+        """A truth value and nothing that is only like one."""
+        if not isinstance(value, bool | np.bool_):
+            raise SelectionError(f"{name} must be True or False, not {value!r}.")
+        return bool(value)
+
+    def write(self, value: Any) -> str:
+        """1 or 0."""
+        return "1" if value else "0"
+
+    def read(self, name: str, text: str, sizes: Sizes) -> bool:  # noqa: ARG002
+        """1 or 0."""
+        if text not in ("0", "1"):
+            raise SelectionError(f"{name} is {text!r}; 1 or 0 can be given.")
+        return text == "1"
+
+    def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
+        """The option alone; it is asked for only where the value is not the usual one."""
+        return [option]
+
+
+class Choice(Kind):
+    """One of a few words.
+
+    Args:
+        options: the words; a function where they are found only later.
+    """
+
+    def __init__(self, options: Sequence[str] | Mapping[str, Any] | Callable[[], Iterable[str]]) -> None:
+        self._options = options
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What can be chosen."""
+        return tuple(self._options() if callable(self._options) else self._options)
+
+    @property
+    def metavar(self) -> str:  # type: ignore[override]
+        """All of them."""
+        return "|".join(self.words)
+
+    def check(self, name: str, value: Any) -> str:
+        """One of the words."""
+        if not isinstance(value, str) or value not in self.words:
+            *first, last = self.words
+            raise SelectionError(
+                f"There is no {name.replace('_', ' ')} {value}; use {', '.join(first)} or {last}."
+                if first
+                else f"There is no {name.replace('_', ' ')} {value}; use {last}."
+            )
+        return value
+
+
+class TokenName(Kind):
+    """A token: its position from 0, or a word that is a single token; see `find_token`."""
+
+    metavar = "WORD|N"
+
+    def check(self, name: str, value: Any) -> Any:
+        """A position or a name."""
+        if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
+            raise SelectionError(f"{name} must be a position or a word, not {value!r}.")
+        # As `find_token` has it: digits are a position.
+        return str(value) if isinstance(value, str) and not value.isdigit() else int(value)
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> int:  # noqa: ARG002
+        """The position."""
+        return (
+            find_token(trace, value).position
+            if isinstance(value, str)
+            else resolve(value, len(trace.tokens), "token")
+        )
+
+
+class Optional(Kind):
+    """Something, or None."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind, self.metavar = kind, kind.metavar
+
+    def check(self, name: str, value: Any) -> Any:
+        """None, or as the kind has it."""
+        return None if value is None else self.kind.check(name, value)
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
+        """As the kind does."""
+        return None if value is None else self.kind.resolve(name, value, trace)
+
+    def plain(self, value: Any) -> Any:
+        """As the kind does."""
+        return None if value is None else self.kind.plain(value)
+
+    def write(self, value: Any) -> str:
+        """As the kind does; an empty text for None."""
+        return "" if value is None else self.kind.write(value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+        """As the kind does."""
+        return None if text == "" else self.kind.read(name, text, sizes)
+
+    def options(self, option: str, value: Any) -> list[str]:
+        """Nothing for None."""
+        return [] if value is None else self.kind.options(option, value)
+
+
+class Several(Kind):
+    """A list of things of one kind; on a command line the option is given again for each."""
+
+    def __init__(self, kind: Kind, least: int = 1) -> None:
+        self.kind, self.least, self.metavar = kind, least, kind.metavar
+
+    def check(self, name: str, value: Any) -> tuple[Any, ...]:
+        """A tuple of at least so many."""
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise SelectionError(f"{name} must be a list, not {value!r}.")
+        if len(value) < self.least:
+            raise SelectionError(f"{name} holds {len(value)}; give {self.least} or more.")
+        return tuple(self.kind.check(name, one) for one in value)
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
+        """As the kind does."""
+        return tuple(self.kind.resolve(name, one, trace) for one in value)
+
+    def plain(self, value: Any) -> Any:
+        """A list."""
+        return [self.kind.plain(one) for one in value]
+
+    def write(self, value: Any) -> str:
+        """A line each."""
+        return "\n".join(self.kind.write(one) for one in value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+        """What `write` wrote."""
+        return self.check(name, [self.kind.read(name, one, sizes) for one in text.split("\n")])
+
+    def options(self, option: str, value: Any) -> list[str]:
+        """The option again for each."""
+        return [word for one in value for word in self.kind.options(option, one)]

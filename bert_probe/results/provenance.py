@@ -1,0 +1,62 @@
+"""Where numbers come from: the model and the texts that an answer is about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+
+TEXT = ("text", "pair", "tokens", "tokens_dropped")
+"""Of a trace's provenance, what is said of its text; all else is said of the model."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who was asked: a model, and the texts that it read.
+
+    Attributes:
+        model: model, origin, revision, digest of the weights, dtype, device, libraries.
+        texts: text, pair, number of tokens and of those cut off; one for each trace.
+        sentences: of many sentences their number, digest, and how many tokens were cut off.
+    """
+
+    model: Mapping[str, Any]
+    texts: tuple[Mapping[str, Any], ...] = ()
+    sentences: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, *traces: Trace) -> Subject:
+        """The subject that these traces are of; they are all of one model."""
+        about = traces[0].provenance
+        model = {name: value for name, value in about.items() if name not in TEXT}
+        texts = [{name: trace.provenance.get(name) for name in TEXT} for trace in traces]
+        return cls(model, tuple(texts))
+
+    @classmethod
+    def of_model(cls, checkpoint: Checkpoint) -> Subject:
+        """A model by itself."""
+        return cls(checkpoint.provenance())
+
+    @classmethod
+    def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> Subject:
+        """Many sentences, each read by itself.
+
+        Args:
+            dropped: tokens that were cut off, over all sentences.
+        """
+        lines = "".join(f"{one}\n" for one in sentences)
+        digest = hashlib.sha256(lines.encode()).hexdigest()
+        about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
+        return cls(checkpoint.provenance(), (), about)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All of it, for a file; two texts or more are listed."""
+        if len(self.texts) == 1:
+            return {**self.model, **self.texts[0]}
+        several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
+        return {**self.model, **several, **self.sentences}

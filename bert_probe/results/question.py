@@ -1,0 +1,144 @@
+"""A question: what is asked, as a value, with no model and no text in it.
+
+All its spellings follow from its fields: the value itself is the key of a cache and the cause of a job;
+`Question.address` its address, `Question.plain` JSON and provenance, `repr` Python, `Question.options` shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Trace
+from bert_probe.results.kinds import Kind, Sizes
+
+Q = TypeVar("Q")
+
+QUESTIONS: dict[str, type[Question]] = {}
+"""Name of an analysis → its question; filled as the analyses are imported."""
+
+
+def asked(
+    kind: Kind, default: Any = MISSING, *, key: str | None = None, option: str | None = None, about: str = ""
+) -> Any:
+    """A field of a question.
+
+    Args:
+        kind: how it is checked and written.
+        default: what is meant where nothing is said.
+        key: its parameter in an address; its own name unless given.
+        option: its option on the command line; from its name unless given, "" for an argument or none at all.
+        about: a line of help.
+    """
+    return field(default=default, metadata={"kind": kind, "key": key, "option": option, "about": about})
+
+
+def kind_of(one: Field[Any]) -> Kind:
+    """How a field is checked and written."""
+    kind: Kind = one.metadata["kind"]
+    return kind
+
+
+def key_of(one: Field[Any]) -> str:
+    """A field's parameter in an address."""
+    return one.metadata["key"] or one.name
+
+
+def option_of(one: Field[Any]) -> str:
+    """A field's option on the command line, "" where it has none."""
+    given: str | None = one.metadata["option"]
+    return f"--{one.name.replace('_', '-')}" if given is None else given
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(asked,))
+def question(analysis: str, command: str | None = None) -> Callable[[type[Q]], type[Q]]:
+    """Make a class of `asked` fields a question.
+
+    Args:
+        analysis: what is asked, in a word or two: in provenance, JSON and caches.
+        command: of the command line that answers it; the same word unless given.
+    """
+
+    def made(cls: type[Q]) -> type[Q]:
+        whole: Any = dataclass(frozen=True, repr=False)(cls)
+        whole.analysis, whole.command = analysis, command or analysis
+        assert analysis not in QUESTIONS, f"two questions are called {analysis}"
+        QUESTIONS[analysis] = whole
+        return whole  # type: ignore[no-any-return]
+
+    return made
+
+
+@dataclass(frozen=True, repr=False)
+class Question:
+    """Base of all questions. Two are equal if they ask the same; equal ones have one hash.
+
+    Each has a method ``of`` that answers it: on a `Trace`, two of them, a `Checkpoint`, or many sentences.
+    """
+
+    analysis: ClassVar[str]
+    command: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            # Frozen for everybody else.
+            object.__setattr__(self, one.name, kind_of(one).check(one.name, getattr(self, one.name)))
+
+    def __repr__(self) -> str:
+        given = [f"{one.name}={getattr(self, one.name)!r}" for one in self._unusual()]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def _unusual(self) -> list[Field[Any]]:
+        """Fields that differ from what is meant where nothing is said."""
+        return [one for one in fields(self) if getattr(self, one.name) != one.default]
+
+    def resolved(self, trace: Trace) -> Self:
+        """The same question about this text, with every "last" and every word as an index from 0.
+
+        Raises:
+            SelectionError: the text or its model has no such thing.
+        """
+        found = {
+            one.name: kind_of(one).resolve(one.name, getattr(self, one.name), trace) for one in fields(self)
+        }
+        return replace(self, **found)
+
+    def plain(self) -> dict[str, Any]:
+        """All fields for JSON, and so for provenance and HTTP; layers and heads count from 1."""
+        values = {one.name: kind_of(one).plain(getattr(self, one.name)) for one in fields(self)}
+        return {"analysis": self.analysis, **values}
+
+    def address(self) -> dict[str, str]:
+        """Parameters of an address, as people count; what is as usual is left out."""
+        return {key_of(one): kind_of(one).write(getattr(self, one.name)) for one in self._unusual()}
+
+    @classmethod
+    def from_address(cls, given: Mapping[str, str], sizes: Sizes) -> Self:
+        """The question of an address; parameters of others are passed over.
+
+        Raises:
+            SelectionError: something that this model does not have.
+        """
+        values = {
+            one.name: kind_of(one).read(one.name, given[key_of(one)], sizes)
+            for one in fields(cls)
+            if key_of(one) in given
+        }
+        missing = [one.name for one in fields(cls) if one.default is MISSING and one.name not in values]
+        if missing:
+            raise SelectionError(f"{', '.join(missing)} must be given for {cls.analysis}.")
+        return cls(**values)
+
+    def options(self) -> list[str]:
+        """Words of the command line, as people count."""
+        words: list[str] = []
+        for one in self._unusual():
+            if option_of(one):
+                words += kind_of(one).options(option_of(one), getattr(self, one.name))
+        return words
+
+    def arguments(self) -> list[str]:
+        """Words of the command line that come before the texts, for a question that has any."""
+        return []

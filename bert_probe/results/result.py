@@ -1,0 +1,118 @@
+"""A result: the answer to a question, which knows what was asked, of whom, and how to ask again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bert_probe.model.trace import Array
+from bert_probe.results import files, spelling
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question
+
+_SHOWN = 20
+"""Rows and columns that a notebook shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(ABC):
+    """Base of all results. Frozen; its arrays are read-only.
+
+    Attributes:
+        question: what was asked, resolved: every layer, head and token an index from 0.
+        subject: the model and the texts that it is about.
+    """
+
+    question: Question
+    subject: Subject
+
+    @abstractmethod
+    def frame(self) -> pd.DataFrame:
+        """The table without its provenance; `table` is what people want."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What a file should say beside the table, and the question does not: a difference, a spread."""
+        return {}
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Model, digest, libraries, texts, and what was asked, as people count."""
+        facts = {"facts": dict(self.facts)} if self.facts else {}
+        return {**self.subject.record, "question": self.question.plain(), **facts}
+
+    def table(self) -> pd.DataFrame:
+        """The numbers as a DataFrame; ``frame.attrs["provenance"]`` says where they come from."""
+        return self._with_provenance(self.frame())
+
+    def parts(self) -> Iterator[pd.DataFrame]:
+        """`table` in pieces of rows, for one too large to hold at once."""
+        yield self.table()
+
+    def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
+        frame.attrs["provenance"] = self.provenance
+        return frame
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the table in the format of the file's ending: .csv, .json, .parquet or .npz.
+
+        Returns:
+            The files written; CSV has its provenance in a second one.
+
+        Raises:
+            ExportError: an unknown ending, or a place that cannot be written.
+        """
+        return files.save(self.table(), path)
+
+    @property
+    def python(self) -> str:
+        """A script whose last line makes this table again."""
+        return spelling.python(self.question, self.subject)
+
+    @property
+    def shell(self) -> str:
+        """The command that prints this table again."""
+        return spelling.shell(self.question, self.subject)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that it holds."""
+        return sum(_bytes(getattr(self, one.name)) for one in fields(self))
+
+    def __repr__(self) -> str:
+        texts = [text.get("text") for text in self.subject.texts]
+        of = ", ".join(f"“{_short(text)}”" for text in texts if text)
+        if self.subject.sentences:
+            of = f"{self.subject.sentences['sentences']:,} sentences"
+        return f"<{self.question!r} of {of or 'the model'} · {self.subject.model.get('model', 'given')}>"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        html: str = table.to_html(max_rows=_SHOWN, max_cols=_SHOWN, notebook=True)
+        return html
+
+
+def save(shown: Result | pd.DataFrame, path: str | Path) -> list[Path]:
+    """Write a result, or a table of one, in the format of the file's ending; see `Result.save`.
+
+    Raises:
+        ExportError: an unknown ending, or a place that cannot be written.
+    """
+    return files.save(shown.table() if isinstance(shown, Result) else shown, path)
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Array):
+        return value.nbytes
+    if isinstance(value, Mapping):
+        return sum(map(_bytes, value.values()))
+    return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

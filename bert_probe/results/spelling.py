@@ -1,0 +1,86 @@
+"""The lines that make an answer again, in Python and in the shell, from its question and its subject."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question
+
+SENTENCES_FILE = "sentences.txt"
+"""The file that both lines read where many sentences were asked about."""
+
+
+def python(question: Question, subject: Subject) -> str:
+    """A script whose last line is the table."""
+    lines = ["import bert_probe", ""]
+    if subject.model.get("origin") == "given":
+        lines.append("trace = bert_probe.from_attention(weights, tokens)  # what you gave")
+        return "\n".join([*lines, f"bert_probe.{question!r}.of(trace).table()"])
+    lines.append(f"checkpoint = {_opening(subject.model)}")
+    names = _names(len(subject.texts))
+    lines += [_tracing(name, text) for name, text in zip(names, subject.texts, strict=True)]
+    if subject.sentences:
+        lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
+        cut = ", truncate=True" if subject.sentences["tokens_dropped"] else ""
+        given = f"checkpoint, sentences{cut}"
+    else:
+        given = ", ".join(names) if len(names) < 3 else f"[{', '.join(names)}]"
+    return "\n".join([*lines, f"bert_probe.{question!r}.of({given or 'checkpoint'}).table()"])
+
+
+def shell(question: Question, subject: Subject) -> str:
+    """The command, quoted; a comment where the model or the numbers exist in memory only."""
+    model = subject.model
+    if model.get("origin") in ("given", "in memory"):
+        return "# What is only in memory cannot be reached from the command line; use Python."
+    words = ["bert-probe", question.command, *question.options()]
+    for option, value in (("--model", _named(model)), ("--revision", model.get("revision"))):
+        words += [option, value] if value else []
+    words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
+    cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
+    words += ["--truncate"] if cut else []
+    return shlex.join([*words, *_texts(question, subject)])
+
+
+def _texts(question: Question, subject: Subject) -> list[str]:
+    """Texts come last, after a mark that ends the options where one of them begins like an option."""
+    if subject.sentences:
+        return [*question.arguments(), SENTENCES_FILE]
+    options: list[str] = []
+    texts = [*question.arguments(), *(text["text"] for text in subject.texts)]
+    for text in subject.texts:
+        options += ["--pair", text["pair"]] if text["pair"] is not None else []
+    return [*options, *(["--"] if any(text.startswith("-") for text in texts) else []), *texts]
+
+
+def _names(count: int) -> list[str]:
+    """What the traces are called."""
+    if count > 2:
+        return [f"trace_{number}" for number in range(1, count + 1)]
+    return [[], ["trace"], ["a", "b"]][count]
+
+
+def _named(model: Mapping[str, Any]) -> str | None:
+    """The name that opens it; None for the built-in."""
+    name: str | None = model.get("model")
+    return None if name == BUILT_IN else name
+
+
+def _opening(model: Mapping[str, Any]) -> str:
+    if model.get("origin") == "in memory":
+        return "bert_probe.wrap(model, tokenizer)"
+    given = [repr(_named(model))] if _named(model) else []
+    given += [f"revision={model['revision']!r}"] if model.get("revision") else []
+    given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
+    return f"bert_probe.load({', '.join(given)})"
+
+
+def _tracing(name: str, text: Mapping[str, Any]) -> str:
+    given = [repr(text["text"])]
+    given += [repr(text["pair"])] if text["pair"] is not None else []
+    given += ["truncate=True"] if text["tokens_dropped"] else []
+    return f"{name} = checkpoint.trace({', '.join(given)})"

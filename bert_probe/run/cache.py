@@ -1,0 +1,105 @@
+"""What was computed is kept, within a bound, and computed once however many ask for it at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.results.question import Question
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Cache(Generic[K, V]):
+    """Values by key, the least recently used out first; safe to use from several threads.
+
+    Args:
+        most: the sizes of all values together stay within this. A value larger than that is not kept.
+        size: of a value; each counts 1 unless given.
+    """
+
+    def __init__(self, most: float, size: Callable[[V], float] = lambda _: 1) -> None:
+        self._kept: LRUCache[K, V] = LRUCache(most, getsizeof=size)
+        self._flights: dict[K, Future[V]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The value of a key, or None."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value."""
+        with self._lock:
+            self._keep(key, value)
+
+    def once(self, key: K, make: Callable[[], V]) -> V:
+        """The value of a key, made if need be. Whoever asks while it is made waits for it.
+
+        What ``make`` raises goes to the one whose it is; one of those who wait then makes it in turn, so
+        that nobody bears the cancelling of another.
+        """
+        while True:
+            with self._lock:
+                if key in self._kept:
+                    return self._kept[key]
+                flight = self._flights.get(key)
+                mine = flight is None
+                if flight is None:
+                    flight = self._flights[key] = Future()
+            if mine:
+                return self._make(key, make, flight)
+            try:
+                return flight.result()
+            except BaseException:
+                continue
+
+    def _make(self, key: K, make: Callable[[], V], flight: Future[V]) -> V:
+        try:
+            value = make()
+        except BaseException as error:
+            with self._lock:
+                del self._flights[key]
+            flight.set_exception(error)
+            raise
+        with self._lock:
+            self._keep(key, value)
+            del self._flights[key]
+        flight.set_result(value)
+        return value
+
+    def _keep(self, key: K, value: V) -> None:
+        if self._kept.getsizeof(value) <= self._kept.maxsize:
+            self._kept[key] = value
+
+    def drop(self, unwanted: Callable[[K], bool]) -> None:
+        """Let go of all keys of which this is so."""
+        with self._lock:
+            for key in [key for key in self._kept if unwanted(key)]:
+                del self._kept[key]
+
+
+def key_of(question: Question, *subjects: Any) -> tuple[Hashable, ...]:
+    """Every cause of an answer, as one value: the question, and all that tells its subjects apart.
+
+    Keys are compared as a whole, so that no two texts can meet in one entry.
+    """
+    return (question, *map(_cause, subjects))
+
+
+def _cause(subject: Any) -> Hashable:
+    if isinstance(subject, Trace):
+        encoding = subject.encoding
+        # All of the description: the same weights under another config or tokenizer give other numbers.
+        made_by: Hashable = subject if subject.made_by is None else subject.made_by.description
+        return (made_by, encoding.text, encoding.pair, encoding.dropped)
+    if isinstance(subject, Checkpoint):
+        return subject.description
+    return tuple(map(_cause, subject)) if isinstance(subject, list | tuple) else subject

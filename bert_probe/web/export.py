@@ -1,0 +1,71 @@
+"""The menu by which what is shown is taken along: as a file, and as the lines that make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import streamlit as st
+
+from bert_probe.results import files
+from bert_probe.results.result import Result
+
+More = tuple[str, str, Callable[[], bytes]]
+"""A further download: label, file name, and what makes the bytes when it is clicked."""
+
+_MIME = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+    "npz": "application/octet-stream",
+    "zip": "application/zip",
+    "html": "text/html",
+    "txt": "text/plain",
+}
+
+
+def export(
+    result: Result,
+    name: str,
+    more: Sequence[More] = (),
+    what: str = "Exactly what is shown, at full precision.",
+) -> None:
+    """A menu with the table of a result in every format, and the code that makes it again.
+
+    Args:
+        name: of the files, without their ending.
+        what: a sentence on what the files hold.
+    """
+
+    def written(form: str) -> bytes:
+        return files.to_bytes(result.table(), form)
+
+    with st.popover("Export", icon=":material/download:"):
+        st.caption(what)
+        with st.container(horizontal=True):
+            for form in files.FORMATS:
+                _download(form.upper(), f"{name}.{form}", partial(written, form))
+            _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name))
+        for label, file_name, make in more:
+            _download(label, file_name, make)
+        st.caption("The same in Python")
+        st.code(result.python, language="python")
+        st.caption("The same on the command line")
+        st.code(result.shell, language="bash", wrap_lines=True)
+
+
+def zipped(result: Result, name: str) -> bytes:
+    """The table as CSV with its provenance beside it."""
+    return files.csv_zip(result.table(), name)
+
+
+def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:
+    # The bytes are made when somebody clicks, so an open page costs nothing.
+    st.download_button(
+        label,
+        make,
+        file_name=file_name,
+        mime=_MIME[file_name.rpartition(".")[2]],
+        key=f"download {file_name} {label}",
+        on_click="ignore",
+    )

@@ -1,0 +1,133 @@
+"""What holds for every question and its result, whatever is asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bert_probe
+from bert_probe.cli.main import main
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.question import QUESTIONS
+from bert_probe.results.result import Result
+from bert_probe.results.spelling import SENTENCES_FILE
+from bert_probe.run.cache import key_of
+from tests.helpers.questions import EXAMPLES, SENTENCES, Example
+
+NAMES = [repr(example.asked) for example in EXAMPLES]
+
+
+@pytest.fixture(scope="module")
+def answers(minilm: Checkpoint) -> dict[str, Result]:
+    """Every example's result, by the question's name."""
+    return {
+        repr(example.asked): example.asked.of(*example.subjects(minilm))  # type: ignore[attr-defined]
+        for example in EXAMPLES
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with the file of sentences, which is the one that both lines read."""
+    (tmp_path / SENTENCES_FILE).write_text("".join(f"{one}\n" for one in SENTENCES), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    """Equal tables; numbers to what a batch may change of float32."""
+    assert list(map(str, one.columns)) == list(map(str, other.columns))
+    for name in range(one.shape[1]):
+        a, b = one.iloc[:, name], other.iloc[:, name]
+        if pd.api.types.is_float_dtype(a):
+            peak = np.nanmax(np.abs(a.to_numpy(dtype=float)), initial=1.0)
+            few = 64 * np.finfo(np.float32).eps * peak
+            np.testing.assert_allclose(a.to_numpy(dtype=float), b.to_numpy(dtype=float), rtol=0, atol=few)
+        else:
+            assert [str(cell) for cell in a] == [str(cell) for cell in b]
+
+
+def test_every_question_has_an_example() -> None:
+    assert {type(example.asked) for example in EXAMPLES} == set(QUESTIONS.values())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_the_python_line_makes_the_same_table(
+    example: Example, answers: dict[str, Result], folder: Path
+) -> None:
+    result = answers[repr(example.asked)]
+    *lines, last = result.python.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    again = eval(last, names)
+    same_numbers(result.table(), again)
+    assert again.attrs["provenance"] == result.table().attrs["provenance"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_the_shell_line_writes_the_same_table(
+    example: Example, answers: dict[str, Result], folder: Path
+) -> None:
+    result = answers[repr(example.asked)]
+    program, *words = __import__("shlex").split(result.shell)
+    assert program == "bert-probe"
+    with pytest.raises(SystemExit) as ended:
+        main([words[0], "--out", "again.csv", *words[1:]])
+    assert ended.value.code == 0
+    saved = json.loads((folder / "again.csv.meta.json").read_text(encoding="utf-8"))
+    assert saved == json.loads(json.dumps(result.provenance))
+    result.save(folder / "first.csv")
+    first, again = (
+        pd.read_csv(io.BytesIO((folder / f"{name}.csv").read_bytes())) for name in ("first", "again")
+    )
+    same_numbers(first, again)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_each_field_changes_key_address_and_provenance(example: Example, minilm: Checkpoint) -> None:
+    subjects = example.subjects(minilm)
+    assert set(example.others) == {one.name for one in fields(example.asked)}
+    for name, value in example.others.items():
+        other = replace(example.asked, **{name: value})
+        assert getattr(other, name) != getattr(example.asked, name), name
+        assert key_of(other, *subjects) != key_of(example.asked, *subjects)
+        assert other.address() != example.asked.address(), name
+        assert other.plain() != example.asked.plain(), name
+        assert repr(other) != repr(example.asked), name
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_an_address_reads_as_it_was_written(
+    example: Example, minilm: Checkpoint, answers: dict[str, Result]
+) -> None:
+    for asked in (example.asked, answers[repr(example.asked)].question):
+        assert type(asked).from_address(asked.address(), minilm.description) == asked
+        assert hash(replace(asked)) == hash(asked)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_a_result_knows_itself(example: Example, answers: dict[str, Result]) -> None:
+    result = answers[repr(example.asked)]
+    assert "\n" not in repr(result)
+    assert repr(result.question) in repr(result)
+    assert "<table" in result._repr_html_()
+    assert result.provenance["question"] == result.question.plain()
+    assert result.provenance["weights_sha256"].startswith("53aa51172d142c89")
+    assert json.dumps(result.provenance)
+    assert type(result.question) is type(example.asked)
+    parts = pd.concat(result.parts())
+    assert len(parts) == len(result.table())
+
+
+@pytest.mark.parametrize("name", sorted(QUESTIONS))
+def test_a_question_is_public_and_documented(name: str) -> None:
+    asked = QUESTIONS[name]
+    assert getattr(bert_probe, asked.__name__) is asked
+    assert all(f"{one.name}" in (asked.__doc__ or "") for one in fields(asked)), name
