@@ -21,7 +21,13 @@ QUESTIONS: dict[str, type[Question]] = {}
 
 
 def asked(
-    kind: Kind, default: Any = MISSING, *, key: str | None = None, option: str | None = None, about: str = ""
+    kind: Kind,
+    default: Any = MISSING,
+    *,
+    key: str | None = None,
+    option: str | None = None,
+    about: str = "",
+    facet: bool = False,
 ) -> Any:
     """A field of a question.
 
@@ -31,8 +37,10 @@ def asked(
         key: its parameter in an address; its own name unless given.
         option: its option on the command line; from its name unless given, "" for an argument or none at all.
         about: a line of help.
+        facet: it chooses what the table shows of an answer, and changes nothing in what is computed.
     """
-    return field(default=default, metadata={"kind": kind, "key": key, "option": option, "about": about})
+    metadata = {"kind": kind, "key": key, "option": option, "about": about, "facet": facet}
+    return field(default=default, metadata=metadata)
 
 
 def kind_of(one: Field[Any]) -> Kind:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
+from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array
 from bert_probe.results import files, spelling
 from bert_probe.results.provenance import Subject
@@ -57,6 +58,20 @@ class Result(ABC):
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs["provenance"] = self.provenance
         return frame
+
+    def showing(self, **facets: Any) -> Self:
+        """The same answer with another table: other values for facets of the question.
+
+        Raises:
+            SelectionError: a field that is no facet, for which it would have to be computed again.
+        """
+        free = {one.name for one in fields(self.question) if one.metadata["facet"]}
+        if set(facets) - free:
+            names = ", ".join(sorted(set(facets) - free))
+            raise SelectionError(
+                f"{names} changes the answer itself. Ask {type(self.question).__name__} anew."
+            )
+        return replace(self, question=replace(self.question, **facets))
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the table in the format of the file's ending: .csv, .json, .parquet or .npz.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from cachetools import LRUCache
 
@@ -15,6 +16,8 @@ from bert_probe.results.question import Question
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Cache(Generic[K, V]):
@@ -84,6 +87,38 @@ class Cache(Generic[K, V]):
         with self._lock:
             for key in [key for key in self._kept if unwanted(key)]:
                 del self._kept[key]
+
+
+class Answers:
+    """Answers to questions, made once for all who ask.
+
+    Args:
+        most: bytes of all of them together.
+        slots: taken while one is made; it bounds how many are at once.
+    """
+
+    def __init__(self, most: float, slots: AbstractContextManager[Any] | None = None) -> None:
+        self._cache: Cache[tuple[Hashable, ...], Any] = Cache(most, lambda result: max(1, result.nbytes))
+        self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
+
+    def of(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> R:
+        """The answer of a question's own ``of``: ``answers.of(Heads(words=True).of, trace)``.
+
+        A ``report`` among the arguments is no cause of the answer.
+
+        Raises:
+            ProbeError: what the question raises.
+        """
+        asked: Question = ask.__self__  # type: ignore[attr-defined]
+        causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
+        key = (*key_of(asked, *subjects), causes)
+
+        def make() -> R:
+            with self._slots:
+                return ask(*subjects, **more)
+
+        answer: R = self._cache.once(key, make)
+        return answer
 
 
 def key_of(question: Question, *subjects: Any) -> tuple[Hashable, ...]:

