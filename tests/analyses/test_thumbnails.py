@@ -15,8 +15,9 @@ from transformers import AutoModel
 import bert_probe
 from bert_probe.analyses.thumbnails import SIZE, Thumbnails, largest_in_blocks, thumbnails
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
-from tests.analyses.test_attention import hand_trace
+from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import FAMILIES
+from tests.helpers.traces import hand_trace
 
 TEXT = "Mehdi loves Tallahassee, and we love it."
 
@@ -82,15 +83,15 @@ def test_words_and_hidden_specials_are_those_of_a_single_map(minilm: bert_probe.
     trace = minilm.trace(TEXT, "It is unaffable.")
     for words in (False, True):
         thumbs = thumbnails(trace, words=words, specials=False)
-        shown = bert_probe.attention_map(trace, 4, 7, words=words, specials=False)
+        shown = bert_probe.Attention(4, 7, words=words, specials=False).of(trace)
         assert thumbs.units == shown.queries
-        np.testing.assert_allclose(thumbs.weights[4, 7], shown.weights, atol=1e-7)
+        assert_rounded(thumbs.weights[4, 7], shown.weights)
 
 
 def test_value_norms_are_those_of_a_single_map(minilm: bert_probe.Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    thumbs = thumbnails(trace, measure="value-norm", checkpoint=minilm)
-    shown = bert_probe.attention_map(trace, 2, 5, measure="value-norm", checkpoint=minilm)
+    thumbs = thumbnails(trace, measure="value-norm")
+    shown = bert_probe.Attention(2, 5, "value-norm").of(trace)
     np.testing.assert_array_equal(thumbs.weights[2, 5], shown.weights)
     assert thumbs.measure == "value-norm"
 
@@ -101,13 +102,10 @@ def test_what_cannot_be_shown_is_refused(
     trace = minilm.trace(TEXT)
     with pytest.raises(SelectionError, match="at least 1 cell"):
         thumbnails(trace, size=0)
-    with pytest.raises(SelectionError, match="no single heads of the measure rollout"):
+    with pytest.raises(SelectionError, match="Rollout is of a layer as a whole; it has no single heads"):
         thumbnails(trace, measure="rollout")
-    with pytest.raises(SelectionError, match="needs the checkpoint"):
-        thumbnails(trace, measure="value-norm")
-    hidden = family("mpnet")
     with pytest.raises(UnavailableError, match="hides its values"):
-        thumbnails(hidden.trace(TEXT), measure="value-norm", checkpoint=hidden)
+        thumbnails(family("mpnet").trace(TEXT), measure="value-norm")
     with pytest.raises(EmptyTextError, match="Only special tokens"):
         thumbnails(hand_trace([np.full((1, 2, 2), 0.5)], "[CLS] [SEP]"), specials=False)
     with pytest.raises(ShapeError, match=r"\[layer, head, 2, 2\] is needed"):

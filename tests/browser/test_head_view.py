@@ -80,7 +80,7 @@ def test_rows_and_columns_are_the_library_s(app: App, page: Page, text: str) -> 
 @pytest.mark.parametrize("times", [1, 9], ids=["weights sent", "vectors sent"])
 def test_whole_words_and_their_mean_are_the_library_s(app: App, page: Page, times: int) -> None:
     text = "Electroencephalographers left. " * times
-    shown = bert_probe.attention_map(bert_probe.load().trace(text), 1, words=True)
+    shown = bert_probe.Attention(1, words=True).of(bert_probe.load().trace(text))
     view(page, app, f"a={quote(text)}&layer=2&words=1&pins=query.1")
     names, numbers = table(page)
     assert names == named(shown.keys)
@@ -244,12 +244,12 @@ def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page) -> 
     trace = checkpoint.trace(TEXT)
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.5&drawn=value-norm")
     _, numbers = table(page)
-    norms = bert_probe.attention_map(trace, 3, 8, measure="value-norm", checkpoint=checkpoint).weights
+    norms = bert_probe.Attention(3, 8, "value-norm").of(trace).weights
     np.testing.assert_allclose(numbers[:, 0], norms[5], atol=5.1e-5)
     canvas = view(page, app, f"a={quote(TEXT)}&layer=4&pins=query.5&drawn=rollout&residual=0.2")
     expect(canvas).to_have_attribute("aria-label", "Rollout up to layer 4")
     _, numbers = table(page)
-    rolled = bert_probe.attention_map(trace, 3, measure="rollout", residual=0.2).weights
+    rolled = bert_probe.Attention(3, measure="rollout", residual=0.2).of(trace).weights
     np.testing.assert_allclose(numbers[:, 0], rolled[5], atol=5.1e-5)
 
 
@@ -261,7 +261,7 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)
-    value = bert_probe.reach(bert_probe.load().trace(TEXT), 4, residual=0.3).values[1, 1]
+    value = bert_probe.Reach(4, residual=0.3).of(bert_probe.load().trace(TEXT)).values[1, 1]
     expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
 
 

@@ -197,7 +197,7 @@ def trace(minilm: Checkpoint) -> Trace:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_attention_comes_back_with_its_provenance(form: str, trace: Trace, tmp_path: Path) -> None:
-    frame = tables.attention_table(trace, 3, 4)
+    frame = bert_probe.Attention(3, 4).of(trace).table()
     back = there_and_back(frame, form, tmp_path)
     assert same_bits(back.values, trace.attention(3, 4))
     assert back.rows == [str(token) for token in trace.tokens]
@@ -207,7 +207,7 @@ def test_attention_comes_back_with_its_provenance(form: str, trace: Trace, tmp_p
     assert about["weights_sha256"] == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     assert about["libraries"]["torch"]
     assert (about["text"], about["pair"]) == (TEXT, PAIR)
-    assert (about["view"]["layer"], about["view"]["head"]) == (4, 5)
+    assert (about["question"]["layer"], about["question"]["head"]) == (4, 5)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -238,7 +238,7 @@ def test_tables_of_several_kinds_of_column_come_back(
         "baseline": lambda: tables.baseline_table(
             bert_probe.Baseline(steps, steps, steps, steps, 1, 2), minilm
         ),
-        "long": lambda: tables.attention_long(trace, [0, 5], ["mean", 3]),
+        "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
     }[what]()
     path = tmp_path / f"x.{form}"
     files.save(frame, path)
@@ -307,7 +307,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(name: str, trace: Trace, t
 
 
 def test_a_zip_of_a_table_holds_csv_and_provenance(trace: Trace) -> None:
-    frame = tables.attention_table(trace, 0, 0)
+    frame = bert_probe.Attention(0, 0).of(trace).table()
     with zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "attention"))) as archive:
         assert archive.namelist() == ["attention.csv", "attention.csv.meta.json"]
         assert archive.read("attention.csv") == files.to_bytes(frame, "csv")
@@ -316,23 +316,27 @@ def test_a_zip_of_a_table_holds_csv_and_provenance(trace: Trace) -> None:
 
 def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> None:
     trace = minilm.trace('say "x", boy')
-    with zipfile.ZipFile(io.BytesIO(files.attention_zip(trace))) as archive:
+    with zipfile.ZipFile(
+        io.BytesIO(files.parts_zip(bert_probe.AttentionLong().of(trace).parts(), "attention"))
+    ) as archive:
         assert archive.namelist() == ["attention.csv", "attention.csv.meta.json"]
         text = archive.read("attention.csv").decode()
         about = json.loads(archive.read("attention.csv.meta.json"))
     assert text.partition("\n")[0] == LONG_HEADER
     assert text.count("weight") == 1
-    assert about["view"] == {
-        "table": "attention",
-        "layout": "long",
-        "special_tokens": True,
-        "renormalised": False,
-        "words": False,
+    assert about["question"] == {
+        "analysis": "attention in long form",
+        "layers": "all",
+        "heads": "all",
         "measure": "weights",
+        "words": False,
+        "specials": True,
+        "renormalise": False,
+        "residual": 0.5,
     }
     assert about["text"] == 'say "x", boy'
     frame = pd.read_csv(io.StringIO(text), dtype={"weight": np.float32})
-    expected = tables.attention_long(trace)
+    expected = bert_probe.AttentionLong().of(trace).table()
     pd.testing.assert_frame_equal(frame, expected, check_dtype=False, check_exact=True)
     size = len(trace.tokens)
     weights = frame["weight"].to_numpy(np.float32).reshape(6, 12, size, size)
@@ -341,7 +345,7 @@ def test_a_zip_of_all_attention_is_every_layer_and_head(minilm: Checkpoint) -> N
 
 
 def test_the_long_csv_has_the_same_header(trace: Trace) -> None:
-    text = files.to_csv(tables.attention_long(trace, [0], [0]))
+    text = files.to_csv(bert_probe.AttentionLong([0], [0]).of(trace).table())
     assert text.partition("\n")[0] == LONG_HEADER
 
 

@@ -70,15 +70,16 @@ def test_tokens_by_hand(pair: Trace) -> None:
 def test_attention_counts_layers_and_heads_from_1(
     pair: Trace, layer: int, head: Any, named: tuple[int, Any]
 ) -> None:
-    view = about(tables.attention_table(pair, layer, head))
-    assert (view["layer"], view["head"]) == named
-    assert (view["table"], view["special_tokens"], view["renormalised"]) == ("attention", True, False)
-    view = about(tables.attention_table(pair, layer, head, specials=False, renormalise=True))
-    assert (view["special_tokens"], view["renormalised"]) == (False, True)
+    asked = bert_probe.Attention(layer, head).of(pair).table().attrs["provenance"]["question"]
+    assert (asked["analysis"], asked["layer"], asked["head"]) == ("attention", *named)
+    assert (asked["specials"], asked["renormalise"]) == (True, False)
+    table = bert_probe.Attention(layer, head, specials=False, renormalise=True).of(pair).table()
+    asked = table.attrs["provenance"]["question"]
+    assert (asked["specials"], asked["renormalise"]) == (False, True)
 
 
 def test_a_matrix_may_repeat_its_tokens(pair: Trace) -> None:
-    frame = tables.attention_table(pair, 1, 2)
+    frame = bert_probe.Attention(1, 2).of(pair).table()
     assert list(frame.columns).count("loves") == list(frame.index).count("loves") == 2
     assert frame.index.name == "token"
     assert all(type(name) is str for name in (*frame.index, *frame.columns)), "not a Token, which has more"
@@ -86,7 +87,7 @@ def test_a_matrix_may_repeat_its_tokens(pair: Trace) -> None:
 
 
 def test_the_long_form_is_the_matrix_cell_by_cell(pair: Trace) -> None:
-    frame = tables.attention_long(pair, [4, 0], ["mean", 3])
+    frame = bert_probe.AttentionLong([4, 0], ["mean", 3]).of(pair).table()
     header = ["layer", "head", "query_position", "query_token", "key_position", "key_token", "weight"]
     assert list(frame) == header
     assert len(frame) == 4 * 12 * 12
@@ -105,7 +106,7 @@ def test_the_long_form_is_the_matrix_cell_by_cell(pair: Trace) -> None:
 
 def test_all_layers_and_heads_are_the_default(minilm: Checkpoint) -> None:
     trace = minilm.trace("a")
-    frame = tables.attention_long(trace)
+    frame = bert_probe.AttentionLong().of(trace).table()
     assert len(frame) == 6 * 12 * 3 * 3
     assert frame["head"].dtype.kind == frame["layer"].dtype.kind == "i"
     values = frame["weight"].to_numpy().reshape(6, 12, 3, 3)
@@ -115,7 +116,7 @@ def test_all_layers_and_heads_are_the_default(minilm: Checkpoint) -> None:
 def test_nothing_chosen_is_refused(pair: Trace) -> None:
     for layers, heads in (([], None), (None, []), ([6], None), (None, [12])):
         with pytest.raises(SelectionError):
-            tables.attention_long(pair, layers, heads)
+            bert_probe.AttentionLong(layers, heads).of(pair).table()
 
 
 def test_similarity_names_both_texts_and_its_layer(minilm: Checkpoint) -> None:
@@ -208,5 +209,5 @@ def test_parameters_of_a_checkpoint_and_of_a_config(minilm: Checkpoint) -> None:
 
 def test_hidden_query_and_key_make_no_difference_to_tables(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we had left")
-    frame = tables.attention_table(trace, 1, 2)
+    frame = bert_probe.Attention(1, 2).of(trace).table()
     assert np.array_equal(frame.to_numpy(), trace.attention(1, 2))

@@ -86,11 +86,10 @@ def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> 
 @pytest.mark.parametrize("words", [False, True])
 def test_value_norms_travel(minilm: Checkpoint, times: int, words: bool) -> None:
     trace = minilm.trace("Electroencephalography " * times)
-    picture = Picture(trace, measure="value-norm", words=words, checkpoint=minilm)
+    picture = Picture(trace, measure="value-norm", words=words)
     payload = head_view.payload(picture, 2, key="k")
     maps = [
-        bert_probe.attention_map(trace, 2, head, words=words, measure="value-norm", checkpoint=minilm).weights
-        for head in range(trace.heads)
+        bert_probe.Attention(2, head, "value-norm", words).of(trace).weights for head in range(trace.heads)
     ]
     assert opened(payload)[0]["full"] == pytest.approx(np.max(maps))
     found = attention_of(payload)
@@ -102,7 +101,7 @@ def test_value_norms_travel(minilm: Checkpoint, times: int, words: bool) -> None
 def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     payload = head_view.payload(Picture(trace, measure="rollout"), 3, key="k")
-    expected = bert_probe.attention_map(trace, 3, measure="rollout").weights
+    expected = bert_probe.Attention(3, measure="rollout").of(trace).weights
     np.testing.assert_allclose(attention_of(payload)[0], expected, atol=1e-6)
     assert opened(payload)[0]["rolled"] is True
 

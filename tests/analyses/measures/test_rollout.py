@@ -1,0 +1,62 @@
+"""Rollout by hand, and what must always hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_probe import Attention
+from bert_probe.analyses.measures.rollout import rollout, rollouts
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.model.checkpoint import Checkpoint
+
+FIRST = np.array([[[1.0, 0.0], [0.5, 0.5]]])
+SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
+
+
+def test_rollouts_by_hand() -> None:
+    """½(A₁ + I) = [[1, 0], [¼, ¾]]; ½(A₂ + I) = [[½, ½], [0, 1]] from the left gives [[⅝, ⅜], [¼, ¾]]."""
+    first, second = rollouts([FIRST, SECOND])
+    np.testing.assert_array_equal(first, [[1, 0], [0.25, 0.75]])
+    np.testing.assert_array_equal(second, [[0.625, 0.375], [0.25, 0.75]])
+
+
+def test_rollout_multiplies_later_layers_from_the_left() -> None:
+    first = np.array([[[1.0, 0.0], [1.0, 0.0]]], dtype=np.float32)
+    second = np.array([[[0.0, 1.0], [0.0, 1.0]]], dtype=np.float32)
+    # ½(A₂ + I) · ½(A₁ + I) = [[.5, .5], [0, 1]] · [[1, 0], [.5, .5]]; the wrong order would give
+    # [[.5, .5], [.25, .75]]. All of these are sums of powers of two, so they are exact.
+    np.testing.assert_array_equal(rollout([first, second]), [[0.75, 0.25], [0.5, 0.5]])
+    np.testing.assert_array_equal(rollout([first, second], residual=0), [[1, 0], [1, 0]])
+    np.testing.assert_array_equal(rollout([first, second], residual=1), np.eye(2))
+    # A quarter kept: [[.25, .75], [0, 1]] · [[1, 0], [.75, .25]].
+    np.testing.assert_array_equal(rollout([first, second], residual=0.25), [[0.8125, 0.1875], [0.75, 0.25]])
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 4), st.floats(0, 1, allow_subnormal=False)
+)
+def test_rows_of_every_rollout_sum_to_one(seed: int, tokens: int, layers: int, residual: float) -> None:
+    weights = np.random.default_rng(seed).dirichlet(np.ones(tokens), (layers, 2, tokens))
+    for reached in rollouts(weights, residual):
+        np.testing.assert_allclose(reached.sum(axis=1), 1)
+        assert (reached >= 0).all()
+
+
+def test_a_rollout_of_wrong_layers_or_share_is_refused() -> None:
+    for wrong in ([], [np.zeros((2, 3))], [np.ones((1, 2, 2)), np.ones((1, 3, 3))]):
+        with pytest.raises(ShapeError):
+            rollout(wrong)
+    for share in (1.5, -0.1, float("nan")):
+        with pytest.raises(SelectionError, match="between 0 and 1"):
+            rollout([FIRST], residual=share)
+
+
+def test_the_measure_is_the_rollout_of_all_layers_up_to_one(minilm: Checkpoint) -> None:
+    trace = minilm.trace("Mehdi loves Tallahassee, and we love it.")
+    for layer in (0, 3, 5):
+        shown = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
+        below = [trace.attention(index) for index in range(layer + 1)]
+        np.testing.assert_array_equal(shown, rollout(below, 0.3))

@@ -1,0 +1,62 @@
+"""Value norms against what the model's own output projection is given and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe import Attention
+from bert_probe.analyses.measures.value_norm import projects, value_norms, value_weighted
+from bert_probe.errors import UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import assert_exact, assert_rounded
+from tests.helpers.families import FAMILIES
+from tests.helpers.traces import hand_trace
+
+TEXT = "we left the ground"
+SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_values_through_the_output_projection_make_the_layers_output(
+    name: str, family_folder: Callable[[str], Path]
+) -> None:
+    """In float64: the heads' parts, weighted and summed, are what the projection is given."""
+    checkpoint = bert_probe.load(family_folder(name), dtype="float64")
+    trace = checkpoint.trace(TEXT)
+    assert projects(trace)
+    assert trace.values is not None
+    for layer, module in enumerate(checkpoint.projections):
+        assert module is not None
+        given: list[torch.Tensor] = []
+        hook = module.register_forward_pre_hook(lambda _, args, given=given: given.append(args[0]))
+        checkpoint.trace(TEXT)
+        hook.remove()
+        # ALBERT's layers share one module, which is then called once a layer.
+        call = given[layer] if len(given) > 1 else given[0]
+        values = trace.values[layer]
+        made = np.concatenate(trace.attention(layer) @ values, axis=-1)
+        assert_exact(made, call[0].numpy())
+        heads, tokens, size = values.shape
+        assert module.weight.shape[1] == heads * size
+        part = module.weight.numpy()[:, -size:]
+        assert_rounded(value_norms(trace, layer)[-1], np.linalg.norm(values[-1] @ part.T, axis=-1), 2 * size)
+        assert value_weighted(trace, layer, slice(None)).shape == (heads, tokens, tokens)
+
+
+def test_the_measure_is_the_weight_times_the_length(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    shown = Attention(1, 2, "value-norm").of(trace).weights
+    np.testing.assert_array_equal(shown, trace.attention(1, 2) * value_norms(trace, 1)[2])
+
+
+def test_hidden_values_and_numbers_without_a_model_are_refused(family: Callable[[str], Checkpoint]) -> None:
+    with pytest.raises(UnavailableError, match="hides its values"):
+        value_norms(family("mpnet").trace("we left"), 0)
+    with pytest.raises(UnavailableError, match="hides its values"):
+        Attention(0, 0, "value-norm").of(hand_trace([np.full((1, 4, 4), 0.25)]))

@@ -1,0 +1,108 @@
+"""The reach of one token, by hand and by what must always hold."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from bert_probe import Attention, Reach
+from bert_probe.cli.main import app
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import assert_rounded
+from tests.helpers.traces import hand_trace
+
+TEXT = "Mehdi loves Electroencephalography"
+FIRST = np.array([[[1.0, 0.0], [0.5, 0.5]]])
+SECOND = np.array([[[0.0, 1.0], [0.0, 1.0]]])
+
+
+def test_reach_by_hand() -> None:
+    trace = hand_trace([FIRST, SECOND], "sun moon")
+    # R₁ = [[1, 0], [¼, ¾]] and R₂ = [[⅝, ⅜], [¼, ¾]]: columns from, rows into.
+    for chosen, direction, expected in (
+        (0, "from", [[1, 0.25], [0.625, 0.25]]),
+        (1, "from", [[0, 0.75], [0.375, 0.75]]),
+        (0, "into", [[1, 0], [0.625, 0.375]]),
+        (1, "into", [[0.25, 0.75], [0.25, 0.75]]),
+    ):
+        np.testing.assert_array_equal(Reach(chosen, direction).of(trace).values, expected)
+
+
+def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    out = Reach(2, "from", residual=0.3).of(trace)
+    into = Reach(2, "into", residual=0.3).of(trace)
+    for layer in range(trace.layers):
+        whole = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
+        assert_rounded(out.values[layer], whole[:, 2], 2)
+        assert_rounded(into.values[layer], whole[2], 2)
+    assert_rounded(into.values.sum(axis=1), np.ones(trace.layers), len(trace.tokens))
+
+
+def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    reached = Reach("Electroencephalography", "into", words=True).of(trace)
+    assert str(reached.units[reached.chosen]) == "Electroencephalography"
+    whole = Attention(measure="rollout", words=True).of(trace).weights
+    assert_rounded(reached.values[-1], whole[reached.chosen], len(trace.tokens))
+    last = reached.units[reached.chosen].positions[-1]  # type: ignore[union-attr]
+    by_piece = Reach(last, "into", words=True).of(trace)
+    np.testing.assert_array_equal(by_piece.values, reached.values)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"token": 99}, {"token": "nobody"}, {"token": 0, "direction": "up"}, {"token": 0, "residual": 2}],
+)
+def test_what_cannot_be_reached_is_refused(minilm: Checkpoint, options: dict[str, object]) -> None:
+    with pytest.raises(SelectionError):
+        Reach(**options).of(minilm.trace("we left"))  # type: ignore[arg-type]
+
+
+def test_the_residual_share_travels_with_the_numbers(minilm: Checkpoint) -> None:
+    trace = minilm.trace("we left")
+    table = Attention(measure="rollout", residual=0.2).of(trace).table()
+    assert table.attrs["provenance"]["question"]["residual"] == 0.2
+    reached = Reach(1, residual=0.2).of(trace).table()
+    about = reached.attrs["provenance"]
+    asked = about["question"]
+    assert (asked["token"], asked["direction"], asked["residual"]) == (1, "from", 0.2)
+    assert about["facts"] == {"token": "we"}
+    assert list(reached.index) == [str(layer) for layer in range(1, 7)]
+
+
+def printed(*arguments: str) -> list[list[str]]:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return list(csv.reader(io.StringIO(result.stdout)))
+
+
+def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    header, *rows = printed("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")
+    assert header == ["layer", *map(str, trace.tokens)]
+    place = list(trace.tokens).index("loves")
+    expected = Reach(place, "into", residual=0.25).of(trace).values
+    assert_rounded([[float(cell) for cell in row[1:]] for row in rows], expected)
+    assert printed(
+        "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"
+    ) == [
+        header,
+        *rows,
+    ]
+    header, *_ = printed("rollout", TEXT, "--token", "Electroencephalography", "--words")
+    assert header == ["layer", "[CLS]", "Mehdi", "loves", "Electroencephalography", "[SEP]"]
+
+
+def test_a_word_of_several_pieces_needs_words(capfd: pytest.CaptureFixture[str]) -> None:
+    from bert_probe.cli.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["rollout", TEXT, "--token", "Electroencephalography"])
+    assert ended.value.code == 2
+    assert "Add --words" in capfd.readouterr().err
