@@ -10,6 +10,7 @@ from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, eac
 from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
 from bert_probe.analyses.context import WordsInContext, corrected, find_in_each, words_in_context
+from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.finding import finding
 from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
 from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
@@ -25,7 +26,6 @@ from bert_probe.analyses.similarity import (
     baseline,
     compare,
     compare_segments,
-    cosine,
     token_similarity,
 )
 from bert_probe.analyses.steps import (

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from bert_probe.analyses.similarity import cosine, cosine_of_rows
+from bert_probe.analyses.cosine import cosine, cosine_of_rows
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import Checkpoint

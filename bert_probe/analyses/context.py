@@ -9,7 +9,8 @@ from itertools import combinations
 
 import numpy as np
 
-from bert_probe.analyses.similarity import Baseline, cosine
+from bert_probe.analyses.cosine import cosine
+from bert_probe.analyses.similarity import Baseline
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit, find_word

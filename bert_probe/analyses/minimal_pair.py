@@ -9,7 +9,7 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.attention import Head
-from bert_probe.analyses.similarity import cosine_of_rows
+from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.pooling import Pooling, Recipe, pool, recipe
 from bert_probe.analyses.projection import Map, pca_map
-from bert_probe.analyses.similarity import cosine
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Inputs

@@ -8,54 +8,11 @@ from importlib import resources
 
 import numpy as np
 
-from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.analyses.cosine import cosine
+from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-
-
-def cosine(a: Array, b: Array) -> Array:
-    """Cosine of every row of ``a`` [m, hidden] with every row of ``b`` [n, hidden].
-
-    Returns:
-        float32 [m, n], -1 to 1; NaN where a row is all zeros, which has no direction.
-
-    Raises:
-        ShapeError: not two matrices with rows of one length.
-    """
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise ShapeError(f"Rows of one length are needed; the shapes are {a.shape} and {b.shape}.")
-    # Double precision, so that a vector's cosine with itself is 1 and not 0.99999994.
-    product = _unit(a) @ _unit(b).T
-    bounded: Array = np.clip(product, -1.0, 1.0).astype(np.float32)
-    return bounded
-
-
-def cosine_of_rows(a: Array, b: Array) -> Array:
-    """Cosine of each row of ``a`` with the same row of ``b``, both [n, hidden].
-
-    Returns:
-        float64 [n], -1 to 1; exactly 1 for equal rows, NaN where a row is all zeros.
-
-    Raises:
-        ShapeError: not two matrices of one shape.
-    """
-    if a.ndim != 2 or a.shape != b.shape:
-        raise ShapeError(f"Two matrices of one shape are needed; the shapes are {a.shape} and {b.shape}.")
-    one, other = _unit(a), _unit(b)
-    product = np.clip((one * other).sum(axis=1), -1.0, 1.0)
-    same: Array = np.where((one == other).all(axis=1), 1.0, product)
-    return same
-
-
-def _unit(rows: Array) -> Array:
-    rows = rows.astype(np.float64)
-    # By the largest value first, so that no square is too large or too small to be held.
-    peaks = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    rows = np.divide(rows, peaks, out=np.zeros_like(rows), where=peaks > 0)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Array = np.divide(rows, lengths, out=np.full_like(rows, np.nan), where=lengths > 0)
-    return unit
 
 
 @dataclass(frozen=True, eq=False)
