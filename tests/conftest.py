@@ -15,6 +15,7 @@ import torch
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families
+from tests.helpers.raw import keep_doubles
 
 # A second thread only waits for the first in models this small, the more so on a busy machine.
 torch.set_num_threads(1)
@@ -48,6 +49,28 @@ def family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
     def checkpoint(name: str) -> Checkpoint:
         if name not in opened:
             opened[name] = bert_probe.load(family_folder(name))
+        return opened[name]
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def double_minilm() -> Checkpoint:
+    """The built-in model in float64, in which logic is proven."""
+    checkpoint = bert_probe.load(dtype="float64")
+    keep_doubles(checkpoint.model)
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Checkpoint]:
+    """Name of a family → its tiny checkpoint in float64, in which logic is proven; opened once."""
+    opened: dict[str, Checkpoint] = {}
+
+    def checkpoint(name: str) -> Checkpoint:
+        if name not in opened:
+            opened[name] = bert_probe.load(family_folder(name), dtype="float64")
+            keep_doubles(opened[name].model)
         return opened[name]
 
     return checkpoint

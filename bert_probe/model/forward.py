@@ -100,7 +100,9 @@ def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    array: Array = tensor.float().cpu().numpy()
+    """float64 as it is, everything else as float32, which holds every smaller type exactly."""
+    kept = tensor if tensor.dtype == torch.float64 else tensor.float()
+    array: Array = kept.cpu().numpy()
     return array
 
 
@@ -182,10 +184,9 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
     if bool(part.all() if part.dtype == torch.bool else (part == 0).all()):
         return None
     part = part[0] if part.shape[0] == 1 else part
-    kept = part if part.dtype == torch.bool else part.float()
     # A copy, for the mask of a batch would hold all of it, and may be an expanded view.
-    mask_array: Array = kept.cpu().numpy().copy()
-    return read_only(mask_array)
+    kept = part.cpu().numpy() if part.dtype == torch.bool else _array(part)
+    return read_only(kept.copy())
 
 
 def _cut_weights(

@@ -37,7 +37,9 @@ def resolve(index: int, count: int, what: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a model did with one text. All arrays are float32 and read-only.
+    """What a model did with one text.
+
+    All arrays are read-only, and float32; float64 where the model computes in it.
 
     Attributes:
         encoding: the tokens and what was given to the model.

