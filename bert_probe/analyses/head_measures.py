@@ -57,9 +57,9 @@ class _Features:
     """What the measures count. Where no pair of the text has one, `pairs` leaves it out.
 
     Attributes:
-        keys: name of a share → 1 or 0 for each key, float32 [key].
-        pairs: name of a measure → what a weight counts, float32 [query, key].
-        segments: 1 where a token is of a segment, float32 [segment, token].
+        keys: name of a share → 1 or 0 for each key, [key]; in the trace's dtype, as all of them.
+        pairs: name of a measure → what a weight counts, [query, key].
+        segments: 1 where a token is of a segment, [segment, token].
     """
 
     keys: dict[str, torch.Tensor]
@@ -70,9 +70,9 @@ class _Features:
 def _layer_measures(trace: Trace, layer: int, lens: WordLens | None, features: _Features) -> Array:
     """All measures of a layer's heads, float64 [measure, head]."""
     segments, length = features.segments.shape
-    sums = {name: torch.zeros(trace.heads) for name in MEASURES}
+    sums = {name: features.segments.new_zeros(trace.heads) for name in MEASURES}
     # What each key receives from each segment: enough for a share that asks nothing else of the query.
-    received = torch.zeros(trace.heads, segments, length)
+    received = features.segments.new_zeros(trace.heads, segments, length)
     for first, weights, entropy in _blocks(trace, layer, lens):
         after = first + weights.shape[1]
         received += features.segments[:, first:after] @ weights
@@ -147,15 +147,15 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
         "same_word": (word[None, :] == word[:, None]) & other,
         "same_token": (identity[None, :] == identity[:, None]) & other,
     }
+
+    def tensor(array: Array) -> torch.Tensor:
+        return torch.from_numpy(array.astype(trace.states[0].dtype))
+
     return _Features(
-        {name: _tensor(chosen) for name, chosen in keys.items()},
-        {name: _tensor(counted) for name, counted in pairs.items() if counted.any()},
-        _tensor(np.unique(segment)[:, None] == segment),
+        {name: tensor(chosen) for name, chosen in keys.items()},
+        {name: tensor(counted) for name, counted in pairs.items() if counted.any()},
+        tensor(np.unique(segment)[:, None] == segment),
     )
-
-
-def _tensor(array: Array) -> torch.Tensor:
-    return torch.from_numpy(array.astype(np.float32))
 
 
 def _is_punctuation(unit: Token | Unit) -> bool:

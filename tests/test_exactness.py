@@ -1,0 +1,91 @@
+"""The tolerances of the other tests: what they let pass and what they do not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import (
+    EXACT,
+    FACTOR,
+    FLOOR,
+    ULP,
+    Expected,
+    allowed,
+    as_raw,
+    assert_exact,
+    assert_printed,
+    assert_rounded,
+    own_error,
+)
+from tests.helpers.families import TEXT
+from tests.helpers.raw import Raw
+
+VALUES = np.array([0.25, -4.0, 1.0])
+
+
+def test_exact_is_float64_within_a_share_of_the_largest_value() -> None:
+    assert_exact(VALUES + 3e-10, VALUES)
+    for wrong in (VALUES + 5e-10, VALUES.astype(np.float32), VALUES * np.nan, VALUES[:2]):
+        with pytest.raises(AssertionError):
+            assert_exact(wrong, VALUES)
+
+
+def test_rounded_grows_with_the_roundings() -> None:
+    third = np.float32(1 / 3)
+    assert_rounded(third, 1 / 3)
+    for roundings in (1, 4):
+        assert_rounded(1 / 3 * (1 + 0.99 * roundings * ULP), 1 / 3, roundings)
+        with pytest.raises(AssertionError):
+            assert_rounded(1 / 3 * (1 + 1.01 * roundings * ULP), 1 / 3, roundings)
+
+
+def test_printed_is_half_of_the_last_decimal() -> None:
+    assert_printed([0.12, 0.13], [0.125, 0.125], decimals=2)
+    with pytest.raises(AssertionError):
+        assert_printed(0.12, 0.1251, decimals=2)
+
+
+def test_ours_may_be_off_by_a_factor_of_the_raw_models_own_error() -> None:
+    off = 1e-4 * np.array([1, -1, 0])
+    expected = as_raw((VALUES + off).astype(np.float32), VALUES)
+    assert expected.share * 4 == pytest.approx(FACTOR * 1e-4, rel=1e-2)
+    expected.check(VALUES - (FACTOR - 2) * off)
+    with pytest.raises(AssertionError):
+        expected.check(VALUES - FACTOR * off)
+
+
+def test_without_an_error_of_its_own_the_floor_is_left() -> None:
+    assert own_error(VALUES, VALUES) == own_error(np.zeros(3), np.zeros(3)) == 0
+    assert allowed([0.0]) == allowed([FLOOR / FACTOR / 2, 0.0]) == FLOOR < allowed([FLOOR])
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_what_is_no_number_is_no_reference(broken: float) -> None:
+    with pytest.raises(AssertionError, match="there is no finite thing"):
+        Expected(VALUES * broken, 1.0).check(VALUES, "thing")
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "layoutlm", "mpnet"])
+def test_a_float64_model_rounds_nothing_to_float32(name: str, double_family: Any, family_folder: Any) -> None:
+    """Rotary positions, norms and softmax included."""
+    checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
+    trace = checkpoint.trace(TEXT)
+    numbers = raw.numbers(trace.encoding)
+    for layer in range(trace.layers):
+        for weights in (numbers.arrays[f"attention {layer}"], trace.attention(layer)):
+            in_disguise = own_error(weights.astype(np.float32), weights) < EXACT
+            assert weights.dtype == np.float64
+            assert not in_disguise, f"layer {layer} is float32 in disguise"
+    for array in (trace.hidden_states, trace.attention(0), *(trace.masks or ()), trace.pooler, trace.q):
+        assert array is None or array.dtype in (np.float64, bool)
+
+
+def test_the_twin_has_the_same_weights(minilm: Checkpoint) -> None:
+    assert minilm.folder is not None
+    raw = Raw(Path(minilm.folder))
+    for mine, other in zip(raw.model.parameters(), raw.twin.model.parameters(), strict=True):
+        assert torch.equal(mine.double(), other)
