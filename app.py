@@ -4,5 +4,6 @@ import streamlit as st
 
 from bert_probe.web import serve
 
+serve.use_settings()
 # Streamlit finds the app by reading this line, so the call must stand here as it is.
-app = st.App(serve.MAIN_SCRIPT, routes=serve.routes(), middleware=serve.middleware())
+app = st.App(**serve.parts())

@@ -14,6 +14,7 @@
     ├── UnavailableError         this architecture does not have what was asked for
     ├── ShapeError               arrays that do not fit together
     ├── ExportError              a file that cannot be written
+    ├── AddressError             no address of this machine, or a port that is taken
     └── OutOfMemoryError         the machine has too little memory
 
 Each message is a sentence for people: what was given, the limit, the remedy.
@@ -78,6 +79,10 @@ class ShapeError(ProbeError, ValueError):
 
 class ExportError(ProbeError):
     """A result cannot be written to this file."""
+
+
+class AddressError(ProbeError):
+    """The app cannot be served at this address and port."""
 
 
 class OutOfMemoryError(ProbeError, MemoryError):

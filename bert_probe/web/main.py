@@ -7,9 +7,8 @@ from pathlib import Path
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.web import blocks, serve, state, workbench
+from bert_probe.web import blocks, places, serve, state, workbench
 
-_PAGES = Path(__file__).resolve().parents[2] / "pages"
 _STATIC = Path(__file__).with_name("static")
 
 
@@ -18,9 +17,7 @@ def main() -> None:
     page = st.navigation(
         [
             # No icons: for Material ones the browser would ask a server outside.
-            st.Page(
-                _PAGES / f"{name}.py", title=name.title(), url_path=name, default=name == serve.FRONT_PAGE
-            )
+            st.Page(places.page(name), title=name.title(), url_path=name, default=name == serve.FRONT_PAGE)
             for name in serve.PAGES
         ],
         position="top",

@@ -7,6 +7,7 @@ import hashlib
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import streamlit
 from starlette.datastructures import MutableHeaders
@@ -15,8 +16,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit import config
+from streamlit.config_option import ConfigOption
 
-from bert_probe.web import bertviz_frames, layers
+from bert_probe.web import bertviz_frames, layers, places
 from bert_probe.web.components import head_view
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
@@ -150,3 +153,19 @@ def routes() -> list[BaseRoute]:
 def middleware() -> list[Middleware]:
     """The middleware around Streamlit's own."""
     return [Middleware(SecurityHeaders)]
+
+
+def parts() -> dict[str, Any]:
+    """What `st.App` is made of, for every way to start it."""
+    return {"script_path": MAIN_SCRIPT, "routes": routes(), "middleware": middleware()}
+
+
+def use_settings() -> None:
+    """The app's settings, also under a server that is not Streamlit's and was started from another folder.
+
+    Streamlit would look for them there, and beside its main script. Options of its command line are kept.
+    """
+    for name, value in places.settings().items():
+        where = config.get_where_defined(name)
+        if where == ConfigOption.DEFAULT_DEFINITION or Path(where).is_file():
+            config.set_option(name, value, str(places.settings_file()))

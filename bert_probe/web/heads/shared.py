@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from bert_probe.model.trace import Array
-from bert_probe.web import state
+from bert_probe.web import places, state
 from bert_probe.web.attention import head as head_view
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.measures import MEASURES, Measure
 
-ATTENTION = Path(__file__).parents[3] / "pages" / "attention.py"
+ATTENTION = places.page("attention")
 
 
 def choose_measure() -> tuple[str, Measure]:

@@ -1,0 +1,28 @@
+"""The command that starts the app."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("app")
+@click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen at; else this machine alone.")
+@click.option(
+    "--allow",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A name that others call it by, when it listens to more than this machine.",
+)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -> None:
+    """Open the app in a browser; Ctrl+C stops it.
+
+    It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
+    names that --allow gives; anyone who does can open models by folder or hub id.
+    """
+    # The web server takes a second to import, which no other command should wait for.
+    from bert_probe.web.start import start
+
+    start(port, host, names, browser=not no_browser)

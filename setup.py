@@ -1,0 +1,20 @@
+"""What pyproject.toml cannot say: files of the top level that an installed package needs too.
+
+They keep their places to each other in `bert_probe/web/top`, where `bert_probe.web.places` finds them.
+"""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[*find_packages(include=["bert_probe", "bert_probe.*"]), "bert_probe.web.top"],
+    package_dir={"bert_probe.web.top": "."},
+    package_data={
+        "bert_probe": ["data/*", "py.typed"],
+        "bert_probe.web": ["components/*", "static/*"],
+        "bert_probe.web.top": [".streamlit/config.toml", "pages/*.py"],
+    },
+    # Package data are what is listed here, not whatever a source distribution holds: the top level is in it.
+    include_package_data=False,
+    # Known by this name the script itself stays out of the package.
+    script_name="setup.py",
+)
