@@ -23,7 +23,8 @@ from bert_probe.analyses.pooling import POOLINGS, Pooling
 from bert_probe.analyses.sentences import sentence_vectors
 from bert_probe.analyses.similarity import baseline, token_similarity
 from bert_probe.analyses.steps import attention_steps
-from bert_probe.cli import attention, start
+from bert_probe.cli import attention
+from bert_probe.cli.app import app as start_app
 from bert_probe.cli.options import (
     common,
     counted,
@@ -278,7 +279,7 @@ def sentences(
     return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
 
 
-for _command in (start.app, attention.attention, attention.rollout):
+for _command in (start_app, attention.attention, attention.rollout):
     app.add_command(_command)
 
 
