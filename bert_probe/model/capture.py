@@ -6,10 +6,10 @@ fused SDPA kernel and, while a `recording` is open in the same thread, keeps wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -56,44 +56,39 @@ def recording() -> Iterator[list[AttentionCall]]:
         _open_recording.reset(token)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ablation:
-    """Heads switched off in this thread's forward pass.
+Change = Callable[[int, AttentionCall], torch.Tensor]
+"""A layer from 0 and its call → what its heads are to return instead, shaped as `AttentionCall.output`."""
 
-    Attributes:
-        off: bool [layer, batch, head].
-        mean: a head's output becomes its mean over the queries, instead of 0.
-        layer: how many layers have run; the only thing that changes.
-    """
-
-    off: torch.Tensor
-    mean: bool
-    layer: Iterator[int]
+_open_change: ContextVar[tuple[Change, Iterator[int]] | None] = ContextVar("change", default=None)
 
 
-_open_ablation: ContextVar[_Ablation | None] = ContextVar("ablation", default=None)
+@contextmanager
+def changing(change: Change) -> Iterator[None]:
+    """Change what heads return in one forward pass of this thread, whoever else uses the model meanwhile."""
+    token = _open_change.set((change, count()))
+    try:
+        yield
+    finally:
+        _open_change.reset(token)
 
 
 @contextmanager
 def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
-    """Switch heads off in one forward pass of this thread, whoever else uses the model meanwhile.
+    """Switch heads off in one forward pass of this thread.
 
     Args:
         off: bool [layer, batch, head]; True switches the head off in that row of the batch.
         replacement: "zero" or "mean", what takes the place of a head's output.
     """
-    token = _open_ablation.set(_Ablation(off, replacement == "mean", count()))
-    try:
+
+    def change(layer: int, call: AttentionCall) -> torch.Tensor:
+        output = call.output
+        mean = output.mean(dim=1, keepdim=True)
+        instead = mean if replacement == "mean" else torch.zeros_like(mean)
+        return torch.where(off[layer][:, None, :, None], instead, output)
+
+    with changing(change):
         yield
-    finally:
-        _open_ablation.reset(token)
-
-
-def _ablated(output: torch.Tensor, ablation: _Ablation) -> torch.Tensor:
-    """``output`` [batch, query, head, dim] without the heads that are off in the next layer."""
-    off = ablation.off[next(ablation.layer)][:, None, :, None]
-    replacement = output.mean(dim=1, keepdim=True) if ablation.mean else torch.zeros_like(output[:, :1])
-    return torch.where(off, replacement, output)
 
 
 def recorded_attention(
@@ -105,18 +100,21 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """transformers' fused SDPA attention, remembered while a `recording` is open, and without the heads
-    that are `switched_off`."""
+    """transformers' fused SDPA attention, remembered while a `recording` is open, and changed while
+    something is `changing`."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    ablation = _open_ablation.get()
-    if ablation is not None:
-        output = _ablated(output, ablation)
-    calls = _open_recording.get()
+    change, calls = _open_change.get(), _open_recording.get()
+    if change is None and calls is None:
+        return output, None
+    factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+    mask = _with_bias(attention_mask, kwargs.get("position_bias"))
+    call = AttentionCall(query, key, value, mask, float(factor), output)
+    if change is not None:
+        replaced, layers = change
+        call = replace(call, output=replaced(next(layers), call))
     if calls is not None:
-        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        mask = _with_bias(attention_mask, kwargs.get("position_bias"))
-        calls.append(AttentionCall(query, key, value, mask, float(factor), output))
-    return output, None
+        calls.append(call)
+    return call.output, None
 
 
 def _with_bias(mask: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor | None:

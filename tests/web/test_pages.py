@@ -267,7 +267,6 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 @pytest.mark.parametrize(
     ("page", "address", "note"),
     [
-        ("attention", {"specials": "0", "show": "heatmap"}, "# The command line keeps special tokens"),
         ("similarity", {"similarity_specials": "1"}, "# The command line leaves special tokens out"),
         ("embeddings", {}, "# The command line gives what comes out"),
         ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),
