@@ -38,10 +38,10 @@ class Cache(Generic[K, V]):
         with self._lock:
             return self._kept.get(key)
 
-    def put(self, key: K, value: V) -> None:
-        """Keep a value."""
+    def values(self) -> list[V]:
+        """All that is kept."""
         with self._lock:
-            self._keep(key, value)
+            return list(self._kept.values())
 
     def once(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key, made if need be. Whoever asks while it is made waits for it.

@@ -6,7 +6,7 @@ Keys are tuples of every cause of a result, compared as a whole, so two texts ca
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.sources import Progress
 from bert_probe.model.trace import Trace
-from bert_probe.run.cache import Answers
+from bert_probe.run.cache import Answers, Cache
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
@@ -35,9 +35,9 @@ PAIRS = 4
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
 
-_checkpoints: LRUCache[tuple[str, str], Checkpoint] = LRUCache(CHECKPOINTS)
+_checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
-_traces: LRUCache[tuple[object, ...], Trace] = LRUCache(TRACE_BYTES, getsizeof=lambda trace: trace.nbytes)
+_traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
@@ -49,7 +49,6 @@ _sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
 )
 ANSWER_BYTES = 200_000_000
 _lock = threading.Lock()
-_opening = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
 _passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
 
@@ -60,45 +59,42 @@ answers = Answers(ANSWER_BYTES, _passes)
 
 def opened(model: str, revision: str) -> Checkpoint | None:
     """A checkpoint that is open already, or None."""
-    with _lock:
-        return _checkpoints.get((model, revision))
+    return _checkpoints.get((model, revision))
 
 
 def open_checkpoint(model: str, revision: str, progress: Progress | None = None) -> Checkpoint:
-    """A checkpoint, opened once for all sessions; "" is the built-in.
+    """A checkpoint, opened once for all sessions; "" is the built-in. Opening one does not hold up another.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
-    with _opening:
-        found = opened(model, revision)
-        if found is None:
-            found = loading.load(model or None, revision or None, progress=progress)
-            with _lock:
-                _checkpoints[model, revision] = found
-        return found
+
+    def load() -> Checkpoint:
+        return loading.load(model or None, revision or None, progress=progress)
+
+    found = _checkpoints.once((model, revision), load)
+    # A trace holds its model: those of models that had to go go too.
+    held = {one.description for one in _checkpoints.values()} | {found.description}
+    _traces.drop(lambda key: key[0] not in held)
+    return found
 
 
 def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> list[Trace]:
-    """Traces of texts; those not at hand are made in one batched pass.
+    """Traces of texts, each made once for all sessions.
 
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
     """
-    # All of the description: the same weights under another config or tokenizer give other numbers.
-    keys = [(checkpoint.description, text, truncate) for text in texts]
-    with _lock:
-        found = {key: _traces[key] for key in keys if key in _traces}
-    missing = [key for key in dict.fromkeys(keys) if key not in found]
-    if missing:
-        with _passes:
-            made = checkpoint.traces([texts[keys.index(key)] for key in missing], truncate=truncate)
-        found.update(zip(missing, made, strict=True))
-        with _lock:
-            for key, trace in zip(missing, made, strict=True):
-                if trace.nbytes <= TRACE_BYTES:
-                    _traces[key] = trace
-    return [found[key] for key in keys]
+
+    def traced(text: Text) -> Trace:
+        def make() -> Trace:
+            with _passes:
+                return checkpoint.trace(*text, truncate=truncate)
+
+        # All of the description: the same weights under another config or tokenizer give other numbers.
+        return _traces.once((checkpoint.description, text, truncate), make)
+
+    return [traced(text) for text in texts]
 
 
 def profiles(trace: Trace, words: bool = False) -> HeadProfiles:

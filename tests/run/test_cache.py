@@ -1,0 +1,109 @@
+"""Values are made once a key, kept within a bound, and never mistaken for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from bert_probe import Attention
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run.cache import Answers, Cache, key_of
+
+
+def test_a_value_is_made_once_however_many_ask() -> None:
+    cache: Cache[str, int] = Cache(10)
+    made: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make() -> int:
+        made.append(1)
+        begun.set()
+        assert go_on.wait(10)
+        return 7
+
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(cache.once, "a", make) for _ in range(8)]
+        assert begun.wait(10)
+        # Another key is not held up.
+        assert cache.once("b", lambda: 3) == 3
+        go_on.set()
+        assert [one.result(10) for one in asked] == [7] * 8
+    assert len(made) == 1
+    assert (cache.get("a"), cache.get("c")) == (7, None)
+
+
+def test_what_a_maker_raises_is_its_own_and_the_next_one_makes_it() -> None:
+    cache: Cache[str, int] = Cache(10)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def cancelled() -> int:
+        begun.set()
+        assert go_on.wait(10)
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(cache.once, "a", cancelled)
+        assert begun.wait(10)
+        second = pool.submit(cache.once, "a", lambda: 5)
+        go_on.set()
+        with pytest.raises(KeyboardInterrupt):
+            first.result(10)
+        assert second.result(10) == 5
+    with pytest.raises(ZeroDivisionError):
+        cache.once("b", lambda: 1 // 0)
+    assert cache.once("b", lambda: 1) == 1
+
+
+def test_the_least_recently_used_goes_first_and_what_is_too_large_is_not_kept() -> None:
+    cache: Cache[str, str] = Cache(5, len)
+    for key in ("aa", "bb"):
+        cache.once(key, lambda key=key: key)  # type: ignore[misc]
+    assert cache.get("aa") == "aa"
+    cache.once("cc", lambda: "cc")
+    assert (cache.get("aa"), cache.get("bb"), cache.get("cc")) == ("aa", None, "cc")
+    assert cache.once("long", lambda: "longer") == "longer"
+    assert cache.get("long") is None
+    cache.drop(lambda key: key == "aa")
+    assert cache.values() == ["cc"]
+
+
+def test_no_two_texts_meet_in_one_key(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+    asked = Attention(1)
+    traces = [
+        minilm.trace("a b", "c"),
+        minilm.trace("a", "b c"),
+        minilm.trace("a b c"),
+        family("bert").trace("a b c"),
+    ]
+    keys = [key_of(asked, trace) for trace in traces]
+    keys += [key_of(Attention(2), traces[0]), key_of(asked, *traces[:2]), key_of(asked, minilm)]
+    assert len(set(keys)) == len(keys)
+    assert key_of(asked, minilm.trace("a b c")) == key_of(Attention(1), traces[2])
+    cut = minilm.trace("a " * 600, truncate=True)
+    assert key_of(asked, cut) != key_of(asked, minilm.trace("a " * 510))
+
+
+def test_answers_are_made_once_and_a_report_is_no_cause(minilm: Checkpoint) -> None:
+    class Slots:
+        taken = 0
+
+        def __enter__(self) -> None:
+            self.taken += 1
+
+        def __exit__(self, *_: Any) -> None: ...
+
+    slots = Slots()
+    answers = Answers(1e6, slots)
+    trace = minilm.trace("we left")
+    first = answers.of(Attention(1).of, trace)
+    assert answers.of(Attention(1).of, minilm.trace("we left")) is first
+    assert slots.taken == 1
+    with pytest.raises(SelectionError):
+        answers.of(Attention(9).of, trace)
+    assert answers.of(Attention(2).of, trace) is not first
+    assert slots.taken == 3
