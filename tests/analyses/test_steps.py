@@ -27,8 +27,8 @@ from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.results import files
 from bert_probe.text.words import find_token
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
-from tests.model.test_families import Raw
-from tests.model.test_trace import by_hand, tokens
+from tests.helpers.raw import Raw
+from tests.helpers.traces import numbered_tokens, two_token_trace
 
 Checkpoints = Callable[[str], Checkpoint]
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
@@ -38,7 +38,7 @@ HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionSteps:
     """One query [1, 2] over three keys, scaling ½."""
     settings: dict[str, Any] = {
-        "tokens": tokens(3).tokens,
+        "tokens": numbered_tokens(3).tokens,
         "layer": 0,
         "head": 0,
         "query": 0,
@@ -236,7 +236,7 @@ def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -
     ],
 )
 def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: list[float]) -> None:
-    trace = by_hand(mask)
+    trace = two_token_trace(mask)
     outputs = HeadOutputs(trace.provenance, (np.zeros((1, 2, 2), np.float32),))
     steps = attention_steps(minilm, trace, 0, 0, 1, outputs)
     np.testing.assert_array_equal(steps.mask, expected)
@@ -315,7 +315,7 @@ def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints
 
 def test_vectors_of_two_lengths_leave_cells_empty() -> None:
     steps = made([0, 0, 0], model_output=[0, 0, 0], values=np.ones((3, 3), np.float32))
-    vectors = bert_probe.steps_vectors_table(steps, 0, by_hand())
+    vectors = bert_probe.steps_vectors_table(steps, 0, two_token_trace())
     assert vectors.isna().sum(axis=1).tolist() == [1, 1, 1, 0, 0, 0, 0]
 
 

@@ -16,12 +16,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+
+from tests.helpers.browser import App, Watch
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,22 +41,6 @@ CHROMIUM_FLAGS = (
 
 # Opened at /tokens, Streamlit asks whether it lives there or at the root; one of the two is not found.
 _PROBE = re.compile(r"/[^/]+/_stcore/(health|host-config)$")
-
-
-@dataclass
-class Watch:
-    """What a page did that it should not. A test that provokes an error clears it."""
-
-    foreign: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class App:
-    """A running app: where it is, and what it wrote."""
-
-    origin: str
-    log: Path
 
 
 @pytest.fixture(scope="session")
@@ -128,18 +113,6 @@ def new_page(chromium: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
 def page(new_page: Callable[..., Page]) -> Page:
     """A watched page of 1280 × 900 in the light theme."""
     return new_page(color_scheme="light")
-
-
-def visit(page: Page, url: str) -> Page:
-    """Open an app's page and wait until its script has run."""
-    page.goto(url)
-    return settled(page)
-
-
-def settled(page: Page, timeout: float = 60_000) -> Page:
-    """The same page, when Streamlit's script is not running any more."""
-    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
-    return page
 
 
 def _put_under(watch: Watch, page: Page) -> None:

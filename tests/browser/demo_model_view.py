@@ -5,13 +5,13 @@ import streamlit as st
 from bert_probe.analyses.heads import head_profiles
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.web.components.model_view import Head, model_view
-from tests.browser.hand_traces import HOSTILE, hand_trace
+from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
 
 
 def demo_trace(layers: int, heads: int, count: int):
-    return hand_trace([f"token{i}" for i in range(count)], layers, heads)
+    return random_trace([f"token{i}" for i in range(count)], layers, heads)
 
 
 def labels_of(layers: int, heads: int) -> list[list[str]]:
@@ -20,7 +20,7 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
         ["previous token" if (layer + head) % 3 == 0 else "" for head in range(heads)]
         for layer in range(layers)
     ]
-    labels[-1][-1] = HOSTILE[0]
+    labels[-1][-1] = HOSTILE_TOKENS[0]
     return labels
 
 

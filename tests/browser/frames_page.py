@@ -4,7 +4,7 @@ import streamlit as st
 
 import bert_probe
 from bert_probe.web import bertviz_frames
-from tests.browser.hand_traces import HOSTILE, hand_trace
+from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 st.set_page_config(page_title="Frames", layout="wide")
 asked = st.query_params
@@ -12,11 +12,11 @@ dark = "dark" in asked
 if "text" in asked:
     trace = bert_probe.load().trace(asked["text"], asked.get("pair"))
 elif "hostile" in asked:
-    trace = hand_trace(HOSTILE)
+    trace = random_trace(HOSTILE_TOKENS)
 else:
     # A token that is a number, so that counting from 1 must not touch it; a long one, and one with spaces.
     tokens = ["[CLS]", "3", "unbelievably-long-token-of-text", " a  b ", "[SEP]", "x", "[SEP]"]
-    trace = hand_trace(tokens, layers=5, heads=12, second=5 if "pair" in asked else None)
+    trace = random_trace(tokens, layers=5, heads=12, second=5 if "pair" in asked else None)
 if "model" in asked:
     frame = bertviz_frames.model_view(trace, dark)
 else:

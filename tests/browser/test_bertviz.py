@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import ConsoleMessage, Frame, Page
 
-from tests.browser.conftest import App, Watch, visit
-from tests.browser.hand_traces import HOSTILE
+from tests.helpers.browser import App, Watch, visit
+from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
 
@@ -128,11 +128,11 @@ def test_hostile_tokens_are_shown_and_run_nothing(page: Page, frames: App, watch
     frame = drawn(page, frames, f"hostile{view}")
     if view:
         frame.locator("svg > g").nth(0).locator("> rect").last.click()
-        found = texts(frame, "text.token")[: len(HOSTILE)]
+        found = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
     else:
         found = texts(frame, "#left text")
     # Half of a surrogate pair is no text; browsers and this test's wire show the sign for that.
-    assert [text.replace("�", "\ud800") for text in found] == list(HOSTILE)
+    assert [text.replace("�", "\ud800") for text in found] == list(HOSTILE_TOKENS)
     page.wait_for_timeout(300)
     assert frame.evaluate("window.__pwned") is None
     assert page.evaluate("window.__pwned") is None

@@ -17,8 +17,7 @@ from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.web.examples import EXAMPLES
-from tests.browser.conftest import App, settled, visit
-from tests.browser.test_walk import KNOWN_RULES, download, go_to
+from tests.helpers.browser import KNOWN_RULES, App, download, go_to, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
-from tests.browser.conftest import App, settled, visit
 from tests.browser.demo_components import HOSTILE, attention, tokens
+from tests.helpers.browser import App, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.browser.conftest import App, settled, visit
-from tests.browser.test_walk import download, go_to, matrix_of
+from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
 
 pytestmark = pytest.mark.browser
 

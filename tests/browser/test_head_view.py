@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 import bert_probe
 from bert_probe.model.trace import Array
 from bert_probe.web.components.head_view import STEPS
-from tests.browser.conftest import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, settled, visit
 from tests.helpers.families import LONG
 
 pytestmark = pytest.mark.browser

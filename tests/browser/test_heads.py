@@ -14,8 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from tests.browser.conftest import App, settled, visit
-from tests.browser.test_walk import KNOWN_RULES
+from tests.helpers.browser import KNOWN_RULES, App, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -16,9 +16,9 @@ from playwright.sync_api import Download, Locator, Page, expect
 
 from bert_probe.analyses.heads import head_profiles
 from bert_probe.web import palette
-from tests.browser.conftest import App, settled, visit
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.browser.hand_traces import HOSTILE
+from tests.helpers.browser import App, settled, visit
+from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
 SVG = "{http://www.w3.org/2000/svg}"
@@ -248,11 +248,11 @@ def test_a_long_text_says_what_a_cell_is(page: Page, demo: App) -> None:
 def test_hostile_labels_are_only_text(page: Page, demo: App) -> None:
     grid = shown(page, demo)
     page.mouse.move(*middle(grid, LAYERS - 1, HEADS - 1, False))
-    assert HOSTILE[0] in readout(page)
-    assert HOSTILE[0] in (page.locator(".preview-detail").text_content() or "")
+    assert HOSTILE_TOKENS[0] in readout(page)
+    assert HOSTILE_TOKENS[0] in (page.locator(".preview-detail").text_content() or "")
     assert page.locator(".model-view img").count() == 0
     titles = [node.text for node in ElementTree.parse(saved(page, "SVG").path()).iter(f"{SVG}title")]
-    assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE[0]}" in titles
+    assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE_TOKENS[0]}" in titles
 
 
 @pytest.mark.parametrize(("width", "heads"), [(700, 12), (360, 12), (700, 16)])

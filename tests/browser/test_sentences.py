@@ -12,8 +12,7 @@ from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.web.examples import SENTENCES
-from tests.browser.conftest import App, settled, visit
-from tests.browser.test_walk import download, go_to, matrix_of
+from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.conftest import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from tests.browser.conftest import App, settled, visit
+from tests.helpers.browser import App, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,6 @@ import json
 import re
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -17,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.browser.conftest import App, settled, visit
+from tests.helpers.browser import KNOWN_RULES, App, download, go_to, matrix_of, settled, visit
 
 pytestmark = pytest.mark.browser
 
@@ -35,30 +34,6 @@ PAGES = (
 )
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
-# Stock Streamlit fails these two by itself.
-KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
-
-
-def go_to(page: Page, title: str) -> None:
-    page.get_by_role("link", name=title, exact=True).click()
-    expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
-    settled(page)
-
-
-def download(page: Page, label: str) -> tuple[str, bytes]:
-    """Name and bytes of a file from the export menu."""
-    page.get_by_role("button", name="Export").click()
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=label, exact=True).click()
-    file = waiting.value
-    page.keyboard.press("Escape")
-    return file.suggested_filename, Path(file.path()).read_bytes()
-
-
-def matrix_of(content: bytes) -> tuple[list[str], list[str], np.ndarray]:
-    """Row names, column names and float32 values of a CSV matrix."""
-    header, *rows = csv.reader(io.StringIO(content.decode()))
-    return [row[0] for row in rows], header[1:], np.array([row[1:] for row in rows], dtype=np.float32)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,13 +1,39 @@
-"""Traces whose numbers are given."""
+"""Traces that no model made: numbers given, or drawn, and any token strings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Trace
+
+HOSTILE_TOKENS = (
+    "</script><img src=x onerror=window.__pwned=1>",
+    "<script>window.__pwned=1</script>",
+    "-->",
+    "<!--<script>",
+    "PYTHON_PARAMS",
+    "; // HACK: ",
+    '"token-0"',
+    "token-1",
+    "\\u003cimg\\u003e",
+    "\\ue000",
+    "back\\slash\\",
+    "double\"quote'single",
+    "line\u2028separator\u2029",
+    "private\ue000use\uf8ff",
+    "${window.__pwned=1}`",
+    "&lt;b&gt;&amp;",
+    "new\nline\ttab",
+    "two  spaces ",
+    "עברית 東京 🙂",
+    "null\x00byte\x1f",
+    "half\ud800pair",
+)
+"""Tokens that have broken such pages, or would."""
 
 
 def hand_trace(weights: Sequence[np.ndarray], names: str = "[CLS] sun moon [SEP]") -> Trace:
@@ -30,3 +56,76 @@ def hand_trace(weights: Sequence[np.ndarray], names: str = "[CLS] sun moon [SEP]
     states = tuple(np.zeros((len(tokens), 2), np.float32) for _ in range(len(weights) + 1))
     layers = tuple(np.asarray(layer, np.float32) for layer in weights)
     return Trace(Encoding("sun moon", None, tokens, {}, None, 0), states, None, {}, weights=layers)
+
+
+def random_trace(
+    displays: Sequence[str], layers: int = 3, heads: int = 4, second: int | None = None, seed: int = 0
+) -> Trace:
+    """A trace of these tokens with random attention, the second text starting at token ``second``."""
+    random = np.random.default_rng(seed)
+    count = len(displays)
+    tokens = tuple(
+        Token(
+            display,
+            position=position,
+            id=position,
+            segment=int(second is not None and position >= second),
+            word=position,
+            start=0,
+            end=1,
+            special=False,
+            split_word=False,
+            display=display,
+        )
+        for position, display in enumerate(displays)
+    )
+    # Uneven weights: a row's largest is far above the others, as in a trained head.
+    scores = random.normal(size=(layers, heads, count, count)) * 3
+    weights = np.exp(scores)
+    weights = (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
+    return Trace(
+        encoding=Encoding("text", None if second is None else "pair", tokens, {}, None, 0),
+        states=tuple(np.zeros((count, 2), np.float32) for _ in range(layers + 1)),
+        pooler=None,
+        provenance={"architecture": "by hand"},
+        weights=tuple(weights),
+    )
+
+
+def numbered_tokens(count: int) -> Encoding:
+    """Tokens t0, t1, …, each a word by itself."""
+    pieces = tuple(
+        Token(
+            f"t{position}",
+            position=position,
+            id=position,
+            segment=0,
+            word=position,
+            start=position,
+            end=position + 1,
+            special=False,
+            split_word=False,
+            display=f"t{position}",
+        )
+        for position in range(count)
+    )
+    return Encoding("x" * count, None, pieces, {}, None, 0)
+
+
+def two_token_trace(mask: Any = None, **changes: Any) -> Trace:
+    """One layer and one head over two tokens.
+
+    q = [[1, 0], [0, 2]], k = [[1, 0], [0, 1]], scaling ½, so that the scores are [[½, 0], [0, 1]].
+    """
+    settings: dict[str, Any] = {
+        "encoding": numbered_tokens(2),
+        "states": (np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)),
+        "pooler": None,
+        "provenance": {"architecture": "Hand"},
+        "queries": (np.array([[[1, 0], [0, 2]]], np.float32),),
+        "keys": (np.array([[[1, 0], [0, 1]]], np.float32),),
+        "values": (np.array([[[1, 2], [3, 4]]], np.float32),),
+        "scaling": (0.5,),
+        "masks": (mask,),
+    }
+    return Trace(**settings | changes)

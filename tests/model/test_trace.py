@@ -22,57 +22,19 @@ from bert_probe.errors import (
 )
 from bert_probe.model.capture import recorded_attention, recording
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import BATCH_TOKENS, batches, pad
 from bert_probe.model.trace import Trace, resolve
 from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT
+from tests.helpers.traces import two_token_trace
 
 Checkpoints = Callable[[str], Checkpoint]
-
-
-def tokens(count: int) -> Encoding:
-    pieces = tuple(
-        Token(
-            f"t{position}",
-            position=position,
-            id=position,
-            segment=0,
-            word=position,
-            start=position,
-            end=position + 1,
-            special=False,
-            split_word=False,
-            display=f"t{position}",
-        )
-        for position in range(count)
-    )
-    return Encoding("x" * count, None, pieces, {}, None, 0)
-
-
-def by_hand(mask: Any = None, **changes: Any) -> Trace:
-    """One layer and one head over two tokens.
-
-    q = [[1, 0], [0, 2]], k = [[1, 0], [0, 1]], scaling ½, so that the scores are [[½, 0], [0, 1]].
-    """
-    settings: dict[str, Any] = {
-        "encoding": tokens(2),
-        "states": (np.zeros((2, 4), np.float32), np.ones((2, 4), np.float32)),
-        "pooler": None,
-        "provenance": {"architecture": "Hand"},
-        "queries": (np.array([[[1, 0], [0, 2]]], np.float32),),
-        "keys": (np.array([[[1, 0], [0, 1]]], np.float32),),
-        "values": (np.array([[[1, 2], [3, 4]]], np.float32),),
-        "scaling": (0.5,),
-        "masks": (mask,),
-    }
-    return Trace(**settings | changes)
 
 
 # ---------------------------------------------------------------- by hand
 
 
 def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
-    trace = by_hand()
+    trace = two_token_trace()
     np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0], [0, 1]])
     # softmax(½, 0) = e^½ / (e^½ + 1) = 0.6225; softmax(0, 1) = 1 / (1 + e) = 0.2689.
     first = math.exp(0.5) / (math.exp(0.5) + 1)
@@ -85,25 +47,25 @@ def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
 
 
 def test_a_mask_of_yes_and_no_takes_away_all_weight() -> None:
-    trace = by_hand(np.array([[True, False], [True, True]]))
+    trace = two_token_trace(np.array([[True, False], [True, True]]))
     assert trace.scores(0, 0)[0, 1] == -np.inf
     np.testing.assert_array_equal(trace.attention(0, 0)[0], [1, 0])
-    np.testing.assert_allclose(trace.attention(0, 0)[1], by_hand().attention(0, 0)[1])
+    np.testing.assert_allclose(trace.attention(0, 0)[1], two_token_trace().attention(0, 0)[1])
 
 
 def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
-    trace = by_hand(np.array([[0, 0.5], [0, 0]], np.float32))
+    trace = two_token_trace(np.array([[0, 0.5], [0, 0]], np.float32))
     np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0.5], [0, 1]])
     np.testing.assert_allclose(trace.attention(0, 0)[0], [0.5, 0.5])
-    for_a_head = by_hand(np.array([[[0, 0.5], [0, 0]]], np.float32))
+    for_a_head = two_token_trace(np.array([[[0, 0.5], [0, 0]]], np.float32))
     np.testing.assert_array_equal(for_a_head.attention(0, 0), trace.attention(0, 0))
     np.testing.assert_array_equal(for_a_head.attention(0), trace.attention(0))
-    for_all_queries = by_hand(np.array([[0, 0.5]], np.float32))
+    for_all_queries = two_token_trace(np.array([[0, 0.5]], np.float32))
     np.testing.assert_allclose(for_all_queries.scores(0, 0), [[0.5, 0.5], [0, 1.5]])
 
 
 def test_huge_scores_do_not_overflow() -> None:
-    trace = by_hand(np.array([[1e30, 0], [-1e30, -1e30]], np.float32))
+    trace = two_token_trace(np.array([[1e30, 0], [-1e30, -1e30]], np.float32))
     np.testing.assert_array_equal(trace.attention(0, 0), [[1, 0], [0.5, 0.5]])
 
 
@@ -364,25 +326,25 @@ def test_a_trace_refuses_another_number_of_layers(name: str, minilm: Checkpoint)
 @pytest.mark.parametrize("name", ["queries", "keys", "values", "scaling", "masks"])
 def test_a_trace_refuses_to_be_without_one_of_the_parts(name: str) -> None:
     with pytest.raises(ShapeError):
-        by_hand(**{name: None})
+        two_token_trace(**{name: None})
 
 
 def test_a_trace_refuses_both_weights_and_queries() -> None:
     with pytest.raises(ShapeError, match="either q, k and v or the attention weights"):
-        by_hand(weights=(np.full((1, 2, 2), 0.5, np.float32),))
+        two_token_trace(weights=(np.full((1, 2, 2), 0.5, np.float32),))
 
 
 def test_a_trace_refuses_keys_of_other_heads_and_masks_of_other_tokens() -> None:
     with pytest.raises(ShapeError, match="do not fit together"):
-        by_hand(keys=(np.zeros((2, 2, 2), np.float32),))
+        two_token_trace(keys=(np.zeros((2, 2, 2), np.float32),))
     with pytest.raises(ShapeError, match="do not fit together"):
-        by_hand(keys=(np.zeros((1, 2, 3), np.float32),))
+        two_token_trace(keys=(np.zeros((1, 2, 3), np.float32),))
     with pytest.raises(ShapeError, match="do not fit together"):
-        by_hand(values=(np.zeros((2, 2, 2), np.float32),))
+        two_token_trace(values=(np.zeros((2, 2, 2), np.float32),))
     with pytest.raises(ShapeError, match="A mask of shape"):
-        by_hand(np.ones((3, 3), bool))
+        two_token_trace(np.ones((3, 3), bool))
     with pytest.raises(ShapeError, match="A mask of shape"):
-        by_hand(np.ones((2, 2, 2), bool))
+        two_token_trace(np.ones((2, 2, 2), bool))
 
 
 def test_a_trace_refuses_weights_that_are_not_square(family: Checkpoints) -> None:
@@ -397,7 +359,7 @@ def test_a_trace_refuses_weights_that_are_not_square(family: Checkpoints) -> Non
 def test_cls_is_the_last_vector_of_the_first_token(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     np.testing.assert_array_equal(trace.cls, trace.hidden_states[-1, 0])
-    assert by_hand().cls is None, "no special token comes first"
+    assert two_token_trace().cls is None, "no special token comes first"
 
 
 def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:

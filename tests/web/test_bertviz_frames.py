@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import threading
@@ -15,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
-from starlette.types import Message
 
 from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.web import bertviz_frames
 from bert_probe.web.bertviz_frames import FrameStore, head_view, model_view
-from tests.browser.hand_traces import HOSTILE, hand_trace
+from tests.helpers.server import answer_of
+from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 PLAIN = ("[CLS]", "one", "##two", "[SEP]")
 FILTERS = (
@@ -83,10 +82,10 @@ class Outline(HTMLParser):
 
 @pytest.mark.parametrize("draw", [head_html, model_html])
 def test_the_page_holds_exactly_the_tokens_and_weights(draw: Callable[[Trace], str]) -> None:
-    trace = hand_trace(HOSTILE)
+    trace = random_trace(HOSTILE_TOKENS)
     page = draw(trace)
     (data,) = params(page)["attention"]
-    assert data["left_text"] == data["right_text"] == list(HOSTILE)
+    assert data["left_text"] == data["right_text"] == list(HOSTILE_TOKENS)
     expected = np.stack([trace.attention(layer) for layer in range(trace.layers)])
     np.testing.assert_allclose(np.array(data["attn"]), expected, rtol=0, atol=1e-6)
     assert expected.max() > 0.5  # else agreement to 1e-6 would say little
@@ -94,8 +93,8 @@ def test_the_page_holds_exactly_the_tokens_and_weights(draw: Callable[[Trace], s
 
 @pytest.mark.parametrize("draw", [head_html, model_html])
 def test_hostile_tokens_change_nothing_in_the_page_but_their_text(draw: Callable[[Trace], str]) -> None:
-    hostile = draw(hand_trace(HOSTILE))
-    harmless = draw(hand_trace(["x" * max(map(len, HOSTILE))] * len(HOSTILE)))
+    hostile = draw(random_trace(HOSTILE_TOKENS))
+    harmless = draw(random_trace(["x" * max(map(len, HOSTILE_TOKENS))] * len(HOSTILE_TOKENS)))
     assert Outline(hostile).tags == Outline(harmless).tags
     assert Outline(hostile).comments == []
     code = re.findall(r"const params = .*$", hostile, re.M)[0]
@@ -106,14 +105,14 @@ def test_hostile_tokens_change_nothing_in_the_page_but_their_text(draw: Callable
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=()), max_size=12), min_size=1, max_size=5))
 def test_any_text_comes_back_as_it_was(displays: list[str]) -> None:
-    page = head_html(hand_trace(displays, layers=1, heads=1))
+    page = head_html(random_trace(displays, layers=1, heads=1))
     (data,) = params(page)["attention"]
     assert data["left_text"] == displays
     assert [tag[0] for tag in Outline(page).tags].count("script") == 5
 
 
 def test_a_pair_has_its_filters_and_slices() -> None:
-    trace = hand_trace(("[CLS]", "a", "[SEP]", "b", "[SEP]"), second=3)
+    trace = random_trace(("[CLS]", "a", "[SEP]", "b", "[SEP]"), second=3)
     for page in (head_html(trace), model_html(trace)):
         data = params(page)["attention"]
         assert tuple(part["name"] for part in data) == FILTERS
@@ -124,13 +123,13 @@ def test_a_pair_has_its_filters_and_slices() -> None:
 
 
 def test_one_text_has_no_filter() -> None:
-    assert 'id="filter"' not in head_html(hand_trace(PLAIN))
+    assert 'id="filter"' not in head_html(random_trace(PLAIN))
 
 
 def test_the_view_opens_at_the_layer_and_heads_asked_for() -> None:
-    read = params(head_html(hand_trace(PLAIN), layer=-1, heads=[3, 1]))
+    read = params(head_html(random_trace(PLAIN), layer=-1, heads=[3, 1]))
     assert (read["layer"], read["heads"], read["include_layers"]) == (2, [1, 3], [0, 1, 2])
-    assert params(head_html(hand_trace(PLAIN)))["heads"] is None
+    assert params(head_html(random_trace(PLAIN)))["heads"] is None
 
 
 def test_a_real_trace(minilm: Checkpoint) -> None:
@@ -142,7 +141,7 @@ def test_a_real_trace(minilm: Checkpoint) -> None:
 
 
 def test_nothing_is_asked_of_another_server_and_the_data_travel_once() -> None:
-    page = head_html(hand_trace(PLAIN))
+    page = head_html(random_trace(PLAIN))
     scripts = [attributes for tag, attributes in Outline(page).tags if tag == "script"]
     sources = [attributes["src"] or "" for attributes in scripts if "src" in attributes]
     assert [re.sub(r"\?[0-9a-f]{12}$", "", source) for source in sources] == ["lib/jquery.js", "lib/d3.js"]
@@ -151,7 +150,7 @@ def test_nothing_is_asked_of_another_server_and_the_data_travel_once() -> None:
 
 
 def test_the_theme_is_in_the_page() -> None:
-    trace = hand_trace(PLAIN)
+    trace = random_trace(PLAIN)
     assert "color-scheme: dark" in head_html(trace, dark=True)
     assert "color-scheme: light" in head_html(trace)
     assert params(model_html(trace, dark=True))["display_mode"] == "dark"
@@ -161,7 +160,7 @@ def test_the_theme_is_in_the_page() -> None:
 @pytest.mark.parametrize(("layer", "heads"), [(3, None), (0, [4]), (0, []), (-4, None)])
 def test_no_such_layer_or_head(layer: int, heads: list[int] | None) -> None:
     with pytest.raises(SelectionError):
-        head_view(hand_trace(PLAIN), layer, heads, dark=False)
+        head_view(random_trace(PLAIN), layer, heads, dark=False)
 
 
 def test_a_changed_template_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +171,7 @@ def test_a_changed_template_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(bertviz, "model_view", lambda **_: Other)
     with pytest.raises(RuntimeError, match="another shape"):
-        model_view(hand_trace(PLAIN), dark=False, store=FrameStore())
+        model_view(random_trace(PLAIN), dark=False, store=FrameStore())
 
 
 # Limits
@@ -194,18 +193,18 @@ def test_the_limits_by_hand() -> None:
 
 def test_one_token_more_than_the_limit_is_refused_in_words() -> None:
     store = FrameStore()
-    head_view(hand_trace(["a"] * 80, layers=2, heads=12), 0, None, False, store)
+    head_view(random_trace(["a"] * 80, layers=2, heads=12), 0, None, False, store)
     with pytest.raises(TooLongError, match=r"^81 tokens; .* up to 80\. .* here 78,732.*heatmap"):
-        head_view(hand_trace(["a"] * 81, layers=2, heads=12), 0, None, False, store)
-    model_view(hand_trace(["a"] * 33, layers=12, heads=12), False, store)
+        head_view(random_trace(["a"] * 81, layers=2, heads=12), 0, None, False, store)
+    model_view(random_trace(["a"] * 33, layers=12, heads=12), False, store)
     with pytest.raises(TooLongError, match=r"^34 tokens; .* up to 33\. .* here 166,464.*heatmap"):
-        model_view(hand_trace(["a"] * 34, layers=12, heads=12), False, store)
+        model_view(random_trace(["a"] * 34, layers=12, heads=12), False, store)
 
 
 def test_the_largest_frames_fit_the_store() -> None:
     """A pair's weights are written twice: whole, and in four parts."""
     store = FrameStore()
-    frame = head_view(hand_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
+    frame = head_view(random_trace(["a" * 20] * 80, layers=12, heads=12, second=40), 0, None, False, store)
     assert 10e6 < len(html_of(frame, store)) < bertviz_frames._STORE_BYTES / 2
 
 
@@ -214,16 +213,16 @@ def test_the_largest_frames_fit_the_store() -> None:
 
 def test_the_same_view_is_rendered_once_and_every_cause_makes_another() -> None:
     store = FrameStore()
-    trace, pair = hand_trace(PLAIN), hand_trace(PLAIN, second=2)
+    trace, pair = random_trace(PLAIN), random_trace(PLAIN, second=2)
     same = [head_view(trace, 1, None, False, store).url for _ in range(2)]
-    same.append(head_view(hand_trace(PLAIN), 1, None, False, store).url)
+    same.append(head_view(random_trace(PLAIN), 1, None, False, store).url)
     assert len(set(same)) == 1
     others = [
         head_view(trace, 2, None, False, store),
         head_view(trace, 1, [0], False, store),
         head_view(trace, 1, None, True, store),
-        head_view(hand_trace(PLAIN, seed=1), 1, None, False, store),
-        head_view(hand_trace(("[CLS]", "one", "##tw", "[SEP]")), 1, None, False, store),
+        head_view(random_trace(PLAIN, seed=1), 1, None, False, store),
+        head_view(random_trace(("[CLS]", "one", "##tw", "[SEP]")), 1, None, False, store),
         head_view(pair, 1, None, False, store),
         model_view(trace, False, store),
         model_view(trace, True, store),
@@ -276,22 +275,12 @@ def test_the_store_with_many_threads() -> None:
 
 def get(path: str) -> tuple[int, dict[str, str], str]:
     """Status, headers and body that the routes answer with."""
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
-    asyncio.run(Starlette(routes=bertviz_frames.routes())(scope, receive, send))
-    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], headers, b"".join(part.get("body", b"") for part in sent[1:]).decode()
+    status, headers, body = answer_of(Starlette(routes=bertviz_frames.routes()), path)
+    return status, headers, body.decode()
 
 
 def test_a_frame_is_served_with_a_policy_of_its_own_and_a_fresh_nonce() -> None:
-    frame = head_view(hand_trace(PLAIN), 0, None, False)
+    frame = head_view(random_trace(PLAIN), 0, None, False)
     nonces = set()
     for _ in range(2):
         status, headers, body = get(frame.url)

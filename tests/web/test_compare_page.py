@@ -12,7 +12,7 @@ from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import store
 from bert_probe.web.examples import EXAMPLES
-from tests.web.test_pages import HOSTILE, opened, said
+from tests.helpers.pages import HOSTILE, opened, said
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 

@@ -20,7 +20,7 @@ from bert_probe.web.attention import head as head_page
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Options, Picture, Pins, View
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
-from tests.web.test_server import answer
+from tests.helpers.server import answer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

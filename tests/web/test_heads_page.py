@@ -19,7 +19,7 @@ from bert_probe.analyses.similarity import baseline_sentences
 from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import figures, measures
-from tests.web.test_pages import HOSTILE, opened, refusal, said
+from tests.helpers.pages import HOSTILE, opened, refusal, said
 
 TEXT = "Almost before we knew it, we had left the ground."
 

@@ -16,14 +16,14 @@ from bert_probe.web import palette
 from bert_probe.web.components import model_view as views
 from bert_probe.web.components.matrix import Scale
 from bert_probe.web.components.model_view import Head, colour_entries, model_view
-from tests.browser.hand_traces import HOSTILE, hand_trace
+from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
-LABELS = [["", "previous token"], ["broad", HOSTILE[0]], ["", ""]]
+LABELS = [["", "previous token"], ["broad", HOSTILE_TOKENS[0]], ["", ""]]
 MEASURES = {"Previous": np.arange(6).reshape(3, 2) / 7, "Entropy": np.full((3, 2), np.pi)}
 
 
 def small(**more: Any) -> Thumbnails:
-    return thumbnails(hand_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
+    return thumbnails(random_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
 
 
 def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
@@ -132,9 +132,9 @@ def test_it_mounts_in_an_app() -> None:
 
         from bert_probe.analyses.thumbnails import thumbnails
         from bert_probe.web.components.model_view import model_view
-        from tests.browser.hand_traces import hand_trace
+        from tests.helpers.traces import random_trace
 
-        trace = hand_trace(["a", "b"], 1, 2)
+        trace = random_trace(["a", "b"], 1, 2)
         st.write(f"{model_view(thumbnails(trace), [['', 'broad']], {}, key='m', caption='All heads')}")
 
     at = AppTest.from_function(page).run()

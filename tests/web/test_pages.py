@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from bert_probe.cli.main import main
 from bert_probe.errors import ProbeError
@@ -18,8 +17,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.web import state, store
 from bert_probe.web.examples import EXAMPLES
+from tests.helpers.pages import HOSTILE, opened, refusal, said
 
-MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
 PAGES = (
     "tokens",
     "attention",
@@ -34,28 +33,6 @@ PAGES = (
 )
 OWN_TEXTS = ("context", "sentences", "parameters")
 TEXT_PAGES = tuple(page for page in PAGES if page not in OWN_TEXTS)
-HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
-
-
-def opened(page: str = "attention", **address: str) -> AppTest:
-    app = AppTest.from_file(MAIN, default_timeout=120)
-    for key, value in address.items():
-        app.query_params[key] = value
-    app.run()
-    if page != "attention":
-        app.switch_page(f"../../pages/{page}.py").run()
-    return app
-
-
-def said(app: AppTest) -> str:
-    """All the text on the page."""
-    parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
-    return "\n".join(element.value for part in parts for element in part)
-
-
-def refusal(app: AppTest) -> str:
-    """The sentence of a refusal; empty if there is none."""
-    return "\n".join(element.value for element in app.text)
 
 
 @pytest.mark.parametrize("page", PAGES)

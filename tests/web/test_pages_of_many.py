@@ -14,7 +14,7 @@ from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import context_list, store
 from bert_probe.web.examples import CONTEXT, SENTENCES
-from tests.web.test_pages import HOSTILE, opened, refusal, said
+from tests.helpers.pages import HOSTILE, opened, refusal, said
 
 
 def click(app: Any, label: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -21,39 +20,14 @@ from pathlib import Path
 
 import pytest
 import streamlit
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
 from bert_probe.web import palette, serve
+from tests.helpers.server import answer, finish
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
-
-
-def answer(path: str, query: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-    """What the routes and the middleware say, without Streamlit."""
-
-    async def framed(_request: Request) -> PlainTextResponse:
-        return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
-
-    app = Starlette(routes=[*serve.routes(), Route("/framed", framed)], middleware=serve.middleware())
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": query}
-    asyncio.run(app(scope, receive, send))
-    headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-    assert len(headers) == len(dict(headers)), "a header is sent twice"
-    return sent[0]["status"], dict(headers), b"".join(part.get("body", b"") for part in sent[1:])
 
 
 def test_health_says_which_version_runs() -> None:
@@ -111,7 +85,7 @@ def test_other_traffic_passes_untouched() -> None:
     async def receive() -> Message:
         return {"type": "websocket.connect"}
 
-    asyncio.run(serve.SecurityHeaders(inner)({"type": "websocket"}, receive, send))
+    finish(serve.SecurityHeaders(inner)({"type": "websocket"}, receive, send))
     assert seen == ["websocket"]
     assert sent == [{"type": "websocket.accept", "headers": []}]
 
@@ -224,7 +198,7 @@ def fetch(url: str) -> tuple[int, dict[str, str], bytes]:
 @pytest.mark.parametrize(
     "command",
     [
-        ["streamlit", "run", str(ROOT / "app.py"), "--serve.port={port}"],
+        ["streamlit", "run", str(ROOT / "app.py"), "--server.port={port}"],
         ["uvicorn", "--app-dir", str(ROOT), "app:app", "--port={port}"],
     ],
     ids=["streamlit", "uvicorn"],

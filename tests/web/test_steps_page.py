@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 import bert_probe
 from bert_probe.web import store
 from tests.helpers.families import TEXT
-from tests.web.test_pages import opened, refusal, said
+from tests.helpers.pages import opened, refusal, said
 
 
 def metrics(app: AppTest) -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""Finding one's way through the app in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from playwright.sync_api import Page, expect
+
+# Stock Streamlit fails these two by itself.
+KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
+
+
+@dataclass
+class Watch:
+    """What a page did that it should not. A test that provokes an error clears it."""
+
+    foreign: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class App:
+    """A running app: where it is, and what it wrote."""
+
+    origin: str
+    log: Path
+
+
+def visit(page: Page, url: str) -> Page:
+    """Open an app's page and wait until its script has run."""
+    page.goto(url)
+    return settled(page)
+
+
+def settled(page: Page, timeout: float = 60_000) -> Page:
+    """The same page, when Streamlit's script is not running any more."""
+    page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
+    return page
+
+
+def go_to(page: Page, title: str) -> None:
+    page.get_by_role("link", name=title, exact=True).click()
+    expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
+    settled(page)
+
+
+def download(page: Page, label: str) -> tuple[str, bytes]:
+    """Name and bytes of a file from the export menu."""
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=label, exact=True).click()
+    file = waiting.value
+    page.keyboard.press("Escape")
+    return file.suggested_filename, Path(file.path()).read_bytes()
+
+
+def matrix_of(content: bytes) -> tuple[list[str], list[str], np.ndarray]:
+    """Row names, column names and float32 values of a CSV matrix."""
+    header, *rows = csv.reader(io.StringIO(content.decode()))
+    return [row[0] for row in rows], header[1:], np.array([row[1:] for row in rows], dtype=np.float32)

@@ -1,0 +1,33 @@
+"""A page through Streamlit's own test runner: opening it, and reading what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
+
+HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
+"""A text that breaks whatever takes it for HTML, Markdown, a formula or a spreadsheet's."""
+
+
+def opened(page: str = "attention", **address: str) -> AppTest:
+    app = AppTest.from_file(MAIN, default_timeout=120)
+    for key, value in address.items():
+        app.query_params[key] = value
+    app.run()
+    if page != "attention":
+        app.switch_page(f"../../pages/{page}.py").run()
+    return app
+
+
+def said(app: AppTest) -> str:
+    """All the text on the page."""
+    parts = (app.title, app.subheader, app.markdown, app.caption, app.text, app.warning)
+    return "\n".join(element.value for part in parts for element in part)
+
+
+def refusal(app: AppTest) -> str:
+    """The sentence of a refusal; empty if there is none."""
+    return "\n".join(element.value for element in app.text)

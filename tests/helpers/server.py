@@ -1,0 +1,54 @@
+"""What the server answers, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message
+
+from bert_probe.web import serve
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def answer(path: str, query: bytes = b"") -> Answer:
+    """Status, headers and body that the app's routes and middleware give, without Streamlit."""
+
+    async def framed(_request: Request) -> PlainTextResponse:
+        return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
+
+    app = Starlette(routes=[*serve.routes(), Route("/framed", framed)], middleware=serve.middleware())
+    return answer_of(app, path, query)
+
+
+def answer_of(app: ASGIApp, path: str, query: bytes = b"") -> Answer:
+    """Status, headers and body that an application gives."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": query}
+    finish(app(scope, receive, send))
+    headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    assert len(headers) == len(dict(headers)), "a header is sent twice"
+    return sent[0]["status"], dict(headers), b"".join(part.get("body", b"") for part in sent[1:])
+
+
+def finish(work: Awaitable[None]) -> None:
+    """Wait until it is done, in a thread of its own: a browser test keeps a loop running in the main one."""
+
+    async def done() -> None:
+        await work
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, done()).result()
