@@ -54,6 +54,7 @@ from bert_probe.errors import (
 )
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.encoding import Encoding, Token, Word
+from bert_probe.model.given import from_attention
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.results.pair_tables import minimal_pair_table, moved_table, row_pair_table
@@ -163,6 +164,7 @@ __all__ = [
     "find_word",
     "finding",
     "found_table",
+    "from_attention",
     "head_outputs",
     "head_profiles",
     "heads_table",

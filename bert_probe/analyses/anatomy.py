@@ -103,7 +103,7 @@ def embedding_anatomy(checkpoint: Checkpoint, trace: Trace) -> EmbeddingAnatomy:
         normalised = None if norm is None else norm(total)
         output = _model_output(model, module, inputs)
     made = _vectors(total if normalised is None else normalised)
-    expected = trace.states[0] if output is None else _vectors(output)
+    expected = trace.vectors(0) if output is None else _vectors(output)
     difference = float(np.abs(made - expected).max())
     if not difference <= _tolerance(table.weight, expected):
         raise _another_way(checkpoint, f" (the sum is off by {difference:.2g})")
@@ -215,7 +215,7 @@ def pooler_replay(checkpoint: Checkpoint, trace: Trace) -> PoolerReplay:
     other = f"The pooler of {checkpoint.description.architecture} is not a linear layer and a tanh"
     if not isinstance(dense, torch.nn.Linear):
         raise UnavailableError(f"{other}.")
-    cls = trace.states[-1][0]
+    cls = trace.vectors(-1)[0]
     with torch.inference_mode():
         given = torch.tensor(cls, device=dense.weight.device, dtype=dense.weight.dtype)
         linear = dense(given[None])

@@ -249,6 +249,6 @@ def shown_units(trace: Trace, words: bool, specials: bool) -> ShownUnits:
 
 
 def said_of(what: Measure, trace: Trace) -> dict[str, Any]:
-    """A measure's further sentence on this model, for a file's facts."""
-    caveat = what.caveat(trace)
-    return {"note": caveat} if caveat else {}
+    """Further sentences on this model and this attention, for a file's facts."""
+    note = " ".join(sentence for sentence in (what.caveat(trace), trace.caveat) if sentence)
+    return {"note": note} if note else {}

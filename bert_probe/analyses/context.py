@@ -48,7 +48,7 @@ class WordsInContext:
         if len(self.occurrences) < 2:
             raise SelectionError("One word has nothing to be compared with. Give two or more.")
         models = {
-            (one.trace.provenance["weights_sha256"], one.trace.layers, one.trace.states[0].shape[1])
+            (one.trace.provenance["weights_sha256"], one.trace.layers, one.trace.vectors(0).shape[1])
             for one in self.occurrences
         }
         if len(models) > 1:

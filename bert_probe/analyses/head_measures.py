@@ -149,7 +149,7 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
     }
 
     def tensor(array: Array) -> torch.Tensor:
-        return torch.from_numpy(array.astype(trace.states[0].dtype))
+        return torch.from_numpy(array.astype(trace.dtype))
 
     return _Features(
         {name: tensor(chosen) for name, chosen in keys.items()},

@@ -164,7 +164,7 @@ def minimal_pair(a: Trace, b: Trace, words: bool = False) -> MinimalPair:
 
 def _model(trace: Trace) -> tuple[object, ...]:
     known = (trace.provenance.get(name) for name in ("architecture", "weights_sha256", "dtype"))
-    return (trace.layers, trace.heads, trace.states[0].shape[1], *known)
+    return (trace.layers, trace.heads, trace.vectors(0).shape[1], *known)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ class Token(str):
 
     Attributes:
         position: index in the model's input, from 0.
-        id: row in the vocabulary.
+        id: row in the vocabulary; -1 for a token that was given without one.
         segment: 0 for the first text, 1 for the second (its pair).
         word: index of the word within its text, from 0; None for special tokens.
         start, end: span ``text[start:end]`` in the text it came from; None for special tokens.
@@ -207,7 +207,7 @@ class Encoder:
     def _fitted(self, texts: tuple[str, ...], limit: int | None, truncate: bool) -> tuple[Any, int]:
         """Texts tokenized within a limit, and the number of tokens that were cut off for it."""
         for part in texts:
-            _check_text(part)
+            check_text(part)
         full = self._tokenize(texts, None)
         count = len(full["input_ids"])
         self._check_not_empty(full, texts)
@@ -305,7 +305,12 @@ class Encoder:
         return shown.strip(" ") or SPACE * len(shown) or token
 
 
-def _check_text(text: object) -> None:
+def check_text(text: object) -> None:
+    """Refuse what is no string, or one that UTF-8 cannot hold.
+
+    Raises:
+        TextError: with the place.
+    """
     if not isinstance(text, str):
         raise TextError(f"A text must be a string, not {type(text).__name__}.")
     try:

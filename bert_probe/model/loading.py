@@ -79,7 +79,7 @@ def load(
             about.vocabulary_size,
             frozenset(inspect.signature(network.forward).parameters),
         )
-        checkpoint = Checkpoint(about, encoder, network, _libraries(), folder=source.folder)
+        checkpoint = Checkpoint(about, encoder, network, libraries(), folder=source.folder)
         self_check(checkpoint)
         return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
 
@@ -103,7 +103,8 @@ def _dtype(dtype: str) -> torch.dtype:
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
+    """Versions of what computes the numbers, and of Python."""
     names = ("bert-probe", "torch", "transformers", "tokenizers", "numpy")
     return {name: version(name) for name in names} | {"python": platform.python_version()}
 

@@ -37,13 +37,14 @@ def resolve(index: int, count: int, what: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What a model did with one text.
+    """What a model did with one text, or attention that somebody gave for its tokens.
 
     All arrays are read-only, and float32; float64 where the model computes in it.
 
     Attributes:
         encoding: the tokens and what was given to the model.
-        states: hidden states [token, hidden], one a layer after that of the embeddings.
+        states: hidden states [token, hidden], one a layer after that of the embeddings; empty for attention
+            that came without them.
         pooler: the pooler's output, [hidden], or None where the model has no pooler.
         provenance: model, weights, libraries and text that these numbers come from.
         queries, keys, values: [head, token, head dim], one a layer; None where the architecture
@@ -53,6 +54,7 @@ class Trace:
             added to the scores; None where every token may attend to every other.
         weights: attention [head, query, key], one a layer, kept only where q and k are hidden.
         made_by: the checkpoint that ran; None for numbers that came from elsewhere.
+        caveat: a sentence for whoever looks at the attention, where its rows do not sum to 1; else "".
     """
 
     encoding: Encoding
@@ -66,13 +68,14 @@ class Trace:
     masks: tuple[Array | None, ...] | None = None
     weights: tuple[Array, ...] | None = None
     made_by: Checkpoint | None = None
+    caveat: str = ""
 
     def __post_init__(self) -> None:
         if (self.queries is None) == (self.weights is None):
             raise ShapeError("A trace holds either q, k and v or the attention weights.")
         length, layers = len(self.encoding), self.layers
         for name, parts, ndim, axis, count in (
-            ("states", self.states, 2, 0, layers + 1),
+            ("states", self.states or None, 2, 0, layers + 1),
             ("queries", self.queries, 3, 1, layers),
             ("keys", self.keys, 3, 1, layers),
             ("values", self.values, 3, 1, layers),
@@ -111,8 +114,12 @@ class Trace:
 
     @cached_property
     def hidden_states(self) -> Array:
-        """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings."""
-        return self._stack(self.states)
+        """All hidden states, [layer + 1, token, hidden]; row 0 is the output of the embeddings.
+
+        Raises:
+            UnavailableError: the attention came without them.
+        """
+        return self._stack(self._held_states())
 
     @cached_property
     def q(self) -> Array | None:
@@ -157,19 +164,33 @@ class Trace:
     @property
     def layers(self) -> int:
         """Number of layers, the embeddings not counted."""
-        return len(self.states) - 1
+        return len(self._attending)
 
     @property
     def heads(self) -> int:
         """Attention heads in a layer."""
-        parts = self.queries or self.weights
+        return int(self._attending[0].shape[0])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of all its numbers."""
+        return self._attending[0].dtype
+
+    @property
+    def _attending(self) -> tuple[Array, ...]:
+        """What the attention is computed from, or the attention itself: an array a layer, heads first."""
+        parts = self.weights if self.queries is None else self.queries
         assert parts is not None  # the constructor saw to it
-        return int(parts[0].shape[0])
+        return parts
 
     @property
     def cls(self) -> Array | None:
-        """Last-layer vector of [CLS] (or <s>), [hidden]; None if no special token comes first."""
-        return self.states[-1][0] if self.tokens[0].special else None
+        """Last-layer vector of [CLS] (or <s>), [hidden]; None if no special token comes first.
+
+        Raises:
+            UnavailableError: the attention came without vectors.
+        """
+        return self.vectors(-1)[0] if self.tokens[0].special else None
 
     @property
     def nbytes(self) -> int:
@@ -186,8 +207,17 @@ class Trace:
 
         Raises:
             SelectionError: no such layer.
+            UnavailableError: the attention came without vectors.
         """
-        return self.states[resolve(layer, self.layers + 1, "layer")]
+        return self._held_states()[resolve(layer, self.layers + 1, "layer")]
+
+    def _held_states(self) -> tuple[Array, ...]:
+        if not self.states:
+            raise UnavailableError(
+                "This is attention without the vectors of its tokens, which are needed here. "
+                "Trace the text with a checkpoint of load or wrap."
+            )
+        return self.states
 
     def scores(self, layer: int, head: int | None = None) -> Array:
         """Scaled scores before the softmax, q·k × scaling + mask; -inf where masked.
@@ -212,7 +242,8 @@ class Trace:
             layer, head: from 0; negative ones count from the end. No head: all of them.
 
         Returns:
-            [head, query, key], or [query, key] of one head. Each row sums to 1; columns do not.
+            [head, query, key], or [query, key] of one head. Each row sums to 1, but for attention with a
+            `caveat`; columns do not.
 
         Raises:
             SelectionError: no such layer or head.

@@ -57,6 +57,10 @@ class Measure:
             raise SelectionError(f"{self.label} is of a layer as a whole; it has no single heads. Use mean.")
         return self.of_heads
 
+    def shared_out(self, trace: Trace) -> bool:
+        """Whether rows sum to 1 here: a measure of shares, on attention whose own rows do."""
+        return self.shares and not trace.caveat
+
     def of_head(self, trace: Trace, layer: int, head: int | Literal["mean"], residual: float) -> Array:
         """[query, key] of one head, or with "mean" of the layer.
 

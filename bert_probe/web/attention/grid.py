@@ -123,7 +123,7 @@ def _table(shown: AttentionMap) -> None:
 
 def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
     """What the rows add up to."""
-    if not drawn.what.shares and not shown.question.renormalise:
+    if not drawn.what.shared_out(drawn.trace) and not shown.question.renormalise:
         return "These are no shares: rows do not sum to 1."
     if shown.question.specials:
         return "Each row sums to 1; columns need not."

@@ -19,7 +19,7 @@ def part(drawn: Drawn) -> None:
     trace, what = drawn.trace, drawn.what
     profiles = store.profiles(trace, drawn.words)
     thumbs = thumbnails(trace, words=drawn.words, measure=drawn.measure)
-    end = 1.0 if what.shares else figures.from_zero_scale(thumbs.weights, 0.0).high
+    end = 1.0 if what.shared_out(trace) else figures.from_zero_scale(thumbs.weights, 0.0).high
     model_view(
         thumbs,
         profiles.labels,

@@ -7,7 +7,7 @@ import streamlit as st
 from bert_probe.analyses.measures.rollout import MEASURE
 from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, state
+from bert_probe.web import blocks, figures, state
 from bert_probe.web.attention import shared
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.export import export
@@ -25,7 +25,7 @@ def part(trace: Trace) -> None:
     chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
     token = usual if chosen is None else chosen
     reached = Reach(token, direction, residual=residual).of(trace)
-    _draw(reached)
+    _draw(reached, MEASURE.shared_out(trace))
     with menu:
         export(reached, "reach")
     blocks.caveat(
@@ -35,11 +35,13 @@ def part(trace: Trace) -> None:
             "cells do not sum to 1."
             if direction == "from"
             else "Each row is what the chosen token is made of after a layer, and sums to 1."
+            if not trace.caveat
+            else f"Each row is what reaches the chosen token after a layer. {trace.caveat}"
         )
     )
 
 
-def _draw(reached: TokenReach) -> None:
+def _draw(reached: TokenReach, shares: bool) -> None:
     name = f"{reached.units[reached.chosen].display} ({reached.units[reached.chosen].position})"
     what = {
         "from": f"How much of {name} is in each token, layer by layer",
@@ -50,7 +52,7 @@ def _draw(reached: TokenReach) -> None:
         [str(layer + 1) for layer in range(len(reached.values))],
         blocks.labels(reached.units),
         key="reach",
-        scale=Scale("sequential", 0, 1, "sqrt"),
+        scale=Scale("sequential", 0, 1.0 if shares else figures.from_zero_scale(reached.values).high, "sqrt"),
         row_axis="layer",
         column_axis="token",
         value_name=MEASURE.value,

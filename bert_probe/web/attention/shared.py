@@ -53,7 +53,7 @@ class Drawn:
 
     def scale(self, shown: AttentionMap, root: bool) -> Scale:
         """0 to 1; what is no share has no such end, so its is the next round number."""
-        end = 1.0 if self.what.shares else figures.from_zero_scale(shown.weights, 0.0).high
+        end = 1.0 if self.what.shared_out(self.trace) else figures.from_zero_scale(shown.weights, 0.0).high
         return Scale("sequential", 0, end, "sqrt" if root else "linear")
 
 
@@ -74,6 +74,8 @@ def choose(study: Study, trace: Trace, measures: Sequence[Measure]) -> Drawn:
             drawn = Drawn(study, trace, chosen, words, residual_share())
     if chosen != measures[0].name:
         blocks.caveat(f"{drawn.what.meaning} {drawn.what.caveat(trace)}")
+    if trace.caveat:
+        blocks.caveat(trace.caveat)
     return drawn
 
 

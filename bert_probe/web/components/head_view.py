@@ -192,25 +192,25 @@ def _numbers(
     plain = {"dim": 0, "scaling": 1.0, "weighted": False, "maskRows": 0, "full": 1.0}
     if what.of_heads is None:
         whole = _map(picture, layer, "mean")
-        return "weights", [0], [_floats(whole)], plain | {"full": _full(what, [whole])}
+        return "weights", [0], [_floats(whole)], plain | {"full": _full(picture, [whole])}
     heads = list(range(trace.heads))
     # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
     derived = what.lengths is not None or what.name == "weights"
     vectors = _vectors(trace, layer, count) if derived else None
     if vectors is None:
         maps = [_map(picture, layer, head) for head in heads]
-        return "weights", heads, [_floats(one) for one in maps], plain | {"full": _full(what, maps)}
+        return "weights", heads, [_floats(one) for one in maps], plain | {"full": _full(picture, maps)}
     arrays, described = vectors
     if what.lengths is not None:
         arrays.insert(2, _floats(what.lengths(trace, layer)))
-        full = _full(what, [_map(picture, layer, head) for head in heads])
+        full = _full(picture, [_map(picture, layer, head) for head in heads])
         described |= {"weighted": True, "full": full}
     return "vectors", heads, arrays, plain | described
 
 
-def _full(what: Measure, maps: Sequence[Array]) -> float:
+def _full(picture: Picture, maps: Sequence[Array]) -> float:
     """What the strongest line stands for: 1 for shares, else the largest number there is."""
-    return 1.0 if what.shares else max(float(one.max()) for one in maps)
+    return 1.0 if picture.what.shared_out(picture.trace) else max(float(one.max()) for one in maps) or 1.0
 
 
 def _map(picture: Picture, layer: int, head: int | Literal["mean"]) -> Array:
