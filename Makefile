@@ -27,9 +27,9 @@ help: ## Show this list
 	@echo
 	@echo "The first run sets .venv up, which takes some minutes; PORT=8600 and PYTHON=python3.12 may be given."
 
-run: .venv/.ready ## Start the app on this machine (PORT, else 8501)
-	@echo "BERT Probe opens at http://127.0.0.1:$(PORT) (Ctrl+C stops it)"
-	@exec $(BIN)/python -m streamlit run app.py --server.port $(PORT)
+run: .venv/.ready ## Start the app on this machine and open a browser (PORT, else 8501)
+	@echo "BERT Probe starts, which takes some seconds"
+	@exec $(BIN)/python -m bert_probe app --port $(PORT)
 
 test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
 	@$(find_browser)
@@ -45,7 +45,7 @@ bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESU
 	$(BIN)/python -m benchmarks
 
 # Packages are installed again when a list of them is newer than the last installation.
-.venv/.ready: requirements.txt pyproject.toml
+.venv/.ready: requirements.txt pyproject.toml setup.py
 	@$(check_python)
 	@test -x $(BIN)/pip || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
 	@echo "Installing packages; the first time this takes some minutes, most of them for torch"

@@ -75,10 +75,17 @@ def umap_map(vectors: Array, report: Report | None = None) -> Map:
         report: called after each epoch.
 
     Raises:
-        UnavailableError: fewer than three vectors.
+        UnavailableError: fewer than three vectors, or umap-learn is not installed.
     """
     _check(vectors, 3)
-    from umap import UMAP  # seconds, which only this function should cost
+    try:
+        from umap import UMAP  # seconds, which only this function should cost
+    except ModuleNotFoundError as error:
+        if error.name != "umap":
+            raise
+        raise UnavailableError(
+            "UMAP is an extra that is not installed. Run pip install umap-learn, or choose another map."
+        ) from None
 
     bar = _Bar(report)
     shown = {"disable": report is None, "file": bar, "bar_format": "{n}/{total}", "mininterval": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -77,6 +78,12 @@ def test_umap_repeats_reports_and_can_be_stopped() -> None:
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(umap_map, vectors, lambda *_: None)
         assert np.array_equal(again.result(timeout=60).points, found.points)
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(UnavailableError, match="pip install umap-learn"):
+        umap_map(np.ones((3, 3), np.float32))
 
 
 def test_too_few_vectors_and_wrong_shapes_are_refused() -> None:

@@ -1,0 +1,121 @@
+"""BERT Probe as others get it: a wheel, installed into an environment that knows no clone of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# What a wheel is not made of. A build leaves folders behind, which would hide here that a file is missing.
+_LEFT_OUT = (".git", ".venv", ".*cache", "__pycache__", "*.egg-info", "build", "dist", "docs", "tests")
+
+
+# What another project, or a person, might have set in the folder that the app is started from.
+_FOREIGN = """
+[server]
+address = "0.0.0.0"
+allowedHosts = ["*"]
+enableCORS = false
+enableXsrfProtection = false
+corsAllowedOrigins = ["https://example.org"]
+enableStaticServing = true
+baseUrlPath = "elsewhere"
+fileWatcherType = "poll"
+[client]
+showErrorDetails = "full"
+[theme.light]
+primaryColor = "#FF0000"
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with BERT Probe in it, and an empty folder to use it from.
+
+    The packages that BERT Probe needs are those of the running environment; it is not seen from there, not
+    even where it is installed as editable, as that is done by files that only their own environment reads.
+    """
+
+    environment: Path
+    folder: Path
+
+    def command(self, name: str) -> str:
+        """Path of a program of the environment."""
+        return str(self.environment / "bin" / name)
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables that lead neither to the clone nor to this person's settings."""
+        leading = ("PYTHON", "STREAMLIT")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(leading)}
+        return kept | {"HOME": str(self.folder), "HF_HUB_OFFLINE": "1"}
+
+    def run(self, *command: str) -> str:
+        """What a program of the environment writes to standard output; it must succeed."""
+        program, *arguments = command
+        done = subprocess.run(
+            [self.command(program), *arguments],
+            cwd=self.folder,
+            env=self.variables(),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr or done.stdout
+        return done.stdout
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel, built within an empty folder from a copy of what it is made of."""
+    source = folder / "source"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Installed:
+    """A wheel installed within an empty folder."""
+    environment, empty = folder / "environment", folder / "empty"
+    venv.create(environment, with_pip=False, symlinks=True)
+    empty.mkdir()
+    installed = Installed(environment, empty)
+    _pip("--python", installed.command("python"), "install", "--no-deps", str(wheel))
+    own = installed.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    others = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    Path(own, "others.pth").write_text("".join(f"{path}\n" for path in others), encoding="utf-8")
+    return installed
+
+
+@contextmanager
+def foreign_settings(folder: Path) -> Iterator[None]:
+    """Settings of Streamlit that are not the app's, in a folder that it is started from."""
+    path = folder / ".streamlit" / "config.toml"
+    path.parent.mkdir()
+    path.write_text(_FOREIGN, encoding="utf-8")
+    yield
+    path.unlink()
+    path.parent.rmdir()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port of this machine's address that nobody listens at."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+        free.bind((host, 0))
+        return int(free.getsockname()[1])
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
+    done = subprocess.run([*command, "--no-index"], capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr

