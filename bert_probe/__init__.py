@@ -57,6 +57,7 @@ from bert_probe.model.encoding import Encoding, Token, Word
 from bert_probe.model.given import from_attention
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
+from bert_probe.model.wrapping import wrap
 from bert_probe.results.pair_tables import minimal_pair_table, moved_table, row_pair_table
 from bert_probe.results.result import Result, save
 from bert_probe.results.sentence_tables import (
@@ -201,4 +202,5 @@ __all__ = [
     "word_lens",
     "word_name",
     "words_in_context",
+    "wrap",
 ]

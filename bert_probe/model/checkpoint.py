@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,12 +22,13 @@ class Description:
 
     Attributes:
         name: the built-in's name, the folder, or the hub id; revision is the hub's commit or None.
-        origin: "built-in", "local folder" or "hub".
+        origin: "built-in", "local folder", "hub" or "in memory".
         architecture: the model's class; family is transformers' name for its kind.
         layers, heads, hidden_size, vocabulary_size: sizes; heads are those of one layer.
         max_tokens: the longest input, special tokens included; None where there is no limit.
         parameter_count: numbers in the weights, shared ones counted once.
-        weights_sha256: of model.safetensors; of the shards' digests where there are several.
+        weights_sha256: of model.safetensors; of the shards' digests where there are several; of a model in
+            memory see `wrapping.digest`.
         dtype, device: what it computes in and on.
         has_pooler: whether a trained pooler is there.
         shows_qkv: whether queries, keys and values can be read.
@@ -61,10 +62,12 @@ class Description:
 class Checkpoint:
     """An opened model. Safe to use from several threads at once; nothing in it changes.
 
+    One of a model in memory, see `wrap`, is of a model that others may change.
+
     Attributes:
-        description: sizes, origin and digest.
+        opened: sizes, origin and digest, as it was opened; `description` is what counts.
         encoder: turns text into tokens.
-        model: the transformers model, in evaluation mode.
+        model: the transformers model; to run it there is `running`.
         libraries: name → version of what computes the numbers.
         pads: texts of different lengths may share a padded batch; False where padding would change
             their numbers, as in models that mix neighbouring tokens before the attention.
@@ -73,13 +76,30 @@ class Checkpoint:
         folder: where its files lie; None for one that was not opened from files.
     """
 
-    description: Description
+    opened: Description
     encoder: Encoder
     model: torch.nn.Module
     libraries: Mapping[str, str]
     pads: bool = True
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
+
+    @property
+    def description(self) -> Description:
+        """Sizes, origin and digest."""
+        return self.opened
+
+    @property
+    def cause(self) -> Hashable:
+        """All that tells its numbers apart from those of any other model."""
+        return self.description
+
+    def now(self) -> Checkpoint:
+        """The checkpoint with the weights that it has now, and that it must still have when it runs.
+
+        Whatever runs it several times and makes one answer of that begins so.
+        """
+        return self
 
     @property
     def tokenizer(self) -> Any:
@@ -134,7 +154,11 @@ class Checkpoint:
 
     @contextmanager
     def running(self) -> Iterator[Any]:
-        """The model, ready to run; whatever runs it does so within."""
+        """The model, ready to run; whatever runs it, or reads its weights, does so within.
+
+        Raises:
+            UnavailableError: a model in memory that has changed since `now`.
+        """
         yield self.model
 
     def provenance(self, encoding: Encoding | None = None) -> dict[str, Any]:

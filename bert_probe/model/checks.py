@@ -29,7 +29,8 @@ def listens(network: Any) -> bool:
     """Whether every layer of the model calls our attention function."""
     device = next(network.parameters()).device
     ids = torch.ones((1, 4), dtype=torch.long, device=device)
-    with torch.inference_mode(), recording() as calls:
+    # Not in inference mode, whose tensors a model may keep, and could then no longer be trained with.
+    with torch.no_grad(), recording() as calls:
         output = network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
     states = getattr(output, "hidden_states", None)
     return bool(calls) and states is not None and len(calls) == len(states) - 1

@@ -82,9 +82,10 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     A model that does not listen to `capture.IMPLEMENTATION` runs eager attention, whose weights are kept
     because q, k and v cannot be seen.
     """
-    fused = checkpoint.description.shows_qkv
     inputs = batch(checkpoint, encodings)
     with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+        checkpoint = checkpoint.now()
+        fused = checkpoint.description.shows_qkv
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
         with recording() as calls:
             output = model(**inputs, output_hidden_states=True, output_attentions=not fused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -71,14 +71,16 @@ def load(
     files = weight_files(source.folder)
     tokenizer = _tokenizer(source)
     network, notes, fused = _network(source, precision, target)
-    with _running_errors(source, network):
-        about = _describe(source, config, network, digest(files), dtype, fused, notes)
-        encoder = Encoder(
-            tokenizer,
-            about.max_tokens,
-            about.vocabulary_size,
-            frozenset(inspect.signature(network.forward).parameters),
+    with running_errors(source.name, network):
+        about = replace(
+            describe(network, config, fused),
+            name=source.name,
+            origin=source.origin,
+            revision=source.revision,
+            weights_sha256=digest(files),
+            notes=notes,
         )
+        encoder = encoder_of(tokenizer, about, network)
         checkpoint = Checkpoint(about, encoder, network, libraries(), folder=source.folder)
         self_check(checkpoint)
         return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
@@ -114,16 +116,7 @@ def _config(source: Source) -> Any:
     kind = raw.get("model_type")
     if not kind or not isinstance(kind, str):
         raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")
-    if raw.get("is_encoder_decoder"):
-        raise ArchitectureError(f"{source.name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
-    if raw.get("is_decoder"):
-        raise ArchitectureError(f"{source.name} ({kind}) is set up as a decoder. Supported: {SUPPORTED}.")
-    if kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        what = "a decoder" if decoder else "not a text encoder that transformers knows"
-        raise ArchitectureError(f"{source.name} ({kind}) is {what}. Supported: {SUPPORTED}.")
-    if raw.get("quantization_config"):
-        raise WeightsError(f"{source.name} holds quantized weights. Use the model as it was before that.")
+    check_kind(source.name, kind, raw)
     if raw.get("transformers_weights"):
         raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
     try:
@@ -134,6 +127,24 @@ def _config(source: Source) -> Any:
     if min(sizes) < 1:
         raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1.")
     return config
+
+
+def check_kind(name: str, kind: str, settings: Mapping[str, Any]) -> None:
+    """Refuse what is no text encoder, and weights that are no plain numbers.
+
+    Raises:
+        ArchitectureError, WeightsError: with what it is instead.
+    """
+    if settings.get("is_encoder_decoder"):
+        raise ArchitectureError(f"{name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
+    if settings.get("is_decoder"):
+        raise ArchitectureError(f"{name} ({kind}) is set up as a decoder. Supported: {SUPPORTED}.")
+    if kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        what = "a decoder" if decoder else "not a text encoder that transformers knows"
+        raise ArchitectureError(f"{name} ({kind}) is {what}. Supported: {SUPPORTED}.")
+    if settings.get("quantization_config"):
+        raise WeightsError(f"{name} holds quantized weights. Use the model as it was before that.")
 
 
 def _tokenizer(source: Source) -> Any:
@@ -148,12 +159,21 @@ def _tokenizer(source: Source) -> Any:
         )
     except Exception as error:  # each tokenizer's loader has its own errors
         raise TokenizerError(f"The tokenizer cannot be opened: {_reason(error)}") from None
-    if not tokenizer.is_fast:
+    check_fast(tokenizer)
+    return tokenizer
+
+
+def check_fast(tokenizer: Any) -> None:
+    """Refuse a tokenizer that does not say which characters a token comes from.
+
+    Raises:
+        TokenizerError: it is none of transformers' fast ones.
+    """
+    if not getattr(tokenizer, "is_fast", False):
         raise TokenizerError(
             f"{type(tokenizer).__name__} gives no character positions. "
             "Convert it to a fast tokenizer (tokenizer.json)."
         )
-    return tokenizer
 
 
 def _network(
@@ -170,7 +190,7 @@ def _network(
                 raise
         notes = _check_report(network, report)
         network.eval().requires_grad_(False)
-        with _running_errors(source, network):
+        with running_errors(source.name, network):
             fused = implementation == IMPLEMENTATION and listens(network)
         if fused or implementation == "eager":
             with _loading_errors(source):
@@ -222,7 +242,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
 
 
 @contextmanager
-def _running_errors(source: Source, network: torch.nn.Module) -> Iterator[None]:
+def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
     """A model that fails on a plain text needs more than text: a table, a page, a language."""
     try:
         yield
@@ -230,7 +250,7 @@ def _running_errors(source: Source, network: torch.nn.Module) -> Iterator[None]:
         raise
     except Exception as error:
         raise ArchitectureError(
-            f"{source.name} ({type(network).__name__}) cannot be run on plain text: {_reason(error)}. "
+            f"{name} ({type(network).__name__}) cannot be run on plain text: {_reason(error)}. "
             f"Supported: {SUPPORTED}."
         ) from None
 
@@ -253,7 +273,7 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
     ]
     if mismatched:
         raise WeightsError(
-            f"Config and weights disagree in {_some(mismatched)}. "
+            f"Config and weights disagree in {some(mismatched)}. "
             "Use the config.json that belongs to these weights."
         )
     missing = sorted(report["missing_keys"])
@@ -262,7 +282,7 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
     others = [key for key in missing if not (absent_pooler and key in pooler)]
     if others:
         raise WeightsError(
-            f"The weights lack {_some(others)}, which the config describes. "
+            f"The weights lack {some(others)}, which the config describes. "
             "Use the config.json that belongs to these weights."
         )
     notes = []
@@ -272,9 +292,14 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)
     if unused:
-        notes.append(f"Not used by the encoder, for example because of a task head: {_some(unused)}.")
-    _check_finite(network)
+        notes.append(unused_note(unused))
+    check_finite(network)
     return tuple(notes)
+
+
+def unused_note(names: list[str]) -> str:
+    """What is said of weights that belong to no part of the encoder."""
+    return f"Not used by the encoder, for example because of a task head: {some(names)}."
 
 
 def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
@@ -283,16 +308,21 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
     within = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
     if within:
         raise WeightsError(
-            f"The weights hold {_some(within)}, for which the config describes no place. "
+            f"The weights hold {some(within)}, for which the config describes no place. "
             "Use the config.json that belongs to these weights."
         )
 
 
-def _check_finite(network: torch.nn.Module) -> None:
+def check_finite(network: torch.nn.Module) -> None:
+    """Refuse weights that hold NaN or infinite numbers.
+
+    Raises:
+        WeightsError: with their names.
+    """
     broken = [name for name, part in network.named_parameters() if not bool(torch.isfinite(part).all())]
     if broken:
         raise WeightsError(
-            f"{_some(broken)} hold values that are not finite numbers in this dtype. "
+            f"{some(broken)} hold values that are not finite numbers in this dtype. "
             "Download the weights again, or use float32."
         )
 
@@ -301,24 +331,18 @@ def _size(shape: Any) -> str:
     return "×".join(str(size) for size in shape)
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first names of a list, and how many more there are."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
-def _describe(
-    source: Source,
-    config: Any,
-    network: Any,
-    sha256: str,
-    dtype: str,
-    fused: bool,
-    notes: Iterable[str],
-) -> Description:
-    pooler = getattr(network, "pooler", None)
+def describe(network: Any, config: Any, fused: bool) -> Description:
+    """What can be seen of a model itself; its name, origin, digest and notes are the caller's to say."""
+    first = next(network.parameters())
     return Description(
-        name=source.name,
-        origin=source.origin,
-        revision=source.revision,
+        name="",
+        origin="",
+        revision=None,
         architecture=type(network).__name__,
         family=config.model_type,
         layers=config.num_hidden_layers,
@@ -327,13 +351,18 @@ def _describe(
         vocabulary_size=network.get_input_embeddings().num_embeddings,
         max_tokens=_max_tokens(config, network),
         parameter_count=sum(parameter.numel() for parameter in network.parameters()),
-        weights_sha256=sha256,
-        dtype="float32" if dtype == "auto" else dtype,
-        device=str(next(network.parameters()).device),
-        has_pooler=pooler is not None,
+        weights_sha256="",
+        dtype=str(first.dtype).removeprefix("torch."),
+        device=str(first.device),
+        has_pooler=getattr(network, "pooler", None) is not None,
         shows_qkv=fused,
-        notes=tuple(notes),
     )
+
+
+def encoder_of(tokenizer: Any, about: Description, network: torch.nn.Module) -> Encoder:
+    """The tokenizer with the limits of the model."""
+    names = frozenset(inspect.signature(network.forward).parameters)
+    return Encoder(tokenizer, about.max_tokens, about.vocabulary_size, names)
 
 
 def _max_tokens(config: Any, network: Any) -> int | None:

@@ -133,8 +133,8 @@ def _cause(subject: Any) -> Hashable:
     if isinstance(subject, Trace):
         encoding = subject.encoding
         # All of the description: the same weights under another config or tokenizer give other numbers.
-        made_by: Hashable = subject if subject.made_by is None else subject.made_by.description
+        made_by: Hashable = subject if subject.made_by is None else subject.made_by.cause
         return (made_by, encoding.text, encoding.pair, encoding.dropped)
     if isinstance(subject, Checkpoint):
-        return subject.description
+        return subject.cause
     return tuple(map(_cause, subject)) if isinstance(subject, list | tuple) else subject
