@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from bert_probe.analyses.measures import Measure
 from bert_probe.errors import UnavailableError
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace, read_only, resolve
+
+_known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
+"""Lengths by layer, as long as the trace is there: few numbers, which are asked for head by head."""
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
@@ -17,19 +22,29 @@ def value_norms(trace: Trace, layer: int) -> Array:
 
     Raises:
         SelectionError: no such layer.
-        UnavailableError: the architecture hides its values, or the trace has no model.
+        UnavailableError: the architecture hides its values, or the trace has no model, or its weights have
+            changed since.
     """
     layer = resolve(layer, trace.layers, "layer")
     if trace.values is None:
         raise UnavailableError(
             f"{trace.architecture} hides its values, so attention cannot be weighted by them."
         )
-    values = trace.values[layer]
-    projection = trace.checkpoint.projections[layer]
-    if projection is None:
+    known = _known.setdefault(trace, {})
+    if layer not in known:
+        known[layer] = read_only(_lengths(trace, layer, trace.values[layer]))
+    return known[layer]
+
+
+def _lengths(trace: Trace, layer: int, values: Array) -> Array:
+    """`value_norms` of values [head, token, dim]."""
+    checkpoint = trace.checkpoint
+    with checkpoint.running():
+        projection = checkpoint.projections[layer]
+        weight = None if projection is None else projection.weight.detach().float().cpu().numpy()
+    if weight is None:
         lengths: Array = np.linalg.norm(values, axis=-1)
         return lengths
-    weight: Array = projection.weight.detach().float().cpu().numpy()
     heads, _, size = values.shape
     # [hidden, head × size] → one [size, hidden] for each head.
     parts = np.moveaxis(weight.reshape(len(weight), heads, size), 0, -1)

@@ -33,7 +33,8 @@ def value_zeroing(trace: Trace, layer: int) -> Array:
     Raises:
         SelectionError: no such layer.
         TooLongError: more than `MOST` tokens.
-        UnavailableError: the architecture hides its values or its layers, or the trace has no model.
+        UnavailableError: the architecture hides its values or its layers, or the trace has no model, or one
+            that has changed since.
         OutOfMemoryError: the machine is too small for this text.
     """
     layer = resolve(layer, trace.layers, "layer")
@@ -45,9 +46,8 @@ def value_zeroing(trace: Trace, layer: int) -> Array:
             f"{length:,} tokens; value zeroing runs a layer once for each, and takes at most {MOST:,}. "
             "Shorten the text or choose another measure."
         )
-    with memory_errors(
-        f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
-    ):
+    no_memory = f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
+    with memory_errors(no_memory), trace.checkpoint.running():
         step = _layer_step(trace, layer)
         # One row of weights and values for each zeroed key, on the model's device.
         weights = from_dlpack(trace.attention(layer)).to(trace.checkpoint.device)
@@ -119,7 +119,11 @@ def _layer_step(trace: Trace, layer: int) -> _LayerStep:
     within which this layer's attention is called and no other's."""
     checkpoint = trace.checkpoint
     found: list[_LayerStep] = []
-    with recording() as calls, _watched(checkpoint.model, lambda: len(calls)) as seen:
+    with (
+        checkpoint.running() as model,
+        recording() as calls,
+        _watched(model, lambda: len(calls)) as seen,
+    ):
         run_plainly(checkpoint, trace.encoding)
     for module, before, after, args, kwargs, output in seen:
         vectors = _first(output)
