@@ -110,5 +110,7 @@ def _keep(kept: Sequence[Line]) -> None:
     st.session_state[_LINES] = tuple(kept)
     texts = "\n".join(line.text for line in kept)
     short = 0 < len(texts) <= _ADDRESS_MOST
+    if not short:
+        state.hold(_LINES)
     state.remember("context", texts if short else None)
     state.remember("context_words", "\n".join(line.word for line in kept) if short else None)

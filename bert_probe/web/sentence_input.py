@@ -57,6 +57,8 @@ def _take(typed: str) -> None:
     st.session_state[_TYPED] = typed
     short = typed if typed != "\n".join(SENTENCES) and 0 < len(typed) <= _ADDRESS_MOST else None
     state.remember("sentences", short)
+    if short is None:
+        state.hold(_TYPED, _DRAFT)
 
 
 def _from_file() -> tuple[str, ...] | None:
@@ -85,6 +87,7 @@ def _keep() -> None:
         st.session_state.pop(_FILE, None)
     else:
         st.session_state[_FILE] = (given.name, given.getvalue())
+        state.hold(_FILE, _UPLOAD)
 
 
 def _column(columns: tuple[str, ...], name: str) -> str:

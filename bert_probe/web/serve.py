@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import streamlit
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -42,7 +44,29 @@ PAGES = (
 )
 """Names of the pages, their files and addresses, in the order of the navigation."""
 
+_STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2callback", "vendor")
+"""First parts of the paths that Streamlit answers itself."""
+
+_STATIC = Path(__file__).with_name("static")
+_SCRIPT = _STATIC.joinpath("index.js").read_text(encoding="utf-8")
 _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
+
+
+class _Nowhere(Convertor[str]):
+    """A path that is neither a file nor one of Streamlit's own routes, where it would show its front page."""
+
+    regex = rf"(?!(?:{'|'.join(_STREAMLIT)})(?:/|$))[^.]+"
+
+    def convert(self, value: str) -> str:
+        """The path."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The path."""
+        return value
+
+
+register_url_convertor("nowhere", _Nowhere())
 
 
 def app_policy() -> str:
@@ -67,12 +91,10 @@ def app_policy() -> str:
 
 
 def _inline_scripts() -> list[str]:
-    """Digests of the scripts written into Streamlit's own index page, which would be refused otherwise."""
+    """Digests of the scripts written into the index page, which would be refused otherwise."""
     page = _INDEX.read_text(encoding="utf-8")
-    digests = (
-        hashlib.sha256(script.encode()).digest()
-        for script in re.findall(r"<script>(.*?)</script>", page, re.S)
-    )
+    scripts = [*re.findall(r"<script>(.*?)</script>", page, re.S), _SCRIPT]
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
     return [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
 
 
@@ -127,9 +149,20 @@ async def health(_request: Request) -> JSONResponse:
 
 async def index(_request: Request) -> HTMLResponse:
     """Streamlit's own index page with our few styles in it; sent by a script they would come too late."""
-    style = Path(__file__).with_name("static").joinpath("page.css").read_text(encoding="utf-8")
-    page = _INDEX.read_text(encoding="utf-8").replace("</head>", f"<style>{style}</style></head>", 1)
+    style = _STATIC.joinpath("page.css").read_text(encoding="utf-8")
+    head = f"<script>{_SCRIPT}</script><style>{style}</style></head>"
+    page = _INDEX.read_text(encoding="utf-8").replace("</head>", head, 1)
     return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
+
+
+async def missing(request: Request) -> HTMLResponse:
+    """Say that there is no such page, and offer those that there are, with what was asked for."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    links = (f'<li><a href="/{html.escape(page + query)}">{page.title()}</a></li>' for page in PAGES)
+    text = _STATIC.joinpath("missing.html").read_text(encoding="utf-8")
+    for name, written in (("path", html.escape(request.url.path[:200])), ("pages", "".join(links))):
+        text = text.replace(f"<!--{name}-->", written)
+    return HTMLResponse(text, status_code=404, headers={"Cache-Control": "no-store"})
 
 
 async def to_front_page(request: Request) -> RedirectResponse:
@@ -147,6 +180,7 @@ def routes() -> list[BaseRoute]:
         *bertviz_frames.routes(),
         head_view.ROUTE,
         *layers.ROUTES,
+        Route("/{path:nowhere}", missing),
     ]
 
 

@@ -17,11 +17,34 @@ _ADDRESS = "address"
 """Session key of the parameters to be shown in the address, those of other pages included."""
 _PAGE, _DRAWN = "page shown", "drawn by page"
 """Session keys of the page that is drawn, and of the page that last drew each widget."""
+_PUBLISHED = "address shown"
+"""Session key of the parameters that the browser was last given to show."""
+_HELD = "held over"
+"""Session key of the names of all session keys that no address can hold."""
 
 
 def enter(page: str) -> None:
     """A page is drawn from here on."""
+    given = dict(st.query_params)
+    published = st.session_state.get(_PUBLISHED)
+    # Another page's link comes without parameters: what was chosen goes along. Any other difference is the
+    # reader's: back, forward, or an address edited by hand.
+    if published is not None and given and given != published:
+        _go_to(given)
     st.session_state[_PAGE] = page
+
+
+def _go_to(given: dict[str, str]) -> None:
+    """Begin anew with an address, as a visit with it would; only what no address holds is kept."""
+    kept: set[str] = st.session_state.get(_HELD, set())
+    for key in [key for key in st.session_state if key not in kept | {_HELD}]:
+        del st.session_state[key]
+    st.session_state[_ADDRESS] = st.session_state[_PUBLISHED] = given
+
+
+def hold(*keys: str) -> None:
+    """These session keys outlive going back in the browser: uploaded files, long texts, work that is done."""
+    st.session_state.setdefault(_HELD, set()).update(keys)
 
 
 def address() -> dict[str, str]:
@@ -45,6 +68,7 @@ def publish() -> None:
     wanted = address()
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
+    st.session_state[_PUBLISHED] = dict(wanted)
 
 
 def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str) -> None:

@@ -54,6 +54,7 @@ def _sentences(source: str) -> list[str]:
             st.text("\n".join(baseline_sentences()))
         return list(baseline_sentences())
     if source == "paste":
+        state.hold(_PASTED)
         text = st.text_area(
             "Sentences, one a line",
             key=_PASTED,
@@ -65,6 +66,7 @@ def _sentences(source: str) -> list[str]:
     given = st.file_uploader("A text file in UTF-8, one sentence a line", type=["txt"])
     if given is not None:
         st.session_state[_FILE] = (given.name, given.getvalue())
+        state.hold(_FILE)
     if _FILE not in st.session_state:
         blocks.caveat(f"Blank lines do not count. At most {MOST_SENTENCES:,} sentences.")
         return []

@@ -1,0 +1,12 @@
+// Runs in Streamlit's page before its own scripts.
+
+// Where the server is. Left to itself the page would first look below its own address and leave an error in the console.
+window.__streamlit = { BACKEND_BASE_URL: new URL(".", location.href).href };
+
+// A page is opened by its bare address, and its choices follow: one step back should lead to where one came from.
+const push = history.pushState.bind(history);
+history.pushState = (state, title, url) => {
+  const to = new URL(url, location.href);
+  if (to.pathname === location.pathname && !location.search) history.replaceState(state, title, url);
+  else push(state, title, url);
+};
