@@ -23,7 +23,7 @@ def answer(path: str, query: bytes = b"") -> Answer:
     async def framed(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
 
-    app = Starlette(routes=[*serve.routes(), Route("/framed", framed)], middleware=serve.middleware())
+    app = Starlette(routes=[Route("/framed", framed), *serve.routes()], middleware=serve.middleware())
     return answer_of(app, path, query)
 
 

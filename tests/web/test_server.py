@@ -51,10 +51,34 @@ def test_a_page_comes_with_its_styles(path: str) -> None:
     status, headers, body = answer(path)
     page = body.decode()
     assert (status, headers["cache-control"]) == (200, "no-cache")
-    assert page.replace(re.search(r"<style>.*?</style>(?=</head>)", page, re.S)[0], "", 1) == (  # type: ignore[index]
+    ours = re.search(r"<script>// Runs in.*?</script><style>.*?</style>(?=</head>)", page, re.S)
+    assert ours is not None
+    assert page.replace(ours[0], "", 1) == (
         Path(streamlit.__file__).with_name("static") / "index.html"
     ).read_text(encoding="utf-8")
     assert ".stMainBlockContainer" in page
+
+
+@pytest.mark.parametrize(
+    "path", ["/attentoin", "/some/page", "/heads/2", "/" + "x" * 3000, "/%3Cscript%3E<script>"]
+)
+def test_an_unknown_path_offers_the_pages(path: str) -> None:
+    status, _, body = answer(path, b"a=we%20left&b=%22%3E%3Cscript%3E")
+    page = body.decode()
+    assert status == 404
+    assert "There is no such page" in page
+    assert len(page) < 6_000
+    assert "<script" not in page
+    for name in serve.PAGES:
+        assert f'href="/{name}?a=we%20left&amp;b=%22%3E%3Cscript%3E"' in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/_stcore/health", "/static/js/x", "/media/x", "/component/a.b/c", "/favicon.png", "/manifest.json"],
+)
+def test_what_streamlit_answers_is_left_to_it(path: str) -> None:
+    assert answer(path)[2] == b"Not Found", "no route of ours"
 
 
 @pytest.mark.parametrize("path", ["/health", "/no-such-page"])
@@ -96,9 +120,8 @@ def test_the_policy_names_no_other_server_and_allows_only_known_inline_scripts()
     assert policy["object-src"] == "'none'"
     assert "http" not in serve.app_policy()
     assert "unsafe" not in policy["script-src"]
-    index = (Path(streamlit.__file__).parent / "static" / "index.html").read_text(encoding="utf-8")
-    inline = re.findall(r"<script>(.*?)</script>", index, re.S)
-    assert inline, "Streamlit's page has no inline script any more: the digests can go"
+    inline = re.findall(r"<script>(.*?)</script>", answer("/")[2].decode(), re.S)
+    assert len(inline) > 1, "Streamlit's page has no inline script any more: its digests can go"
     for script in inline:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy["script-src"]
 
@@ -207,7 +230,7 @@ def test_the_app_starts_from_any_folder(command: list[str], tmp_path: Path) -> N
     with started(command, tmp_path) as (origin, log):
         _, headers, body = fetch(f"{origin}/health")
         assert json.loads(body)["status"] == "ok"
-        for path in ("/", "/_stcore/health", "/_stcore/host-config", "/some/page"):
+        for path in ("/", "/_stcore/health", "/_stcore/host-config", "/heads"):
             _, headers, _ = fetch(origin + path)
             for name, value in serve.HEADERS.items():
                 assert headers[name.lower()] == value, path
