@@ -18,6 +18,7 @@ from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import head_labels, head_profiles
 from bert_probe.cli.main import main
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from tests.helpers.exactness import assert_exact
 
 SENTENCES = [
     "Almost before we knew it, we had left the ground.",
@@ -66,13 +67,18 @@ def test_the_mean_counts_each_sentence_once_however_long(
     assert means.sentences == len(TEXTS)
 
 
-def test_the_interval_is_the_percentile_bootstrap(means: ProfileMeans, singly: dict[str, np.ndarray]) -> None:
+def test_the_interval_is_the_percentile_bootstrap(double_minilm: bert_probe.Checkpoint) -> None:
+    means = profile_sentences(double_minilm, SENTENCES, resamples=200, seed=3)
+    singly = {
+        name: np.stack([head_profiles(double_minilm.trace(text)).values[name] for text in TEXTS])
+        for name in ("previous", "entropy_bits", "mean_distance")
+    }
     generator = np.random.default_rng(3)
     drawn = [generator.integers(len(TEXTS), size=len(TEXTS)) for _ in range(200)]
-    for name in ("previous", "entropy_bits", "mean_distance"):
-        resampled = np.stack([singly[name][rows].mean(axis=0) for rows in drawn])
-        np.testing.assert_allclose(means.low[name], np.quantile(resampled, 0.025, axis=0), atol=1e-6)
-        np.testing.assert_allclose(means.high[name], np.quantile(resampled, 0.975, axis=0), atol=1e-6)
+    for name, values in singly.items():
+        resampled = np.stack([values[rows].mean(axis=0) for rows in drawn])
+        assert_exact(means.low[name], np.quantile(resampled, 0.025, axis=0))
+        assert_exact(means.high[name], np.quantile(resampled, 0.975, axis=0))
         assert (means.low[name] <= means.mean[name]).all()
         assert (means.mean[name] <= means.high[name]).all()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,49 +16,29 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe import cli, cli_options
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers import families
+from tests.helpers import command_line, families
+from tests.helpers.command_line import Ended
+from tests.helpers.exactness import assert_rounded
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Almost before we knew it, we had left the ground."
 PAIR = "The unknown holds its grounds."
 LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weight"
 
-Run = Callable[..., tuple[int, str, str]]
+Run = Callable[..., Ended]
 
 
 @pytest.fixture
-def run(
-    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint
-) -> Run:
-    """Run a command in this process: status, standard output, standard error."""
-    load = bert_probe.load
-    monkeypatch.setattr(
-        cli_options, "load", lambda model, revision: minilm if model is None else load(model, revision)
-    )
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            cli.main(list(arguments))
-        out, err = capfdbinary.readouterr()
-        return int(stopped.value.code or 0), out.decode(), err.decode()
-
-    return command
+def run(minilm: Checkpoint) -> Run:
+    """Run a command in this process, with the built-in model opened once."""
+    return partial(command_line.bert_probe, built_in=minilm)
 
 
 @pytest.fixture
 def table(run: Run) -> Callable[..., list[list[str]]]:
     """The table that a command prints, as rows of strings; it must print nothing else."""
-
-    def rows(*arguments: str) -> list[list[str]]:
-        status, out, err = run(*arguments)
-        assert (status, err) == (0, "")
-        found = list(csv.reader(io.StringIO(out, newline="")))
-        assert len({len(row) for row in found}) == 1, "each line has as many cells as the header"
-        return found
-
-    return rows
+    return lambda *arguments: run(*arguments).rows
 
 
 Table = Callable[..., list[list[str]]]
@@ -167,12 +146,12 @@ def test_out_writes_the_file_and_prints_nothing(
     run: Run, minilm: Checkpoint, tmp_path: Path, form: str
 ) -> None:
     path = tmp_path / f"x.{form}"
-    assert run("attention", TEXT, "--layer", "2", "--head", "3", "--out", str(path)) == (0, "", "")
+    assert run("attention", TEXT, "--layer", "2", "--head", "3", "--out", str(path)) == Ended(0, b"", "")
     expected = minilm.trace(TEXT).attention(1, 2)
     if form == "csv":
         values = pd.read_csv(path, dtype=str).iloc[:, 1:].map(np.float32).to_numpy(np.float32)
         about = json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))
-        assert path.read_text(encoding="utf-8") == run("attention", TEXT, "--layer", "2", "--head", "3")[1]
+        assert path.read_text(encoding="utf-8") == run("attention", TEXT, "--layer", "2", "--head", "3").text
     elif form == "json":
         content = json.loads(path.read_text(encoding="utf-8"))
         values = np.array(list(content["columns"].values())[1:], np.float32).T
@@ -185,14 +164,14 @@ def test_out_writes_the_file_and_prints_nothing(
             values, about = content["values"], json.loads(str(content["provenance"]))
     assert np.array_equal(values, expected)
     if about is not None:
-        assert (about["view"]["layer"], about["view"]["head"], about["text"]) == (2, 3, TEXT)
+        assert (about["question"]["layer"], about["question"]["head"], about["text"]) == (2, 3, TEXT)
 
 
 @pytest.mark.parametrize("command", ["tokens", "embeddings", "parameters"])
 def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str) -> None:
     path = tmp_path / "x.json"
     given = [] if command == "parameters" else [TEXT]
-    assert run(command, *given, "--out", str(path)) == (0, "", "")
+    assert run(command, *given, "--out", str(path)) == Ended(0, b"", "")
     about = json.loads(path.read_text(encoding="utf-8"))["provenance"]
     assert about["weights_sha256"].startswith("53aa51172d142c89")
     assert about["view"]["table"] == command
@@ -205,11 +184,8 @@ def test_a_text_may_begin_with_a_dash(table: Table) -> None:
 
 
 def test_a_long_text_is_cut_only_when_asked(run: Run, table: Table) -> None:
-    status, out, err = run("tokens", "word " * 600)
-    assert (status, out) == (2, "")
-    assert err == (
-        "bert-probe: 602 tokens; this model accepts 512. Shorten the text or turn on truncation.\n"
-    )
+    cause = "602 tokens; this model accepts 512. Shorten the text or turn on truncation."
+    assert run("tokens", "word " * 600).refusal == cause
     assert len(table("tokens", "word " * 600, "--truncate")) == 1 + 512
 
 
@@ -233,7 +209,6 @@ BAD = {
     "head 13": ("attention", "a", "--head", "13"),
     "head x": ("attention", "a", "--head", "x"),
     "head with a line break": ("attention", "a", "--head", "1\n2"),
-    "head last": ("attention", "a", "--head", "last"),
     "pooler of layer 2": ("embeddings", "a", "--vectors", "pooler", "--layer", "2"),
     "unknown vectors": ("embeddings", "a", "--vectors", "mean"),
     "unknown layout": ("attention", "a", "--layout", "wide"),
@@ -257,10 +232,9 @@ def test_bad_input_is_one_line_and_status_2(
     run: Run, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    status, out, err = run(*arguments)
-    assert (status, out) == (2, "")
-    assert re.fullmatch(r"bert-probe: [^\n]+[.]\n", err), err
-    assert "Traceback" not in err
+    refusal = run(*arguments).refusal
+    assert re.fullmatch(r"\S.*[.]", refusal), refusal
+    assert "Traceback" not in refusal
     assert not list(tmp_path.iterdir())
 
 
@@ -280,42 +254,40 @@ def test_bad_input_is_one_line_and_status_2(
     ],
 )
 def test_the_line_says_what_is_wrong(run: Run, arguments: tuple[str, ...], says: str) -> None:
-    assert says in run(*arguments)[2]
+    assert says in run(*arguments).refusal
 
 
 def test_a_decoder_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    status, out, err = run("tokens", "a", "--model", str(tmp_path))
-    assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "(gpt2) is a decoder" in err
+    assert "(gpt2) is a decoder" in run("tokens", "a", "--model", str(tmp_path)).refusal
 
 
-def test_another_model_may_be_given(
-    run: Run, family_folder: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_another_model_may_be_given(run: Run, family_folder: Callable[[str], Path]) -> None:
     folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
-    capfdbinary.readouterr()  # saving a model prints its progress
-    status, out, err = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4")
-    assert (status, err) == (0, "")
+    rows = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4").rows
     expected = bert_probe.load(folders["mpnet"]).trace(families.TEXT).attention(2, 3)
-    assert np.array_equal(numbers([row[1:] for row in csv.reader(out.splitlines()[1:])]), expected)
-    status, _, err = run("embeddings", "a", "--model", folders["distilbert"], "--vectors", "pooler")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "has no pooler" in err
+    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), expected)
+    ended = run("embeddings", "a", "--model", folders["distilbert"], "--vectors", "pooler")
+    assert "has no pooler" in ended.refusal
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("attention", "--help"), ()])
 def test_help_is_no_error(run: Run, arguments: tuple[str, ...]) -> None:
-    status, out, err = run(*arguments)
-    assert (status, err) == (0, "")
-    assert out.startswith("Usage: bert-probe")
+    ended = run(*arguments)
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.text.startswith("Usage: bert-probe")
 
 
-def in_shell(command: str) -> subprocess.CompletedProcess[bytes]:
-    """Run a command line as people do, in bash, where ``probe`` is the installed script."""
-    bin_folder = Path(sys.executable).parent
-    prepared = f'probe() {{ "{bin_folder / "bert-probe"}" "$@"; }}; set -o pipefail; {command}'
+def in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
+    """Run a command line as people do, in bash, where ``probe`` is the program."""
+    prepared = f'probe() {{ "{sys.executable}" {program} "$@"; }}; set -o pipefail; {command}'
     return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)
+
+
+def test_the_installed_script_runs() -> None:
+    done = in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.splitlines()[1:3] == [b"0,[CLS],101,0,,,,True", b"1,a,1037,0,0,0,1,False"]
 
 
 def test_the_module_runs_too_and_says_nothing_else() -> None:
@@ -344,10 +316,10 @@ def test_an_output_that_takes_nothing_is_one_line() -> None:
     assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
 
 
-def test_a_closed_output_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    status, _, err = run("tokens", "a")
-    assert (status, err) == (2, "bert-probe: Standard output is closed. Give a file with --out.\n")
+def test_a_closed_output_is_one_line() -> None:
+    done = in_shell("probe tokens a >&-")
+    assert done.returncode == 2
+    assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"
 
 
 def test_a_word_in_several_texts(table: Table, minilm: Checkpoint) -> None:
@@ -359,7 +331,7 @@ def test_a_word_in_several_texts(table: Table, minilm: Checkpoint) -> None:
     found = bert_probe.find_in_each(minilm.traces(texts[:2]), "python")
     assert np.array_equal(numbers([row[3:4] for row in rows[1:]]), found.curves)
     values = np.array([row[3:] for row in rows[1:]], float)
-    np.testing.assert_allclose(values[:, 3], values[:, 0] - values[:, 1], atol=1e-7)
+    assert_rounded(values[:, 3], values[:, 0] - values[:, 1], 2)
     assert values[:, 1].tolist() == list(bert_probe.baseline(minilm).mean)
     assert len(table("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")) == 8
 
@@ -400,7 +372,5 @@ def test_what_cannot_be_compared_is_one_line(
 ) -> None:
     file = tmp_path / "columns.csv"
     file.write_text("a,b\nOne,Two\n")
-    status, out, err = run(*[str(file) if part == "FILE" else part for part in arguments])
-    assert (status, out) == (2, "")
-    assert re.search(sentence, err)
-    assert err.count("\n") == 1
+    ended = run(*[str(file) if part == "FILE" else part for part in arguments])
+    assert re.search(sentence, ended.refusal)

@@ -24,6 +24,7 @@ from bert_probe.model.capture import recorded_attention, recording
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, batches, pad
 from bert_probe.model.trace import Trace, resolve
+from tests.helpers.exactness import EXACT, assert_exact, assert_rounded, own_error
 from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT
 from tests.helpers.traces import two_token_trace
 
@@ -35,14 +36,15 @@ Checkpoints = Callable[[str], Checkpoint]
 
 def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
     trace = two_token_trace()
-    np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0], [0, 1]])
+    assert trace.scores(0, 0).tolist() == [[0.5, 0], [0, 1]]
     # softmax(½, 0) = e^½ / (e^½ + 1) = 0.6225; softmax(0, 1) = 1 / (1 + e) = 0.2689.
     first = math.exp(0.5) / (math.exp(0.5) + 1)
     second = 1 / (1 + math.e)
     expected = [[first, 1 - first], [second, 1 - second]]
-    np.testing.assert_allclose(trace.attention(0, 0), expected, rtol=1e-6)
-    np.testing.assert_allclose(trace.attention(0), [expected], rtol=1e-6)
-    np.testing.assert_allclose(trace.mean_attention(0), expected, rtol=1e-6)
+    # A difference, an exponential, a sum and a division are rounded.
+    assert_rounded(trace.attention(0, 0), expected, 4)
+    assert_rounded(trace.attention(0), [expected], 4)
+    assert_rounded(trace.mean_attention(0), expected, 4)
     assert round(first, 4) == 0.6225
 
 
@@ -50,18 +52,18 @@ def test_a_mask_of_yes_and_no_takes_away_all_weight() -> None:
     trace = two_token_trace(np.array([[True, False], [True, True]]))
     assert trace.scores(0, 0)[0, 1] == -np.inf
     np.testing.assert_array_equal(trace.attention(0, 0)[0], [1, 0])
-    np.testing.assert_allclose(trace.attention(0, 0)[1], two_token_trace().attention(0, 0)[1])
+    assert_rounded(trace.attention(0, 0)[1], two_token_trace().attention(0, 0)[1], 4)
 
 
 def test_a_mask_of_numbers_is_added_to_the_scores() -> None:
     trace = two_token_trace(np.array([[0, 0.5], [0, 0]], np.float32))
-    np.testing.assert_allclose(trace.scores(0, 0), [[0.5, 0.5], [0, 1]])
-    np.testing.assert_allclose(trace.attention(0, 0)[0], [0.5, 0.5])
+    assert trace.scores(0, 0).tolist() == [[0.5, 0.5], [0, 1]]
+    assert trace.attention(0, 0)[0].tolist() == [0.5, 0.5]
     for_a_head = two_token_trace(np.array([[[0, 0.5], [0, 0]]], np.float32))
     np.testing.assert_array_equal(for_a_head.attention(0, 0), trace.attention(0, 0))
     np.testing.assert_array_equal(for_a_head.attention(0), trace.attention(0))
     for_all_queries = two_token_trace(np.array([[0, 0.5]], np.float32))
-    np.testing.assert_allclose(for_all_queries.scores(0, 0), [[0.5, 0.5], [0, 1.5]])
+    assert for_all_queries.scores(0, 0).tolist() == [[0.5, 0.5], [0, 1.5]]
 
 
 def test_huge_scores_do_not_overflow() -> None:
@@ -73,37 +75,40 @@ def test_huge_scores_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "mpnet", "deberta-v2"])
-def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints) -> None:
-    trace = family(name).trace(LONG[:150], PAIR)
-    for layer in range(trace.layers):
-        weights = trace.attention(layer)
-        np.testing.assert_allclose(weights.sum(axis=-1), 1, rtol=0, atol=1e-5)
-        assert (weights >= 0).all()
-        assert np.abs(weights.sum(axis=-2) - 1).max() > 0.1
-        np.testing.assert_allclose(trace.mean_attention(layer), weights.mean(axis=0), rtol=0, atol=1e-7)
+def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints, double_family: Checkpoints) -> None:
+    for checkpoint in (family(name), double_family(name)):
+        trace = checkpoint.trace(LONG[:150], PAIR)
+        for layer in range(trace.layers):
+            weights = trace.attention(layer)
+            sums = weights.sum(axis=-1, dtype=np.float64)
+            assert_rounded(sums, np.ones_like(sums), len(trace.tokens))
+            assert weights.dtype == np.float32 or own_error(sums, np.ones_like(sums)) < EXACT
+            assert (weights >= 0).all()
+            assert np.abs(weights.sum(axis=-2) - 1).max() > 0.1
+            mean = weights.mean(axis=0, dtype=np.float64)
+            assert_rounded(trace.mean_attention(layer), mean, trace.heads)
 
 
-def test_the_order_of_a_batch_changes_nothing_but_the_order(minilm: Checkpoint) -> None:
-    forward = minilm.traces(SENTENCES)
-    backward = minilm.traces(SENTENCES[::-1])[::-1]
+def test_the_order_of_a_batch_changes_nothing_but_the_order(double_minilm: Checkpoint) -> None:
+    forward = double_minilm.traces(SENTENCES)
+    backward = double_minilm.traces(SENTENCES[::-1])[::-1]
     for one, other, text in zip(forward, backward, SENTENCES, strict=True):
         assert one.encoding.text == other.encoding.text == text
-        np.testing.assert_allclose(one.hidden_states, other.hidden_states, rtol=0, atol=2e-6)
-        np.testing.assert_allclose(one.attention(-1), other.attention(-1), rtol=0, atol=2e-6)
+        assert_exact(one.hidden_states, other.hidden_states)
+        assert_exact(one.attention(-1), other.attention(-1))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "mpnet", "mobilebert", "layoutlm"])
-def test_padding_changes_nothing(name: str, family: Checkpoints) -> None:
-    checkpoint = family(name)
+def test_padding_changes_nothing(name: str, double_family: Checkpoints) -> None:
+    checkpoint = double_family(name)
     short, long = checkpoint.traces([TEXT, LONG[:180]])
     alone = checkpoint.trace(TEXT)
     assert len(short.tokens) == len(alone.tokens) < len(long.tokens)
-    size = max(1.0, float(np.abs(alone.hidden_states).max()))
-    np.testing.assert_allclose(short.hidden_states, alone.hidden_states, rtol=0, atol=1e-5 * size)
+    assert_exact(short.hidden_states, alone.hidden_states)
     for layer in range(3):
-        np.testing.assert_allclose(short.attention(layer), alone.attention(layer), rtol=0, atol=1e-5)
+        assert_exact(short.attention(layer), alone.attention(layer))
     if alone.pooler is not None:
-        np.testing.assert_allclose(short.pooler, alone.pooler, rtol=0, atol=1e-5)
+        assert_exact(short.pooler, alone.pooler)
 
 
 def test_the_same_text_twice_gives_exactly_the_same_numbers(minilm: Checkpoint) -> None:
@@ -375,7 +380,7 @@ def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:
 def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
     """One attention call's recorded output, and the same worked out from what was recorded."""
     generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator) for _ in range(3))
+    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     module = torch.nn.Module()
     module.is_causal = False
     with torch.inference_mode(), recording() as calls:
@@ -383,7 +388,7 @@ def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.nd
     (call,) = calls
     scores = (call.query @ call.key.mT).numpy() * call.scaling
     if call.mask is not None and call.mask.dtype == torch.bool:
-        scores = np.where(call.mask.numpy(), scores, -np.inf).astype(np.float32)
+        scores = np.where(call.mask.numpy(), scores, -np.inf)
     elif call.mask is not None:
         scores = scores + call.mask.numpy()
     worked_out = np.swapaxes(torch.softmax(torch.tensor(scores), -1).numpy() @ call.value.numpy(), 1, 2)
@@ -391,17 +396,17 @@ def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.nd
 
 
 SEES = torch.tensor([[True, True, False, True, False]]).expand(2, 1, 5, 5)
-BIAS = torch.linspace(-2, 2, 75).reshape(1, 3, 5, 5)
+BIAS = torch.linspace(-2, 2, 75, dtype=torch.float64).reshape(1, 3, 5, 5)
 
 
 @pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
-@pytest.mark.parametrize("mask", [None, SEES, SEES * 2.0], ids=["no mask", "yes and no", "numbers"])
+@pytest.mark.parametrize("mask", [None, SEES, SEES.double() * 2], ids=["no mask", "yes and no", "numbers"])
 @pytest.mark.parametrize("scaling", [None, 0.1])
 def test_what_is_recorded_explains_the_output(
     scaling: float | None, mask: torch.Tensor | None, bias: torch.Tensor | None
 ) -> None:
     output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
-    np.testing.assert_allclose(worked_out, output, rtol=0, atol=1e-6)
+    assert_exact(worked_out, output)
 
 
 def test_a_recording_hears_only_what_runs_inside_it(minilm: Checkpoint) -> None:
@@ -467,5 +472,6 @@ def test_hostile_text_is_traced_like_any_other(
     trace = checkpoint.trace(text, truncate=True)
     assert trace.encoding.text == text
     for layer in range(trace.layers):
-        np.testing.assert_allclose(trace.attention(layer).sum(axis=-1), 1, rtol=0, atol=1e-5)
+        sums = trace.attention(layer).sum(axis=-1, dtype=np.float64)
+        assert_rounded(sums, np.ones_like(sums), len(trace.tokens))
     assert np.isfinite(trace.hidden_states).all()
