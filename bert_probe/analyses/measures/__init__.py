@@ -23,7 +23,8 @@ class Measure:
 
     Attributes:
         name: in questions, addresses and on the command line.
-        label: of a button; title: of a picture, which a layer follows; value: what a number is.
+        label: of a button; title: of a picture, which a layer follows.
+        value: what a number is; total: what all of them add up to.
         meaning: what it says and does not say, in a sentence or two.
         order: its place among the measures.
         of_layer: trace, layer, residual share → [query, key], the layer as a whole.
@@ -38,6 +39,7 @@ class Measure:
     label: str
     title: str
     value: str
+    total: str
     meaning: str
     order: int
     of_layer: Callable[[Trace, int, float], Array]

@@ -66,6 +66,7 @@ MEASURE = Measure(
     label="Rollout",
     title="Rollout up to",
     value="share that reaches",
+    total="attention",
     meaning="How much of each input token reaches a token through the attention of all layers up to this "
     "one (Abnar and Zuidema 2020). It follows the weights alone and is no measure of influence.",
     order=3,

@@ -87,6 +87,7 @@ MEASURE = Measure(
     label="Value-weighted",
     title="Value-weighted attention",
     value="weight × length carried",
+    total="length carried",
     meaning="The weight times the length of what the head carries from there (Kobayashi et al. 2020): "
     "a large weight on a short vector moves little. How much is carried, but not in which direction.",
     order=2,

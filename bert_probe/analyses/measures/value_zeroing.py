@@ -170,6 +170,7 @@ MEASURE = Measure(
     label="Value zeroing",
     title="Value zeroing in",
     value="1 − cosine without the value",
+    total="change",
     meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
     "(Mohebbi et al. 2023). It counts the whole layer, but not what later layers make of it.",
     order=4,

@@ -9,6 +9,7 @@ MEASURE = Measure(
     label="Weights",
     title="Attention",
     value="attention weight",
+    total="attention",
     meaning="How a token divides its attention over all tokens: where a head reads from, but neither "
     "what it reads there nor whether the output depends on it.",
     order=1,

@@ -18,7 +18,7 @@ def part(drawn: Drawn, as_table: bool) -> None:
     """Draw one matrix with its controls."""
     layer, head = _controls(drawn)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        specials, renormalise, root = _switches(as_table)
+        specials, renormalise, root = _switches(drawn, as_table)
         shown = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise).of(drawn.trace)
         everything = drawn.all(specials=specials, renormalise=renormalise)
         st.space("stretch")
@@ -48,8 +48,9 @@ def _controls(drawn: Drawn) -> tuple[int, Head]:
         return layer, "mean" if chosen == "mean" else int(chosen) - 1
 
 
-def _switches(as_table: bool) -> tuple[bool, bool, bool]:
+def _switches(drawn: Drawn, as_table: bool) -> tuple[bool, bool, bool]:
     """Special tokens, rows that sum to 1 again, root colours."""
+    shares = drawn.what.shared_out(drawn.trace)
     specials = state.switch(
         "specials",
         "Special tokens",
@@ -58,10 +59,12 @@ def _switches(as_table: bool) -> tuple[bool, bool, bool]:
     )
     renormalise = state.switch(
         "renormalise",
-        "Rows sum to 1 again",
+        "Rows sum to 1 again" if shares else "Rows sum to 1",
         False,
-        "Divides each row by what is left of it once special tokens are hidden. Turn those off first.",
-        disabled=specials,
+        "Divides each row by what is left of it once special tokens are hidden. Turn those off first."
+        if shares
+        else "Divides each row by its sum, so that rows can be compared.",
+        disabled=specials and shares,
     )
     root = not as_table and state.switch(
         "root",
@@ -70,7 +73,7 @@ def _switches(as_table: bool) -> tuple[bool, bool, bool]:
         "Colour runs over the same range either way. With root colours small weights can be seen; without, "
         "colour is proportional to the weight.",
     )
-    return specials, renormalise and not specials, root
+    return specials, renormalise and not (specials and shares), root
 
 
 def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> None:
@@ -125,8 +128,10 @@ def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
     """What the rows add up to."""
     if not drawn.what.shared_out(drawn.trace) and not shown.question.renormalise:
         return "These are no shares: rows do not sum to 1."
-    if shown.question.specials:
+    if shown.question.specials and not shown.question.renormalise:
         return "Each row sums to 1; columns need not."
+    if shown.question.specials:
+        return "Each row was divided by its sum, so rows sum to 1."
     if shown.question.renormalise:
         return "Special tokens are hidden and each row was divided by the rest, so rows sum to 1 again."
     sums = shown.row_sums

@@ -53,7 +53,8 @@ class Drawn:
 
     def scale(self, shown: AttentionMap, root: bool) -> Scale:
         """0 to 1; what is no share has no such end, so its is the next round number."""
-        end = 1.0 if self.what.shared_out(self.trace) else figures.from_zero_scale(shown.weights, 0.0).high
+        shares = shown.question.renormalise or self.what.shared_out(self.trace)
+        end = 1.0 if shares else figures.from_zero_scale(shown.weights, 0.0).high
         return Scale("sequential", 0, end, "sqrt" if root else "linear")
 
 

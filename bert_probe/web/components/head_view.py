@@ -164,6 +164,7 @@ def payload(
         "second": [palette.SECOND_TEXT.light, palette.SECOND_TEXT.dark],
         "title": picture.what.title,
         "valueName": picture.what.value,
+        "total": picture.what.total,
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
         "wish": wish or wished(View(layer + 1, "mean"), 0),

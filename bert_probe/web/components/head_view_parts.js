@@ -118,12 +118,11 @@ function weightsTable(model, side, units, series, weights, targets) {
 /** What the lines stand for, with the share of attention that they carry. */
 function shareSentence(model, drawn, count, whole) {
   const percent = (share) => `${formatted(100 * share, share > 0.9995 || share === 0 ? 0 : 1)} %`;
-  const whose = whole ? "all attention" : `the attention of the ${count} tokens in view`;
+  const whose = whole ? `all ${model.total}` : `the ${model.total} of the ${count} tokens in view`;
   const from = drawn.least > 0 ? ` of at least ${plainNumber(drawn.least)}` : "";
-  const what = model.full === 1 ? whose : whose.replace("attention", "what attention carries");
   const lines = drawn.lines.length === 1 ? "1 line" : `${drawn.lines.length.toLocaleString("en")} lines`;
   const capped = drawn.capped ? ` More than ${MOST_LINES.toLocaleString("en")} cannot be drawn; the weakest are left out.` : "";
-  return `${lines}${from}, carrying ${percent(drawn.share)} of ${what}.${capped}`;
+  return `${lines}${from}, carrying ${percent(drawn.share)} of ${whose}.${capped}`;
 }
 
 function plainNumber(value) {
