@@ -40,7 +40,8 @@ def lines() -> Iterator[Line]:
         )
 
     def ours() -> np.ndarray:
-        return bert_probe.token_similarity(checkpoint, TEXT_A, TEXT_B).cosine(-1)
+        a, b = checkpoint.traces([TEXT_A, TEXT_B])
+        return bert_probe.Similarity().of(a, b).cosines
 
     table = ours()
     off = float(np.abs(table - notebook()).max())

@@ -9,25 +9,16 @@
 from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
 from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
-from bert_probe.analyses.context import WordsInContext, corrected, find_in_each, words_in_context
-from bert_probe.analyses.cosine import cosine
-from bert_probe.analyses.finding import finding
+from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.context import Context
 from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
 from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
-from bert_probe.analyses.minimal_pair import MinimalPair, RowPair, minimal_pair
+from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameter, Parameters, list_parameters, parameters_of_config
 from bert_probe.analyses.projection import Map, pca_map, umap_map
 from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
-from bert_probe.analyses.similarity import (
-    Baseline,
-    Similarity,
-    Spread,
-    baseline,
-    compare,
-    compare_segments,
-    token_similarity,
-)
+from bert_probe.analyses.similarity import Similarity
 from bert_probe.analyses.steps import (
     AttentionSteps,
     HeadOutputs,
@@ -58,11 +49,8 @@ from bert_probe.model.given import from_attention
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.model.wrapping import wrap
-from bert_probe.results.pair_tables import minimal_pair_table, moved_table, row_pair_table
 from bert_probe.results.result import Result, save
 from bert_probe.results.sentence_tables import (
-    context_matrix_table,
-    context_table,
     map_table,
     nearest_table,
     sentence_vectors_table,
@@ -73,7 +61,6 @@ from bert_probe.results.tables import (
     ablation_table,
     ablation_tokens_table,
     anatomy_table,
-    baseline_table,
     embeddings_table,
     found_table,
     heads_table,
@@ -81,10 +68,8 @@ from bert_probe.results.tables import (
     pooler_table,
     profile_means_table,
     similarity_change_table,
-    similarity_table,
     tokens_table,
 )
-from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.sentence_files import sentences_from_file
 from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
@@ -92,7 +77,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Ablation",
-    "Alignment",
     "ArchitectureError",
     "Attention",
     "AttentionLong",
@@ -102,6 +86,9 @@ __all__ = [
     "Baseline",
     "Checkpoint",
     "CheckpointError",
+    "Compare",
+    "CompareRow",
+    "Context",
     "Description",
     "EmbeddingAnatomy",
     "EmptyTextError",
@@ -111,7 +98,6 @@ __all__ = [
     "HeadOutputs",
     "HeadProfiles",
     "Map",
-    "MinimalPair",
     "NearPair",
     "NetworkError",
     "NotFoundError",
@@ -123,13 +109,11 @@ __all__ = [
     "ProfileMeans",
     "Reach",
     "Result",
-    "RowPair",
     "SelectionError",
     "SentenceVectors",
     "ShapeError",
     "Similarity",
     "SimilarityChange",
-    "Spread",
     "TextError",
     "Token",
     "TokenReach",
@@ -141,29 +125,17 @@ __all__ = [
     "WeightsError",
     "Word",
     "WordLens",
-    "WordsInContext",
     "ablate",
     "ablation_table",
     "ablation_tokens_table",
-    "align_traces",
     "anatomy_table",
     "attention_steps",
-    "baseline",
-    "baseline_table",
-    "compare",
-    "compare_segments",
-    "context_matrix_table",
-    "context_table",
-    "corrected",
-    "cosine",
     "each_head",
     "embedding_anatomy",
     "embeddings_table",
     "find_heads",
-    "find_in_each",
     "find_token",
     "find_word",
-    "finding",
     "found_table",
     "from_attention",
     "head_outputs",
@@ -172,9 +144,6 @@ __all__ = [
     "list_parameters",
     "load",
     "map_table",
-    "minimal_pair",
-    "minimal_pair_table",
-    "moved_table",
     "nearest_table",
     "parameters_of_config",
     "parameters_table",
@@ -185,7 +154,6 @@ __all__ = [
     "profile_sentences",
     "read_sentences",
     "replay_differences",
-    "row_pair_table",
     "save",
     "sentence_vectors",
     "sentence_vectors_table",
@@ -193,14 +161,11 @@ __all__ = [
     "sentences_table",
     "similarity_change",
     "similarity_change_table",
-    "similarity_table",
     "steps_table",
     "steps_vectors_table",
-    "token_similarity",
     "tokens_table",
     "umap_map",
     "word_lens",
     "word_name",
-    "words_in_context",
     "wrap",
 ]

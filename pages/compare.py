@@ -1,19 +1,22 @@
 """Compare: two sentences that differ in a word or more, and what that changes in the part they share."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-import numpy as np
 import streamlit as st
 
-import bert_probe
-from bert_probe import Alignment, MinimalPair, RowPair, Token
-from bert_probe.analyses.minimal_pair import REST
-from bert_probe.results import files
+from bert_probe.analyses.minimal_pair import REST, Compare, CompareRow, MinimalPair, RowPair
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Trace
+from bert_probe.text.alignment import Alignment
 from bert_probe.web import blocks, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.components.strip import Mark, Piece, strip
 from bert_probe.web.examples import EXAMPLES
+from bert_probe.web.export import export, zipped
 
 MEASURES = {"total_variation": "Total variation", "jensen_shannon": "Jensen–Shannon"}
 MEANINGS = {
@@ -55,8 +58,10 @@ def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Pie
     there, other = dict(side.pairs), "BA"[segment]
     made = []
     for index, unit in enumerate(side.units_a):
-        joined = index > 0 and isinstance(unit, Token) and unit.continues(side.units_a[index - 1])
-        mark, place = "changed", f"not in {other}"
+        before = side.units_a[index - 1] if index else None
+        joined = isinstance(unit, Token) and isinstance(before, Token) and unit.continues(before)
+        mark: Mark = "changed"
+        place = f"not in {other}"
         if index in there:
             mark = "partner" if index == chosen else ""
             place = f"in {other} at {side.units_b[there[index]].position}"
@@ -73,7 +78,7 @@ def only_here(side: Alignment) -> str:
 
 def choose(pair: MinimalPair) -> int:
     """Both texts; the place of the word that was clicked in A, at first the one that moved most."""
-    side, kind = pair.alignment, "words" if pair.words else "tokens"
+    side, kind = pair.alignment, "words" if pair.question.words else "tokens"
     st.markdown(f"**Sentence A** · click one of the {kind}")
     chosen = strip(
         pieces(side, 0),
@@ -100,7 +105,7 @@ def choose(pair: MinimalPair) -> int:
 def said(pair: MinimalPair, place: int) -> None:
     """The finding, and a way to the head that it names."""
     with st.container(key="finding"):
-        st.markdown(state.plain(bert_probe.finding(pair, place), 1000))
+        st.markdown(state.plain(pair.finding(place), 1000))
     if pair.same_input:
         return
     layer, head = pair.strongest_shift(place)
@@ -112,16 +117,16 @@ def show(layer: int, head: int) -> None:
     st.session_state["layer"], st.session_state["head"] = layer, head
 
 
-def heads(pair: MinimalPair, measure: str) -> None:
+def heads(pair: MinimalPair) -> None:
     """How much every head changed, as a picture that chooses a head, and ranked."""
-    values = pair.total_variation if measure == "total_variation" else pair.jensen_shannon
+    measure = pair.question.by
     with st.container(key="judged_heads"):
         left, right = st.columns([1, 1], gap="large")
     with left:
         cell = matrix(
-            values,
-            [str(layer + 1) for layer in range(pair.a.layers)],
-            [str(head + 1) for head in range(pair.a.heads)],
+            pair.change,
+            [str(layer + 1) for layer in range(pair.change.shape[0])],
+            [str(head + 1) for head in range(pair.change.shape[1])],
             key="compare_heads",
             scale=SHARES,
             row_axis="layer",
@@ -136,7 +141,7 @@ def heads(pair: MinimalPair, measure: str) -> None:
         st.session_state["compare_clicked"] = cell
     with right:
         st.dataframe(
-            bert_probe.minimal_pair_table(pair).sort_values(measure, ascending=False, kind="stable"),
+            pair.frame(),
             hide_index=True,
             width="stretch",
             height=380,
@@ -152,19 +157,19 @@ def heads(pair: MinimalPair, measure: str) -> None:
     )
 
 
-def rows(pair: MinimalPair, row: RowPair) -> None:
+def rows(row: RowPair) -> None:
     """Where the chosen word looks in A and in B, and the difference."""
-    where = f"layer {row.layer + 1}, "
-    where += "mean over the heads" if row.head == "mean" else f"head {row.head + 1}"
+    layer, head = row.question.layer, row.question.head
+    where = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     keys = [*blocks.labels(row.keys), REST]
-    common = {
+    common: dict[str, Any] = {
         "row_axis": "sentence",
         "column_axis": "key",
         "column_positions": [*blocks.positions(row.keys), None],
         "file_name": "compare-row",
     }
     matrix(
-        np.stack([row.a, row.b]),
+        row.both,
         ["A", "B"],
         keys,
         key="compare_rows",
@@ -189,7 +194,7 @@ def rows(pair: MinimalPair, row: RowPair) -> None:
     )
     with st.expander("The same as a table"):
         st.dataframe(
-            bert_probe.row_pair_table(pair, row),
+            row.frame(),
             hide_index=True,
             width="stretch",
             column_config={
@@ -211,7 +216,7 @@ def moved(pair: MinimalPair) -> None:
             layers,
             key="compare_moved",
             scale=SHARES,
-            row_axis="word" if pair.words else "token",
+            row_axis="word" if pair.question.words else "token",
             column_axis="layer",
             value_name="1 − cosine",
             caption="How far each aligned vector moved between A and B",
@@ -219,7 +224,7 @@ def moved(pair: MinimalPair) -> None:
             file_name="compare-moved",
         )
     with right:
-        frame = bert_probe.moved_table(pair).set_axis(blocks.named(units), axis=0)
+        frame = pair.showing(show="moved").frame().set_axis(blocks.named(units), axis=0)
         st.dataframe(
             frame,
             width="stretch",
@@ -230,75 +235,57 @@ def moved(pair: MinimalPair) -> None:
     blocks.caveat(
         "0: the same direction in both sentences. Layer 0 is the output of the embeddings, before any "
         "attention: what moved there has another position, or other pieces. "
-        + ("A word's vector is the mean of its pieces' vectors. " if pair.words else "")
+        + ("A word's vector is the mean of its pieces' vectors. " if pair.question.words else "")
         + "Vectors of different layers do not spread alike, so compare tokens within a layer rather than "
         "layers with each other (Ethayarajh 2019)."
     )
 
 
-def export(pair: MinimalPair, place: int, row: RowPair) -> None:
-    """The tables as files, and the code that makes them again."""
-    tables = {
-        "moved": ("Moved vectors", bert_probe.moved_table(pair)),
-        "rows": ("Rows of the word", bert_probe.row_pair_table(pair, row)),
-    }
-    code = [
-        blocks.trace_code(study.request, pair.a, "a"),
-        blocks.trace_code(study.request, pair.b, "b"),
-        f"pair = bert_probe.minimal_pair(a, b{', words=True' if pair.words else ''})",
-        "bert_probe.moved_table(pair)",
-        f"bert_probe.row_pair_table(pair, pair.row({place}, {row.layer}, {row.head!r}))",
-        "bert_probe.minimal_pair_table(pair)",
+def more(pair: MinimalPair, row: RowPair) -> list[tuple[str, str, Any]]:
+    """The two other tables as files."""
+    moved = pair.showing(show="moved")
+    return [
+        ("Moved vectors, CSV + provenance", "moved.zip", partial(zipped, moved, "moved")),
+        ("Rows of the word, CSV + provenance", "rows.zip", partial(zipped, row, "rows")),
     ]
-    blocks.exports(
-        bert_probe.minimal_pair_table(pair),
-        "compare",
-        blocks.python_code(study.request, *code),
-        blocks.command_line(
-            study.request,
-            "compare",
-            *(["--words"] if pair.words else []),
-            texts=[pair.a.encoding.text, pair.b.encoding.text],
-        ),
-        [
-            (f"{label}, CSV + provenance", f"{name}.zip", partial(files.csv_zip, frame, name))
-            for name, (label, frame) in tables.items()
-        ],
-    )
 
 
-def compared(pair: MinimalPair, measure: str) -> None:
-    """All of the comparison."""
+def compared(pair: MinimalPair, a: Trace, b: Trace, corner: Any) -> None:
+    """All of the comparison; its files go into the corner."""
     place = choose(pair)
     said(pair, place)
     st.header("Which heads changed?", anchor=False)
-    heads(pair, measure)
+    heads(pair)
     st.header("Where does the chosen word look?", anchor=False)
     left, right = st.columns([1, 3], gap="medium")
     with left:
-        layer = state.layer("layer", 1, pair.a.layers, "The last layer is nearest to the output.")
+        layer = state.layer("layer", 1, a.layers, "The last layer is nearest to the output.")
     with right:
-        head = state.head("head", pair.a.heads)
-    index = head if head == "mean" else int(head) - 1
-    row = pair.row(place, layer - 1, index)
-    rows(pair, row)
+        head = state.head("head", a.heads)
+    token = pair.alignment.aligned[place].position
+    asked = CompareRow(token, layer - 1, "mean" if head == "mean" else int(head) - 1, pair.question.words)
+    row = asked.of(a, b)
+    rows(row)
     st.header("Which vectors moved?", anchor=False)
     moved(pair)
     with corner:
-        export(pair, place, row)
+        export(pair, "compare", more(pair, row))
 
 
-blocks.heading(
-    "Compare",
-    "Two sentences that differ in a word or two: what does that change in the part they share? Words are "
-    "aligned, then heads and vectors of the aligned ones are compared.",
-)
-study = workbench.study()
-if study.a.encoding.pair is not None:
-    read_together()
-elif study.b is None:
-    no_second_sentence()
-else:
+def main() -> None:
+    """The page."""
+    blocks.heading(
+        "Compare",
+        "Two sentences that differ in a word or two: what does that change in the part they share? Words are "
+        "aligned, then heads and vectors of the aligned ones are compared.",
+    )
+    study = workbench.study()
+    if study.a.encoding.pair is not None:
+        read_together()
+        return
+    if study.b is None:
+        no_second_sentence()
+        return
     for trace in (study.a, study.b):
         blocks.truncation_notice(trace)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -312,4 +299,8 @@ else:
         )
         st.space("stretch")
         corner = st.container(width="content")
-    compared(store.compared(study.a, study.b, words), measure)
+    pair = store.answers.of(Compare(words).of, study.a, study.b)
+    compared(pair.showing(by=measure), study.a, study.b, corner)
+
+
+main()

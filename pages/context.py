@@ -6,23 +6,26 @@ from functools import partial
 
 import streamlit as st
 
-import bert_probe
-from bert_probe import Trace, Unit, WordsInContext
+from bert_probe.analyses.baseline import Baseline, BaselineCosines
+from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.errors import ProbeError
-from bert_probe.results import files
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.text.words import Unit, word_lens, word_name
 from bert_probe.web import blocks, context_list, curves, figures, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.export import export, written
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
 MOST_CURVES = 28
 FOUR_PLACES = st.column_config.NumberColumn(format="%.4f")
 
 
-def read(line: context_list.Line) -> Trace | None:
+def read(checkpoint: Checkpoint, line: context_list.Line) -> Trace | None:
     """The trace of a sentence; where it cannot be read, why, in its place."""
     try:
-        return store.traces(checkpoint, [(line.text, None)], request.truncate)[0]
+        return store.traces(checkpoint, [(line.text, None)], workbench.request().truncate)[0]
     except ProbeError as error:
         st.text(f"{line.text[:200]}\n{error}")
         return None
@@ -30,7 +33,7 @@ def read(line: context_list.Line) -> Trace | None:
 
 def choose_word(trace: Trace, line: context_list.Line, number: int) -> Unit | None:
     """The word of a sentence, by clicking."""
-    units = bert_probe.word_lens(trace).units
+    units = word_lens(trace).units
     now = context_list.chosen_unit(trace, line)
     if line.word and now is None:
         st.caption(f":orange[There is no word {state.plain(line.word)} here.]")
@@ -54,13 +57,13 @@ def detail(trace: Trace, unit: Unit) -> str:
     return f"{len(unit.positions)} pieces: {pieces}; the mean of their vectors stands for the word"
 
 
-def sentences() -> list[tuple[Trace, Unit]]:
+def sentences(checkpoint: Checkpoint) -> list[tuple[Trace, Unit]]:
     """The sentences with their words to click on; those in which one is chosen."""
     found: list[tuple[Trace, Unit]] = []
     for place, line in enumerate(context_list.held(), start=1):
         number, words, remove = st.columns([1, 24, 3], vertical_alignment="center")
         with words:
-            trace = read(line)
+            trace = read(checkpoint, line)
             unit = None if trace is None else choose_word(trace, line, place)
             if trace is not None:
                 blocks.truncation_notice(trace)
@@ -95,30 +98,9 @@ def more() -> None:
         st.caption(f"{context_list.MOST} sentences, as many as fit here. For more use Python.")
 
 
-def code(found: WordsInContext) -> tuple[str, str]:
-    """Python and command line that make the same table."""
-    texts = [one.trace.encoding.text for one in found.occurrences]
-    names = [bert_probe.word_name(one.trace, one.unit) for one in found.occurrences]
-    cut = ", truncate=True" if request.truncate else ""
-    lines = [f"traces = checkpoint.traces({texts!r}{cut})"]
-    if len(set(names)) == 1:
-        lines.append(f"found = bert_probe.find_in_each(traces, {names[0]!r})")
-        given = [part for text in texts for part in ("--in", text)]
-        command = blocks.command_line(request, "context", *given, texts=names[:1])
-    else:
-        lines += [
-            f"words = {names!r}",
-            "units = [bert_probe.find_word(*both) for both in zip(traces, words)]",
-            "found = bert_probe.words_in_context(list(zip(traces, units)))",
-        ]
-        command = "# The command line compares one word in several texts; for different words use Python."
-    lines.append("bert_probe.context_table(found, bert_probe.baseline(checkpoint))")
-    return blocks.python_code(request, *lines), command
-
-
 def chosen_pairs(found: WordsInContext) -> list[int]:
     """Which pairs to draw: all, unless they are too many, or those with one occurrence."""
-    options = [str(number) for number in range(1, len(found.occurrences) + 1)]
+    options = [str(number) for number in range(1, len(found.units) + 1)]
     if len(found.pairs) <= MOST_CURVES:
         options.insert(0, "all")
     elif st.session_state.get("context_pairs") == "all":
@@ -136,8 +118,6 @@ def chosen_pairs(found: WordsInContext) -> list[int]:
 
 def results(found: WordsInContext) -> None:
     """Curves, matrix and table."""
-    baseline = store.measured_baseline(checkpoint)
-    table = bert_probe.context_table(found, baseline)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=200):
             layer = state.layer(
@@ -150,59 +130,58 @@ def results(found: WordsInContext) -> None:
         with st.container(width=150):
             pairs = chosen_pairs(found)
         st.space("stretch")
-        others = {
-            "Matrix, CSV": ("context-matrix", bert_probe.context_matrix_table(found, layer)),
-            "Baseline, CSV": ("baseline", bert_probe.baseline_table(baseline, checkpoint)),
-        }
+        others = {"context-matrix": found.showing(layer=layer), "baseline": found.baseline}
+        labels = ("Matrix, CSV", "Baseline, CSV")
         more_files = [
-            (label, f"{name}.csv", partial(files.to_bytes, frame, "csv"))
-            for label, (name, frame) in others.items()
+            (label, f"{name}.csv", partial(written, result, "csv"))
+            for label, (name, result) in zip(labels, others.items(), strict=True)
         ]
-        blocks.exports(table, "context", *code(found), more_files)
+        export(found, "context", more_files)
     st.plotly_chart(
-        curves.context_curves(found, baseline, layer, pairs, scale == "corrected"),
+        curves.context_curves(found, layer, pairs, scale == "corrected"),
         width="stretch",
         config=figures.CONFIG,
         alt="Cosine of each pair of words at every layer, over what unrelated and same words reach",
     )
-    blocks.caveat(meaning(baseline))
+    blocks.caveat(meaning(found.baseline))
     with st.container(key="judged"):
         left, right = st.columns([2, 3], gap="large")
     with left:
-        occurrences_matrix(found, layer)
+        words_matrix(found, layer)
     with right:
         st.markdown("**All pairs at every layer**")
+        frame = found.frame()
         st.dataframe(
-            table,
+            frame,
             hide_index=True,
             width="stretch",
             height=380,
-            column_config=dict.fromkeys(table.columns[3:], FOUR_PLACES),
+            column_config=dict.fromkeys(frame.columns[3:], FOUR_PLACES),
             alt="Cosine of each pair of words at every layer, beside the baseline",
         )
 
 
-def meaning(baseline: bert_probe.Baseline) -> str:
+def meaning(baseline: BaselineCosines) -> str:
     """What the bands are, and what a cosine does not say."""
     same = baseline.same_word
     of_same = (
         f", and {same.pairs:,} pairs of a word in two of them, mostly of words like “the”" if same else ""
     )
     return (
-        f"Bands: {baseline.pairs:,} pairs of different tokens of {baseline.sentences} unrelated English "
-        f"sentences shipped with the package{of_same}. “Corrected” takes away, at each layer, what unrelated "
-        "tokens reach on average (Ethayarajh 2019). A high cosine says that two vectors are alike, not why."
+        f"Bands: {baseline.unrelated.pairs:,} pairs of different tokens of {baseline.sentences} unrelated "
+        f"English sentences shipped with the package{of_same}. “Corrected” takes away, at each layer, what "
+        "unrelated tokens reach on average (Ethayarajh 2019). A high cosine says that two vectors are alike, "
+        "not why."
     )
 
 
-def occurrences_matrix(found: WordsInContext, layer: int) -> None:
+def words_matrix(found: WordsInContext, layer: int) -> None:
     """All chosen words against each other at one layer."""
     where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
-    names = [f"{number} {one.unit}" for number, one in enumerate(found.occurrences, start=1)]
     matrix(
         found.cosine(layer),
-        names,
-        names,
+        found.names,
+        found.names,
         key="context_matrix",
         scale=Scale("diverging", -1, 1),
         row_axis="word",
@@ -213,16 +192,23 @@ def occurrences_matrix(found: WordsInContext, layer: int) -> None:
     )
 
 
-blocks.heading(
-    "Context",
-    "The same word has another vector in another sentence. Click a word in each sentence, and see from which "
-    "layer on they part, or meet.",
-)
-checkpoint = workbench.checkpoint()
-request = workbench.request()
-chosen = sentences()
-more()
-if len(chosen) < 2:
-    st.info("Two words are compared, or more: click one in at least two sentences.")
-else:
-    results(bert_probe.words_in_context(chosen))
+def main() -> None:
+    """The page."""
+    blocks.heading(
+        "Context",
+        "The same word has another vector in another sentence. Click a word in each sentence, and see from "
+        "which layer on they part, or meet.",
+    )
+    checkpoint = workbench.checkpoint()
+    chosen = sentences(checkpoint)
+    more()
+    if len(chosen) < 2:
+        st.info("Two words are compared, or more: click one in at least two sentences.")
+        return
+    baseline = store.answers.of(Baseline().of, checkpoint)
+    asked = Context([word_name(trace, unit) for trace, unit in chosen])
+    found = store.answers.of(asked.of, [trace for trace, _ in chosen], baseline=baseline)
+    results(found)
+
+
+main()

@@ -2,133 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
+from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.cosine import cosine
-from bert_probe.analyses.similarity import Baseline
+from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.words import Unit, find_word
+from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.results import frames
+from bert_probe.results.kinds import Kind, Optional, Several
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text.words import Unit, find_word, word_name
 
 
-@dataclass(frozen=True, eq=False)
-class Occurrence:
-    """A word where it stands in a sentence."""
+@question("words in context", command="context")
+class Context(Question):
+    """How alike the vectors of a word are in several texts, or of another word in each.
 
-    trace: Trace
-    unit: Unit
-
-    def vector(self, layer: int) -> Array:
-        """Its vector after a layer, [hidden]: the mean of those of its pieces; 0 is the embeddings' output.
-
-        Raises:
-            SelectionError: no such layer.
-        """
-        pieces = self.trace.vectors(layer)[list(self.unit.positions)]
-        mean: Array = pieces.mean(axis=0, dtype=np.float64)
-        return mean
-
-
-@dataclass(frozen=True, eq=False)
-class WordsInContext:
-    """Occurrences of words, in the order given, and the cosine between every two of them.
+    A word's vector is the mean of its pieces' vectors. Every two of the words are compared, at every
+    layer, beside what unrelated tokens of the model reach.
 
     Attributes:
-        occurrences: two or more, in traces of one model.
+        words: one for all texts, or one for each, as `find_word` knows them: WORD:2 is its second
+            occurrence.
+        layer: None for a table of all pairs at all layers; else the matrix at this layer, 0 being the
+            output of the embeddings.
     """
 
-    occurrences: tuple[Occurrence, ...]
+    listed: ClassVar[str] = "--in"
+
+    words: Sequence[str] = asked(Several(Kind()), option="", key="context_words")
+    layer: int | None = asked(
+        Optional(VECTOR_LAYER),
+        default=None,
+        key="vector_layer",
+        facet=True,
+        about=f"The matrix of all words at one layer. {FROM_0}",
+    )
+
+    def of(self, traces: Sequence[Trace], baseline: BaselineCosines | None = None) -> WordsInContext:
+        """Compare them.
+
+        Args:
+            traces: two or more of one model; the same one may come twice.
+            baseline: the answer to `Baseline` where it is at hand already, of the same model.
+
+        Raises:
+            SelectionError: fewer than two texts, texts that different models read, one in which its word is
+                not, or is more than once, or words that are not as many as the texts.
+            UnavailableError: see `Baseline.of`.
+        """
+        found = self._find(traces)
+        subject = Subject.of(*traces)
+        names = [word_name(trace, unit) for trace, unit in zip(traces, found, strict=True)]
+        asked_for = replace(self, words=names[:1] if len(set(names)) == 1 else names).resolved(traces[0])
+        if baseline is None:
+            baseline = Baseline().of(traces[0].checkpoint)
+        layers = range(traces[0].layers + 1)
+        vectors = (
+            np.stack([_vector(trace, unit, layer) for trace, unit in zip(traces, found, strict=True)])
+            for layer in layers
+        )
+        cosines = np.stack([cosine(rows, rows) for rows in vectors]).astype(traces[0].dtype)
+        return WordsInContext(asked_for, subject, found, read_only(cosines), baseline)
+
+    def _find(self, traces: Sequence[Trace]) -> tuple[Unit, ...]:
+        """The word of each text."""
+        if isinstance(traces, Trace):
+            raise SelectionError("Give a list of traces: one word has nothing to be compared with.")
+        if len(traces) < 2:
+            raise SelectionError("One word has nothing to be compared with. Give two or more.")
+        words = self.words if len(self.words) > 1 else [*self.words] * len(traces)
+        if len(words) != len(traces):
+            raise SelectionError(
+                f"{len(words)} words and {len(traces)} texts are given. Give one word for all texts, or one "
+                "for each."
+            )
+        found = []
+        for number, (trace, word) in enumerate(zip(traces, words, strict=True), start=1):
+            try:
+                found.append(find_word(trace, word))
+            except SelectionError as error:
+                raise SelectionError(f"Text {number}, “{_shortened(trace.encoding.text)}”: {error}") from None
+        return tuple(found)
+
+    def arguments(self) -> list[str]:
+        """The words stand by themselves, and each text after --in."""
+        return [*self.words]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WordsInContext(Result):
+    """Words where they stand, in the order given, and the cosine between every two of them.
+
+    Attributes:
+        units: a word of each text.
+        cosines: [layer + 1, word, word], -1 to 1; layer 0 is the embeddings' output.
+        baseline: what unrelated tokens of the same model reach.
+    """
+
+    question: Context
+    units: tuple[Unit, ...]
+    cosines: Array
+    baseline: BaselineCosines
 
     def __post_init__(self) -> None:
-        if len(self.occurrences) < 2:
-            raise SelectionError("One word has nothing to be compared with. Give two or more.")
-        models = {
-            (one.trace.provenance["weights_sha256"], one.trace.layers, one.trace.vectors(0).shape[1])
-            for one in self.occurrences
-        }
-        if len(models) > 1:
-            raise ShapeError("The traces are of different models, whose vectors cannot be compared.")
-        for one in self.occurrences:
-            if not max(one.unit.positions) < len(one.trace.tokens):
-                raise ShapeError(f"{one.unit} is not a word of its text.")
+        if self.baseline.subject.model != self.subject.model:
+            raise SelectionError("The baseline is of another model than the texts. Measure it in theirs.")
+        shape = (self.baseline.layers + 1, len(self.units), len(self.units))
+        if self.cosines.shape != shape:
+            raise ShapeError(f"cosines has shape {self.cosines.shape}; {shape} is needed.")
 
     @property
     def layers(self) -> int:
         """Number of layers, the embeddings not counted."""
-        return self.occurrences[0].trace.layers
+        return len(self.cosines) - 1
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Every two occurrences, as indices from 0."""
-        return tuple(combinations(range(len(self.occurrences)), 2))
+        """Every two words, as indices from 0."""
+        return tuple(combinations(range(len(self.units)), 2))
+
+    @property
+    def curves(self) -> Array:
+        """The cosine of each pair at every layer, [layer + 1, pair]."""
+        first, second = np.triu_indices(len(self.units), k=1)
+        curves: Array = self.cosines[:, first, second]
+        return curves
+
+    @property
+    def names(self) -> list[str]:
+        """Each word with the number of its text, from 1."""
+        return [f"{number} {unit}" for number, unit in enumerate(self.units, start=1)]
 
     def cosine(self, layer: int) -> Array:
-        """Cosines after a layer, float32 [occurrence, occurrence], -1 to 1; 0 is the embeddings' output.
+        """Cosines after a layer, [word, word].
 
         Raises:
             SelectionError: no such layer.
         """
-        vectors = np.stack([one.vector(layer) for one in self.occurrences])
-        return cosine(vectors, vectors)
+        found: Array = self.cosines[resolve(layer, len(self.cosines), "layer")]
+        return found
 
-    @cached_property
-    def curves(self) -> Array:
-        """The cosine of each pair at every layer, float32 [layer + 1, pair], read-only."""
-        first, second = zip(*self.pairs, strict=True)
-        layers = [self.cosine(layer)[list(first), list(second)] for layer in range(self.layers + 1)]
-        return read_only(np.stack(layers))
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Where each word stands, and what the baseline rests on."""
+        words = [
+            {"word": str(unit), "position": unit.position, "pieces": len(unit.positions)}
+            for unit in self.units
+        ]
+        return {"words": words, "baseline": dict(self.baseline.facts)}
 
+    def frame(self) -> pd.DataFrame:
+        """The matrix at a layer; or all pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected.
 
-def words_in_context(occurrences: Sequence[tuple[Trace, Unit]]) -> WordsInContext:
-    """Compare words where they stand: every two occurrences, at every layer.
-
-    Args:
-        occurrences: a trace and a word of it (see `find_word` and `word_lens`); a trace may come twice.
-
-    Raises:
-        SelectionError: fewer than two.
-        ShapeError: traces of different models, or a word of another text.
-    """
-    return WordsInContext(tuple(Occurrence(trace, unit) for trace, unit in occurrences))
-
-
-def find_in_each(traces: Sequence[Trace], word: str) -> WordsInContext:
-    """The same word in each of several texts; WORD:2 is its second occurrence there.
-
-    Raises:
-        SelectionError: fewer than two texts, or one in which the word is not, or is more than once.
-    """
-    found = []
-    for number, trace in enumerate(traces, start=1):
-        try:
-            found.append((trace, find_word(trace, word)))
-        except SelectionError as error:
-            raise SelectionError(f"Text {number}, “{_shortened(trace.encoding.text)}”: {error}") from None
-    return words_in_context(found)
+        ``a`` and ``b`` count the texts from 1.
+        """
+        if self.question.layer is not None:
+            return frames.matrix(self.cosine(self.question.layer), self.names, self.names, "word")
+        layers, pairs = self.curves.shape
+        a, b = (np.array(side) + 1 for side in zip(*self.pairs, strict=True))
+        unrelated = self.baseline.unrelated
+        return pd.DataFrame(
+            {
+                "layer": np.repeat(np.arange(layers), pairs),
+                "a": np.tile(a, layers),
+                "b": np.tile(b, layers),
+                "cosine": self.curves.reshape(-1),
+                "baseline_mean": np.repeat(unrelated.mean, pairs),
+                "baseline_p95": np.repeat(unrelated.p95, pairs),
+                "corrected": self.baseline.corrected(self.curves).reshape(-1),
+            }
+        )
 
 
-def corrected(cosines: Array, baseline: Baseline) -> Array:
-    """Cosines less what unrelated tokens reach on average at that layer (Ethayarajh 2019, section 4.1).
-
-    Args:
-        cosines: [layer + 1, …].
-
-    Returns:
-        float64 of the same shape; 0 is as alike as unrelated tokens are.
-
-    Raises:
-        ShapeError: not a row for each layer of the baseline.
-    """
-    mean = np.array(baseline.mean)
-    if len(cosines) != len(mean):
-        raise ShapeError(f"{len(cosines)} layers do not fit a baseline of {len(mean)}.")
-    less: Array = cosines.astype(np.float64) - mean.reshape(-1, *[1] * (cosines.ndim - 1))
-    return less
+def _vector(trace: Trace, unit: Unit, layer: int) -> Array:
+    """A word's vector after a layer, float64 [hidden]: the mean of those of its pieces."""
+    mean: Array = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
+    return mean
 
 
 def _shortened(text: str, most: int = 60) -> str:

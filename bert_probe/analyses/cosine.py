@@ -12,7 +12,8 @@ def cosine(a: Array, b: Array) -> Array:
     """Cosine of every row of ``a`` [m, hidden] with every row of ``b`` [n, hidden].
 
     Returns:
-        float32 [m, n], -1 to 1; NaN where a row is all zeros, which has no direction.
+        [m, n], -1 to 1, in float32, or float64 where the rows are; NaN where a row is all zeros, which has
+        no direction.
 
     Raises:
         ShapeError: not two matrices with rows of one length.
@@ -21,7 +22,7 @@ def cosine(a: Array, b: Array) -> Array:
         raise ShapeError(f"Rows of one length are needed; the shapes are {a.shape} and {b.shape}.")
     # Double precision, so that a vector's cosine with itself is 1 and not 0.99999994.
     product = _unit(a) @ _unit(b).T
-    bounded: Array = np.clip(product, -1.0, 1.0).astype(np.float32)
+    bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
     return bounded
 
 

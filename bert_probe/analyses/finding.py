@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.model.trace import Array, resolve
+
+if TYPE_CHECKING:
+    from bert_probe.analyses.minimal_pair import MinimalPair
 
 
 def finding(pair: MinimalPair, place: int | None = None) -> str:
-    """What changed for one aligned token or word, or for the one that moved most.
-
-    Layers and heads count from 1 in it. "Shifts" is `MinimalPair.shift`: at least that much was taken
-    from the one key and given to the other. Where several layers or heads share the largest value, all
-    are named, or counted.
-
-    Args:
-        place: index into the alignment's pairs.
-
-    Raises:
-        SelectionError: no such place.
-    """
+    """What changed for the aligned unit at a place; see `MinimalPair.finding`."""
     if pair.same_input:
         return "Nothing changed: to the model both texts are the same."
     place = pair.most_moved if place is None else resolve(place, len(pair.alignment.pairs), "place")
@@ -51,18 +44,15 @@ def _shifted(pair: MinimalPair, place: int) -> str:
     heads = np.argwhere(shift == amount)
     if len(heads) > 1:
         return f"{len(heads)} heads shift {_amount(amount)} of its attention each, and none shifts more"
-    layer, head = (int(index) for index in heads[0])
-    row = pair.row(place, layer, head)
-    source, target = int(row.difference.argmin()), int(row.difference.argmax())
-    return (
-        f"head {layer + 1}.{head + 1} shifts {_amount(amount)} of its attention "
-        f"from {_key(pair, row, source)} to {_key(pair, row, target)}"
-    )
+    layer, head = heads[0]
+    a, b = pair.strongest_a[place], pair.strongest_b[place]
+    keys = int((b - a).argmin()), int((b - a).argmax())
+    source, target = (f"{_key(pair, key)} ({a[key]:.2f} → {b[key]:.2f})" for key in keys)
+    return f"head {_head(layer, head)} shifts {_amount(amount)} of its attention from {source} to {target}"
 
 
-def _key(pair: MinimalPair, row: RowPair, key: int) -> str:
-    name = f"the changed {_unit(pair)}s" if key == len(row.keys) else _name(pair, key)
-    return f"{name} ({row.a[key]:.2f} → {row.b[key]:.2f})"
+def _key(pair: MinimalPair, key: int) -> str:
+    return f"the changed {_unit(pair)}s" if key == len(pair.alignment.pairs) else _name(pair, key)
 
 
 def _largest_change(pair: MinimalPair) -> str:
@@ -87,7 +77,7 @@ def _name(pair: MinimalPair, place: int) -> str:
 
 
 def _unit(pair: MinimalPair) -> str:
-    return "word" if pair.words else "token"
+    return "word" if pair.question.words else "token"
 
 
 def _listed(names: list[str]) -> str:

@@ -15,15 +15,12 @@ import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.analyses.ablation import Replacement, ablate, each_head
-from bert_probe.analyses.context import find_in_each
 from bert_probe.analyses.head_means import profile_sentences, read_sentences
 from bert_probe.analyses.heads import find_heads, head_profiles
-from bert_probe.analyses.minimal_pair import minimal_pair
 from bert_probe.analyses.pooling import POOLINGS, Pooling
 from bert_probe.analyses.sentences import sentence_vectors
-from bert_probe.analyses.similarity import baseline, token_similarity
 from bert_probe.analyses.steps import attention_steps
-from bert_probe.cli import attention
+from bert_probe.cli import attention, pairs
 from bert_probe.cli.app import app as start_app
 from bert_probe.cli.options import (
     common,
@@ -35,7 +32,7 @@ from bert_probe.cli.options import (
 )
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import pair_tables, sentence_tables, tables
+from bert_probe.results import sentence_tables, tables
 from bert_probe.results.step_tables import steps_table, steps_vectors_table
 from bert_probe.text.sentence_files import sentences_from_file
 from bert_probe.text.words import find_token, find_word
@@ -56,17 +53,6 @@ def app() -> None:
 def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     return tables.tokens_table(checkpoint.trace(text, pair, truncate))
-
-
-@app.command()
-@click.argument("text_a")
-@click.argument("text_b")
-@layer_from_0_option
-@common
-def similarity(checkpoint: Checkpoint, text_a: str, text_b: str, layer: str, truncate: bool) -> pd.DataFrame:
-    """Cosine of every token of TEXT_A with every token of TEXT_B, special tokens left out."""
-    chosen = counted(layer, "layer", 0, checkpoint.description.layers, "last")
-    return tables.similarity_table(token_similarity(checkpoint, text_a, text_b, truncate=truncate), chosen)
 
 
 @app.command()
@@ -234,33 +220,6 @@ def ablate_command(
 
 
 @app.command()
-@click.argument("text_a")
-@click.argument("text_b")
-@words_option
-@common
-def compare(checkpoint: Checkpoint, text_a: str, text_b: str, words: bool, truncate: bool) -> pd.DataFrame:
-    """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
-
-    Each text is read by itself. See docs/methods.md, "Minimal pairs", for the two measures.
-    """
-    a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
-    return pair_tables.minimal_pair_table(minimal_pair(a, b, words))
-
-
-@app.command()
-@click.argument("word")
-@click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
-@common
-def context(checkpoint: Checkpoint, word: str, texts: tuple[str, ...], truncate: bool) -> pd.DataFrame:
-    """How alike WORD's vectors in several texts are, at every layer from 0.
-
-    A word that occurs twice in each text is named WORD:2. The texts count from 1.
-    """
-    found = find_in_each(checkpoint.traces(texts, truncate), word)
-    return sentence_tables.context_table(found, baseline(checkpoint))
-
-
-@app.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--pooling",
@@ -279,7 +238,15 @@ def sentences(
     return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
 
 
-for _command in (start_app, attention.attention, attention.rollout):
+for _command in (
+    start_app,
+    attention.attention,
+    attention.rollout,
+    pairs.similarity,
+    pairs.baseline,
+    pairs.compare,
+    pairs.context,
+):
     app.add_command(_command)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 
@@ -30,9 +31,15 @@ class Subject:
 
     @classmethod
     def of(cls, *traces: Trace) -> Subject:
-        """The subject that these traces are of; they are all of one model."""
+        """The subject that these traces are of.
+
+        Raises:
+            SelectionError: they are of different models.
+        """
         about = traces[0].provenance
         model = {name: value for name, value in about.items() if name not in TEXT}
+        if any(_made_by(trace) != _made_by(traces[0]) for trace in traces):
+            raise SelectionError("The texts were not read by the same model. Trace them with one.")
         texts = [{name: trace.provenance.get(name) for name in TEXT} for trace in traces]
         return cls(model, tuple(texts))
 
@@ -60,3 +67,10 @@ class Subject:
             return {**self.model, **self.texts[0]}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
         return {**self.model, **several, **self.sentences}
+
+
+def _made_by(trace: Trace) -> tuple[object, ...]:
+    """What makes the numbers of two traces comparable; one folder may have been opened by two names."""
+    named = {"model", "origin", "revision", *TEXT}
+    causes = {name: value for name, value in trace.provenance.items() if name not in named}
+    return (causes, trace.layers, trace.heads, *(state.shape[1] for state in trace.states))

@@ -88,6 +88,8 @@ class Question:
 
     analysis: ClassVar[str]
     command: ClassVar[str]
+    listed: ClassVar[str] = ""
+    """For a question that is asked of a list of texts, the option that stands before each of them."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

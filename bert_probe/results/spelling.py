@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_probe.model.sources import BUILT_IN
@@ -17,19 +17,24 @@ SENTENCES_FILE = "sentences.txt"
 def python(question: Question, subject: Subject) -> str:
     """A script whose last line is the table."""
     lines = ["import bert_probe", ""]
-    if subject.model.get("origin") == "given":
-        lines.append("trace = bert_probe.from_attention(weights, tokens)  # what you gave")
-        return "\n".join([*lines, f"bert_probe.{question!r}.of(trace).table()"])
-    lines.append(f"checkpoint = {_opening(subject.model)}")
-    names = _names(len(subject.texts))
-    lines += [_tracing(name, text) for name, text in zip(names, subject.texts, strict=True)]
+    given = subject.model.get("origin") == "given"
+    lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
     if subject.sentences:
         lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
-        cut = ", truncate=True" if subject.sentences["tokens_dropped"] else ""
-        given = f"checkpoint, sentences{cut}"
+        whom = f"checkpoint, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+    elif question.listed:
+        lines.append(_tracing_all(subject.texts))
+        whom = "traces"
     else:
-        given = ", ".join(names) if len(names) < 3 else f"[{', '.join(names)}]"
-    return "\n".join([*lines, f"bert_probe.{question!r}.of({given or 'checkpoint'}).table()"])
+        names = [[], ["trace"], ["a", "b"]][len(subject.texts)]
+        lines += [
+            f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave"
+            if given
+            else _tracing(name, text)
+            for name, text in zip(names, subject.texts, strict=True)
+        ]
+        whom = ", ".join(names) or "checkpoint"
+    return "\n".join([*lines, f"bert_probe.{question!r}.of({whom}).table()"])
 
 
 def shell(question: Question, subject: Subject) -> str:
@@ -37,6 +42,8 @@ def shell(question: Question, subject: Subject) -> str:
     model = subject.model
     if model.get("origin") in ("given", "in memory"):
         return "# What is only in memory cannot be reached from the command line; use Python."
+    if len(subject.texts) > 1 and any(text["pair"] is not None for text in subject.texts):
+        return "# The command line compares texts that have no second segment; use Python."
     words = ["bert-probe", question.command, *question.options()]
     for option, value in (("--model", _named(model)), ("--revision", model.get("revision"))):
         words += [option, value] if value else []
@@ -51,17 +58,12 @@ def _texts(question: Question, subject: Subject) -> list[str]:
     if subject.sentences:
         return [*question.arguments(), SENTENCES_FILE]
     options: list[str] = []
-    texts = [*question.arguments(), *(text["text"] for text in subject.texts)]
+    words = question.arguments()
     for text in subject.texts:
         options += ["--pair", text["pair"]] if text["pair"] is not None else []
-    return [*options, *(["--"] if any(text.startswith("-") for text in texts) else []), *texts]
-
-
-def _names(count: int) -> list[str]:
-    """What the traces are called."""
-    if count > 2:
-        return [f"trace_{number}" for number in range(1, count + 1)]
-    return [[], ["trace"], ["a", "b"]][count]
+        options += [question.listed, text["text"]] if question.listed else []
+        words += [] if question.listed else [text["text"]]
+    return [*options, *(["--"] if any(word.startswith("-") for word in words) else []), *words]
 
 
 def _named(model: Mapping[str, Any]) -> str | None:
@@ -77,6 +79,13 @@ def _opening(model: Mapping[str, Any]) -> str:
     given += [f"revision={model['revision']!r}"] if model.get("revision") else []
     given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
     return f"bert_probe.load({', '.join(given)})"
+
+
+def _tracing_all(texts: Sequence[Mapping[str, Any]]) -> str:
+    pairs = [(text["text"], text["pair"]) for text in texts]
+    given = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
+    given += ["truncate=True"] if any(text["tokens_dropped"] for text in texts) else []
+    return f"traces = checkpoint.traces({', '.join(given)})"
 
 
 def _tracing(name: str, text: Mapping[str, Any]) -> str:

@@ -17,7 +17,6 @@ from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay
 from bert_probe.analyses.head_means import ProfileMeans
 from bert_probe.analyses.heads import Found, HeadProfiles
 from bert_probe.analyses.parameters import Parameters, list_parameters
-from bert_probe.analyses.similarity import Baseline, Similarity
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
@@ -165,23 +164,6 @@ def _head_names(heads: Sequence[tuple[int, int]]) -> str:
     return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)
 
 
-def similarity_table(result: Similarity, layer: int = -1) -> pd.DataFrame:
-    """Cosines as a matrix: a row for each token of A, a column for each of B.
-
-    Raises:
-        SelectionError: no such layer.
-    """
-    return matrix_table(
-        result.cosine(layer),
-        result.rows,
-        result.columns,
-        result.a.provenance,
-        table="similarity",
-        **second_text(result.b),
-        layer=resolve(layer, result.a.layers + 1, "layer"),
-    )
-
-
 def embeddings_table(
     trace: Trace, layer: int = -1, vectors: Literal["tokens", "cls", "pooler"] = "tokens"
 ) -> pd.DataFrame:
@@ -240,21 +222,6 @@ def pooler_table(replay: PoolerReplay, trace: Trace) -> pd.DataFrame:
     )
 
 
-def baseline_table(baseline: Baseline, checkpoint: Checkpoint) -> pd.DataFrame:
-    """Cosines of unrelated tokens, a row a layer from 0: layer, mean, p5, p50, p95.
-
-    The same of same-word pairs where there are any: same_word_mean, same_word_p5, …
-    """
-    names = ("mean", "p5", "p50", "p95")
-    columns = {name: getattr(baseline, name) for name in names}
-    about = {"sentences": baseline.sentences, "token_pairs": baseline.pairs}
-    if baseline.same_word is not None:
-        columns |= {f"same_word_{name}": getattr(baseline.same_word, name) for name in names}
-        about |= {"same_word_pairs": baseline.same_word.pairs}
-    frame = pd.DataFrame({"layer": range(len(baseline.mean)), **columns})
-    return _with(frame, checkpoint.provenance(), table="similarity baseline", **about)
-
-
 def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
     """One row a parameter: name, group, part, kind, shape, count, dtype, bytes, share, tied_to."""
     found = source if isinstance(source, Parameters) else list_parameters(source.model)
@@ -263,12 +230,6 @@ def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
     frame["shape"] = ["×".join(map(str, row.shape)) for row in found.rows]
     provenance = source.provenance() if isinstance(source, Checkpoint) else {}
     return _with(frame, provenance, table="parameters", total=found.total)
-
-
-def second_text(trace: Trace) -> dict[str, Any]:
-    """The other text of a comparison, beside the provenance of the first."""
-    names = ("text", "pair", "tokens", "tokens_dropped")
-    return {f"{name}_b": trace.provenance[name] for name in names}
 
 
 def matrix_table(

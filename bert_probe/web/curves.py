@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.context import WordsInContext, corrected
-from bert_probe.analyses.similarity import Baseline, Spread
+from bert_probe.analyses.baseline import BaselineCosines, Spread
+from bert_probe.analyses.context import WordsInContext
 from bert_probe.model.trace import Array
 from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
 from bert_probe.web.palette import HEADS
@@ -28,29 +28,28 @@ class PairCurve:
     """Cosine of one pair of tokens at every layer from 0."""
 
     name: str
-    cosines: list[float]
+    cosines: Array
 
 
-def layer_curves(baseline: Baseline, layer: int, pair: PairCurve | None) -> Any:
+def layer_curves(baseline: BaselineCosines, layer: int, pair: PairCurve | None) -> Any:
     """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
     figure = go.Figure()
     _unrelated(figure, baseline, None)
     if pair is not None:
         _curve(figure, as_text(pair.name), pair.cosines, {"color": ACCENT, "width": 3})
-    low = min([*baseline.p5, *(pair.cosines if pair else [])])
-    _finish(figure, layer, len(baseline.mean), low, "cosine")
+    low = min([*baseline.unrelated.p5, *(pair.cosines if pair else [])])
+    _finish(figure, layer, baseline.layers + 1, low, "cosine")
     return figure
 
 
-def context_curves(
-    found: WordsInContext, baseline: Baseline, layer: int, pairs: Sequence[int], less_mean: bool
-) -> Any:
-    """Cosine of pairs of occurrences by layer, over what unrelated and same words reach.
+def context_curves(found: WordsInContext, layer: int, pairs: Sequence[int], less_mean: bool) -> Any:
+    """Cosine of pairs of words by layer, over what unrelated and same words reach.
 
     Args:
         pairs: which of ``found.pairs``; each keeps its colour whatever others are drawn.
         less_mean: all less the mean of unrelated tokens.
     """
+    baseline = found.baseline
     base = baseline if less_mean else None
     figure = go.Figure()
     if baseline.same_word is not None:
@@ -63,29 +62,30 @@ def context_curves(
             {"color": f"rgb({_SAME})", "dash": "dot"},
         )
     _unrelated(figure, baseline, base)
-    curves: Array = corrected(found.curves, baseline) if less_mean else found.curves
+    curves = baseline.corrected(found.curves) if less_mean else found.curves
     for pair in pairs:
-        first, second = (f"{one + 1} {found.occurrences[one].unit}" for one in found.pairs[pair])
+        first, second = (found.names[one] for one in found.pairs[pair])
         line = {"color": HEADS[pair % len(HEADS)], "dash": _DASHES[pair // len(HEADS) % 4], "width": 2.5}
         _curve(figure, as_text(f"{first} – {second}"), curves[:, pair].tolist(), line)
         figure.data[-1].marker = {"symbol": _SYMBOLS[pair % len(_SYMBOLS)], "size": 8}
-    low = min(_less(baseline.p5, base).min(), curves[:, list(pairs)].min(initial=1))
+    low = min(_less(baseline.unrelated.p5, base).min(), curves[:, list(pairs)].min(initial=1))
     _finish(figure, layer, len(curves), low, "cosine − mean of unrelated" if less_mean else "cosine")
     beside = {"orientation": "v", "x": 1.01, "y": 1, "tracegroupgap": 0}
     return figure.update_layout(height=380, legend=beside)
 
 
-def _unrelated(figure: Any, baseline: Baseline, base: Baseline | None) -> None:
-    _band(figure, baseline, base, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
-    _curve(figure, "unrelated: mean", _less(baseline.mean, base), {"color": GRAY, "dash": "dot"}, "lines")
+def _unrelated(figure: Any, baseline: BaselineCosines, base: BaselineCosines | None) -> None:
+    unrelated = baseline.unrelated
+    _band(figure, unrelated, base, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
+    _curve(figure, "unrelated: mean", _less(unrelated.mean, base), {"color": GRAY, "dash": "dot"}, "lines")
 
 
-def _less(values: Sequence[float], base: Baseline | None) -> Array:
+def _less(values: Sequence[float], base: BaselineCosines | None) -> Array:
     array = np.array(values)
-    return array if base is None else corrected(array, base)
+    return array if base is None else base.corrected(array)
 
 
-def _band(figure: Any, spread: Spread, base: Baseline | None, colour: str, name: str) -> None:
+def _band(figure: Any, spread: Spread, base: BaselineCosines | None, colour: str, name: str) -> None:
     layers = list(range(len(spread.mean)))
     figure.add_scatter(
         x=layers + layers[::-1],

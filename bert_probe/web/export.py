@@ -36,15 +36,11 @@ def export(
         name: of the files, without their ending.
         what: a sentence on what the files hold.
     """
-
-    def written(form: str) -> bytes:
-        return files.to_bytes(result.table(), form)
-
     with st.popover("Export", icon=":material/download:"):
         st.caption(what)
         with st.container(horizontal=True):
             for form in files.FORMATS:
-                _download(form.upper(), f"{name}.{form}", partial(written, form))
+                _download(form.upper(), f"{name}.{form}", partial(written, result, form))
             _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name))
         for label, file_name, make in more:
             _download(label, file_name, make)
@@ -52,6 +48,11 @@ def export(
         st.code(result.python, language="python")
         st.caption("The same on the command line")
         st.code(result.shell, language="bash", wrap_lines=True)
+
+
+def written(result: Result, form: str) -> bytes:
+    """The table in one of the formats."""
+    return files.to_bytes(result.table(), form)
 
 
 def zipped(result: Result, name: str) -> bytes:

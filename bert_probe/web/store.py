@@ -14,13 +14,11 @@ from cachetools import LRUCache
 
 from bert_probe.analyses.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.analyses.heads import HeadProfiles, head_profiles
-from bert_probe.analyses.minimal_pair import MinimalPair, minimal_pair
 from bert_probe.analyses.pooling import Pooling
 from bert_probe.analyses.sentences import Report, SentenceVectors, sentence_vectors
-from bert_probe.analyses.similarity import Baseline, baseline
 from bert_probe.analyses.steps import HeadOutputs, head_outputs
 from bert_probe.model import loading
-from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
@@ -30,20 +28,16 @@ TRACE_BYTES = 1_000_000_000
 SENTENCE_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 ABLATIONS = 16
-PAIRS = 4
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
 
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
-_baselines: LRUCache[Description, Baseline] = LRUCache(CHECKPOINTS)
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
 _outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
-# Under the traces themselves, which this then keeps: they compare by identity, so nothing can be mistaken.
-_pairs: LRUCache[tuple[Trace, Trace, bool], MinimalPair] = LRUCache(PAIRS)
 _sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
     SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
 )
@@ -125,19 +119,6 @@ def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
     return found
 
 
-def measured_baseline(checkpoint: Checkpoint) -> Baseline:
-    """The cosine that unrelated tokens reach in this model, measured once."""
-    key = checkpoint.description
-    with _lock:
-        found = _baselines.get(key)
-    if found is None:
-        with _passes:
-            found = baseline(checkpoint)
-        with _lock:
-            _baselines[key] = found
-    return found
-
-
 def ablated(
     checkpoint: Checkpoint, trace: Trace, heads: tuple[Head, ...], replacement: Replacement
 ) -> Ablation:
@@ -155,22 +136,6 @@ def ablated(
             found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
         with _lock:
             _ablations[key] = found
-    return found
-
-
-def compared(a: Trace, b: Trace, words: bool) -> MinimalPair:
-    """Two texts compared, once for all sessions.
-
-    Raises:
-        SelectionError, OutOfMemoryError: see `minimal_pair`.
-    """
-    with _lock:
-        found = _pairs.get((a, b, words))
-    if found is None:
-        with _passes:
-            found = minimal_pair(a, b, words)
-        with _lock:
-            _pairs[a, b, words] = found
     return found
 
 

@@ -94,10 +94,10 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
 
     go_to(page, "Similarity")
     _, content = download(page, "CSV")
-    similarity = bert_probe.token_similarity(checkpoint, TEXT, "Nobody saw it")
+    similarity = bert_probe.Similarity().of(trace, checkpoint.trace("Nobody saw it"))
     rows, columns, values = matrix_of(content)
     assert (rows, columns) == ([*map(str, similarity.rows)], [*map(str, similarity.columns)])
-    np.testing.assert_allclose(values, similarity.cosine(-1), atol=1e-6)
+    np.testing.assert_allclose(values, similarity.cosines, atol=1e-6)
 
     go_to(page, "Tokens")
     _, content = download(page, "CSV")

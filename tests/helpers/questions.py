@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bert_probe.analyses.attention import Attention, AttentionLong
+from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.context import Context
+from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.reach import Reach
+from bert_probe.analyses.similarity import Similarity
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
 
@@ -22,6 +26,18 @@ def one_trace(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def two_traces(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint.trace(TEXT), checkpoint.trace(OTHER)
+
+
+def a_pair(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return (checkpoint.trace(TEXT, OTHER),)
+
+
+def some_traces(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return (checkpoint.traces(SENTENCES[:3]),)
+
+
+def river_twice(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return (checkpoint.traces([SENTENCES[0], SENTENCES[2]]),)
 
 
 def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -57,5 +73,26 @@ EXAMPLES = (
         {"layer": 4, "head": 2, **_SHARED, "words": False, "specials": True, "residual": 0.5},
     ),
     Example(AttentionLong([1, 2], [0]), one_trace, {"layers": [3], "heads": [1], **_SHARED}),
+    Example(Similarity(), two_traces, {"layer": 2, "specials": True}),
+    Example(Similarity(0, specials=True), one_trace, {"layer": -1, "specials": False}),
+    Example(Similarity(3), a_pair, {"layer": 2, "specials": True}),
+    Example(Baseline(), the_model),
+    Example(Compare(), two_traces, {"words": True, "show": "moved", "by": "jensen_shannon"}),
+    Example(
+        Compare(words=True, show="moved", by="jensen_shannon"),
+        two_traces,
+        {"words": False, "show": "heads", "by": "total_variation"},
+    ),
+    Example(
+        Compare(by="jensen_shannon"), two_traces, {"words": True, "show": "moved", "by": "total_variation"}
+    ),
+    Example(CompareRow(), two_traces, {"token": "boats", "layer": 2, "head": 3, "words": True}),
+    Example(
+        CompareRow("unhappiest", layer=3, head=5, words=True),
+        two_traces,
+        {"token": 3, "layer": 2, "head": "mean", "words": False},
+    ),
+    Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
+    Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
 )

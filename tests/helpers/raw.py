@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -127,11 +127,16 @@ class Raw:
         Args:
             formula: gives an array for transformers' output of the text.
         """
-        mine = np.asarray(formula(self.run(encoding)), dtype=np.float64)
+        return self.expect_of([encoding], formula)
+
+    def expect_of(self, encodings: Sequence[Encoding], formula: Callable[..., Any]) -> Expected:
+        """The same of several texts: the formula gets transformers' output for each."""
+        mine = np.asarray(formula(*map(self.run, encodings)), dtype=np.float64)
         if self.dtype == "float64":
             return Expected(mine, EXACT)
-        theirs = np.asarray(formula(self.twin.run(encoding)), dtype=np.float64)
-        return Expected(mine, max(self.numbers(encoding).share, allowed([own_error(mine, theirs)])))
+        theirs = np.asarray(formula(*map(self.twin.run, encodings)), dtype=np.float64)
+        shares = [self.numbers(encoding).share for encoding in encodings]
+        return Expected(mine, max(*shares, allowed([own_error(mine, theirs)])))
 
     @contextmanager
     def projected(self) -> Iterator[list[torch.Tensor]]:

@@ -36,8 +36,17 @@ HOSTILE_TOKENS = (
 """Tokens that have broken such pages, or would."""
 
 
-def hand_trace(weights: Sequence[np.ndarray], names: str = "[CLS] sun moon [SEP]") -> Trace:
-    """A trace whose attention weights are given, one array [head, query, key] a layer."""
+def hand_trace(
+    weights: Sequence[np.ndarray],
+    names: str = "[CLS] sun moon [SEP]",
+    states: Sequence[np.ndarray] | None = None,
+) -> Trace:
+    """A trace whose attention weights are given, one array [head, query, key] a layer.
+
+    Args:
+        states: vectors [token, hidden], one array a layer and one for the embeddings; zeros unless given.
+    """
+    text = " ".join(name for name in names.split() if not name.startswith("["))
     tokens = tuple(
         Token(
             name,
@@ -45,17 +54,18 @@ def hand_trace(weights: Sequence[np.ndarray], names: str = "[CLS] sun moon [SEP]
             id=position + 7,
             segment=0,
             word=None if name.startswith("[") else position,
-            start=None,
-            end=None,
+            start=text.find(name),
+            end=text.find(name) + len(name),
             special=name.startswith("["),
             split_word=False,
             display=name,
         )
         for position, name in enumerate(names.split())
     )
-    states = tuple(np.zeros((len(tokens), 2), np.float32) for _ in range(len(weights) + 1))
-    layers = tuple(np.asarray(layer, np.float32) for layer in weights)
-    return Trace(Encoding("sun moon", None, tokens, {}, None, 0), states, None, {}, weights=layers)
+    if states is None:
+        states = [np.zeros((len(tokens), 2))] * (len(weights) + 1)
+    vectors, layers = (tuple(np.asarray(one, np.float32) for one in part) for part in (states, weights))
+    return Trace(Encoding(text, None, tokens, {}, None, 0), vectors, None, {}, weights=layers)
 
 
 def random_trace(

@@ -217,13 +217,14 @@ def test_other_matrices_come_back(
 ) -> None:
     frame = {
         "embeddings": lambda: tables.embeddings_table(trace, 0),
-        "similarity": lambda: tables.similarity_table(bert_probe.compare_segments(trace)),
+        "similarity": lambda: bert_probe.Similarity().of(trace).table(),
         "anatomy": lambda: tables.anatomy_table(bert_probe.embedding_anatomy(minilm, trace), 2),
     }[what]()
     back = there_and_back(frame, form, tmp_path)
     assert same_bits(back.values, frame.to_numpy())
     assert back.rows == list(frame.index)
-    assert back.provenance["view"]["table"].endswith(what)
+    about = back.provenance
+    assert (about["question"]["analysis"] if "question" in about else about["view"]["table"]).endswith(what)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -231,13 +232,10 @@ def test_other_matrices_come_back(
 def test_tables_of_several_kinds_of_column_come_back(
     form: str, what: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
 ) -> None:
-    steps = tuple(number / 7 for number in range(7))
     frame = {
         "tokens": lambda: tables.tokens_table(trace),
         "parameters": lambda: tables.parameters_table(minilm),
-        "baseline": lambda: tables.baseline_table(
-            bert_probe.Baseline(steps, steps, steps, steps, 1, 2), minilm
-        ),
+        "baseline": lambda: bert_probe.Baseline().of(minilm).table(),
         "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
     }[what]()
     path = tmp_path / f"x.{form}"

@@ -119,25 +119,6 @@ def test_nothing_chosen_is_refused(pair: Trace) -> None:
             bert_probe.AttentionLong(layers, heads).of(pair).table()
 
 
-def test_similarity_names_both_texts_and_its_layer(minilm: Checkpoint) -> None:
-    found = bert_probe.token_similarity(minilm, "one two", "three " * 600, truncate=True)
-    frame = tables.similarity_table(found)
-    view = about(frame)
-    assert view == {
-        "table": "similarity",
-        "text_b": "three " * 600,
-        "pair_b": None,
-        "tokens_b": 512,
-        "tokens_dropped_b": 90,
-        "layer": 6,
-    }
-    assert frame.attrs["provenance"]["text"] == "one two"
-    assert np.array_equal(frame.to_numpy(), found.cosine(6))
-    assert (list(frame.index), list(frame.columns)) == (["one", "two"], ["three"] * 510)
-    assert about(tables.similarity_table(found, 0))["layer"] == 0
-    assert about(tables.similarity_table(found, -7))["layer"] == 0
-
-
 def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
     for layer in range(7):
         frame = tables.embeddings_table(pair, layer)
@@ -184,15 +165,6 @@ def test_the_poolers_steps(minilm: Checkpoint, pair: Trace) -> None:
     steps = [replay.cls, replay.linear, replay.replay, replay.model_output]
     assert np.array_equal(frame.to_numpy(), np.stack(steps))
     assert about(frame)["difference_to_model"] == replay.difference
-
-
-def test_the_baseline_has_a_row_a_layer(minilm: Checkpoint) -> None:
-    values = tuple(number / 10 for number in range(7))
-    frame = tables.baseline_table(bert_probe.Baseline(values, values, values, values, 12, 3), minilm)
-    assert list(frame) == ["layer", "mean", "p5", "p50", "p95"]
-    assert frame["layer"].tolist() == list(range(7))
-    assert frame["p95"].tolist() == list(values)
-    assert about(frame) == {"table": "similarity baseline", "sentences": 3, "token_pairs": 12}
 
 
 def test_parameters_of_a_checkpoint_and_of_a_config(minilm: Checkpoint) -> None:

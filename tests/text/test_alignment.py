@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bert_probe
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
@@ -127,4 +126,4 @@ def test_texts_of_a_pair_are_kept_apart(minilm: Checkpoint) -> None:
 def test_an_alignment_refuses_pairs_that_do_not_rise(minilm: Checkpoint, pairs: Pairs) -> None:
     tokens = minilm.trace("we left").tokens
     with pytest.raises(ShapeError):
-        bert_probe.Alignment(tokens, tokens, pairs)
+        Alignment(tokens, tokens, pairs)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+import numpy as np
 import pytest
 
-import bert_probe
+from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair
 from bert_probe.cli.main import main
+from bert_probe.model.trace import Trace
 from bert_probe.results import files
 from bert_probe.web import store
 from bert_probe.web.examples import EXAMPLES
@@ -17,27 +19,32 @@ from tests.helpers.pages import HOSTILE, opened, said
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
-def pair_of(a: str, b: str, words: bool = False) -> bert_probe.MinimalPair:
-    checkpoint = store.open_checkpoint("", "")
-    return bert_probe.minimal_pair(checkpoint.trace(a), checkpoint.trace(b), words)
+def traces_of(a: str, b: str) -> list[Trace]:
+    """The traces that the page has, to the last digit."""
+    return store.traces(store.open_checkpoint("", ""), [(a, None), (b, None)], truncate=False)
+
+
+def pair_of(a: str, b: str, words: bool = False) -> MinimalPair:
+    return Compare(words).of(*traces_of(a, b))
 
 
 def test_the_example_is_compared() -> None:
     app = opened("compare")
     pair = pair_of(FULL, EMPTY)
     finding = said(app).replace("\\", "")
-    assert bert_probe.finding(pair) in finding
+    assert pair.finding() in finding
     assert "Only in A: full. Only in B: empty." in finding
     ranked = app.dataframe[0].value
     assert ranked["total_variation"].is_monotonic_decreasing
-    assert ranked["total_variation"].tolist() == pytest.approx(
-        sorted(pair.total_variation.ravel())[::-1], abs=1e-6
-    )
-    assert app.dataframe[2].value.to_numpy() == pytest.approx(pair.moved.T, abs=1e-6)
+    assert ranked["total_variation"].tolist() == sorted(pair.total_variation.ravel())[::-1]
+    assert np.array_equal(app.dataframe[2].value, pair.moved.T)
 
 
 def test_the_table_is_ranked_by_the_chosen_measure() -> None:
-    ranked = opened("compare", change="jensen_shannon").dataframe[0].value
+    app = opened("compare", change="jensen_shannon")
+    ranked = app.dataframe[0].value
+    python = app.get("code")[0].value
+    assert python.endswith("bert_probe.Compare(by='jensen_shannon').of(a, b).table()")
     assert ranked["jensen_shannon"].is_monotonic_decreasing
     assert not ranked["total_variation"].is_monotonic_decreasing
 
@@ -47,9 +54,10 @@ def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
     pair = pair_of("Mehdi left it", "Mehdi saw it", words=True)
     rows = app.dataframe[1].value
     assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
-    row = pair.row(pair.most_moved, 2, 6)
-    assert rows["a"].tolist() == pytest.approx(row.a.tolist(), abs=1e-6)
-    assert rows["difference"].tolist() == pytest.approx(row.difference.tolist(), abs=1e-6)
+    most = pair.alignment.aligned[pair.most_moved].position
+    row = CompareRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
+    assert rows["a"].tolist() == row.a.tolist()
+    assert rows["difference"].tolist() == row.difference.tolist()
 
 
 def test_the_finding_leads_to_its_head() -> None:
@@ -58,8 +66,20 @@ def test_the_finding_leads_to_its_head() -> None:
     layer, head = pair.strongest_shift(pair.most_moved)
     next(button for button in app.button if button.label.startswith("Show head")).click().run()
     assert (app.query_params["layer"], app.query_params["head"]) == (str(layer + 1), str(head + 1))
-    row = pair.row(pair.most_moved, layer, head)
-    assert app.dataframe[1].value["b"].tolist() == pytest.approx(row.b.tolist(), abs=1e-6)
+    assert app.dataframe[1].value["b"].tolist() == pair.strongest_b[pair.most_moved].tolist()
+
+
+def test_the_address_asks_what_the_page_shows() -> None:
+    address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
+    app = opened("compare", **address)
+    sizes = store.open_checkpoint("", "").description
+    given = {name: "".join(value) for name, value in app.query_params.items()}
+    asked = Compare.from_address(given, sizes)
+    assert asked == Compare(words=True, by="jensen_shannon")
+    assert app.get("code")[0].value.endswith(f"{asked!r}.of(a, b).table()")
+    row = CompareRow.from_address(given, sizes)
+    assert row == CompareRow(layer=2, head=6, words=True)
+    assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
 
 def test_without_a_second_sentence_the_page_says_what_to_do() -> None:
@@ -113,4 +133,4 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         main(shlex.split(shell)[1:])
     assert ended.value.code == 0
     assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
-    assert frame.attrs["provenance"]["view"]["words"] == bool(words)
+    assert frame.attrs["provenance"]["question"]["words"] == bool(words)

@@ -14,8 +14,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
+from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.analyses.similarity import baseline_sentences
 from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import figures, measures

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.similarity import Similarity
 from bert_probe.cli.main import main
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -207,7 +209,24 @@ def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
     (other / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
     four, two = (store.open_checkpoint(str(folder), "") for folder in (one, other))
     assert four.description.weights_sha256 == two.description.weights_sha256
-    assert store.measured_baseline(four).mean != store.measured_baseline(two).mean
+    one, other = (store.answers.of(Baseline().of, checkpoint) for checkpoint in (four, two))
+    assert one.unrelated.mean != other.unrelated.mean
+    assert store.answers.of(Baseline().of, four) is one
+
+
+@pytest.mark.parametrize("relation", ["compare", "pair"])
+def test_similarity_s_address_asks_what_the_page_shows(relation: str) -> None:
+    address = {"vector_layer": "2", "similarity_specials": "1", "similarity_show": "table"}
+    app = opened("similarity", a="we left", b="they left", relation=relation, **address)
+    given = {name: "".join(value) for name, value in app.query_params.items()}
+    checkpoint = store.open_checkpoint("", "")
+    asked = Similarity.from_address(given, checkpoint.description)
+    assert asked == Similarity(2, specials=True)
+    texts: list[store.Text] = [("we left", "they left")]
+    texts = texts if relation == "pair" else [("we left", None), ("they left", None)]
+    found = asked.of(*store.traces(checkpoint, texts, truncate=False))
+    assert app.dataframe[0].value.to_numpy().tolist() == found.cosines.tolist()
+    assert found.python == app.get("code")[0].value
 
 
 def test_plain_escapes_what_markdown_would_read() -> None:
@@ -221,6 +240,7 @@ def test_plain_escapes_what_markdown_would_read() -> None:
         ("attention", {"layer": "2", "head": "3"}),
         ("steps", {"layer": "2", "head": "3", "query": "4"}),
         ("similarity", {}),
+        ("similarity", {"similarity_specials": "1", "vector_layer": "0"}),
         ("embeddings", {"part": "vectors", "vector_layer": "1"}),
     ],
 )
@@ -244,7 +264,6 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 @pytest.mark.parametrize(
     ("page", "address", "note"),
     [
-        ("similarity", {"similarity_specials": "1"}, "# The command line leaves special tokens out"),
         ("embeddings", {}, "# The command line gives what comes out"),
         ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),
         ("parameters", {}, "# The command line gives name, group"),

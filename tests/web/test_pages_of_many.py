@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import bert_probe
+from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import context_list, store
@@ -21,20 +24,24 @@ def click(app: Any, label: str) -> None:
     next(button for button in app.button if button.label == label).click().run()
 
 
-def example_words() -> bert_probe.WordsInContext:
-    traces = store.open_checkpoint("", "").traces([text for text, _ in CONTEXT])
-    words = [bert_probe.find_word(trace, word) for trace, (_, word) in zip(traces, CONTEXT, strict=True)]
-    return bert_probe.words_in_context(list(zip(traces, words, strict=True)))
+def in_context(texts: list[str], words: list[str]) -> WordsInContext:
+    """What the page says of words, to the last digit: each sentence was read by itself."""
+    checkpoint = store.open_checkpoint("", "")
+    traces = [store.traces(checkpoint, [(text, None)], truncate=False)[0] for text in texts]
+    return Context(words).of(traces, store.answers.of(Baseline().of, checkpoint))
+
+
+def example_words() -> WordsInContext:
+    texts, words = zip(*CONTEXT, strict=True)
+    return in_context(list(texts), list(words))
 
 
 def test_the_context_example_is_compared() -> None:
     app = opened("context")
     frame = app.dataframe[0].value
-    expected = bert_probe.context_table(
-        example_words(), store.measured_baseline(store.open_checkpoint("", ""))
-    )
+    expected = example_words().frame()
     assert list(frame) == list(expected)
-    np.testing.assert_allclose(frame.to_numpy(), expected.to_numpy(), atol=1e-6)
+    assert np.array_equal(frame, expected)
     assert app.query_params["context_words"] == "Python\nPython\nsnake\nprogramming"
 
 
@@ -59,15 +66,10 @@ def test_sentences_are_added_and_removed_and_bad_ones_said_beside_the_others() -
     assert app.dataframe[0].value["b"].max() == 4
 
 
-def test_the_address_brings_sentences_and_words(minilm: bert_probe.Checkpoint) -> None:
+def test_the_address_brings_sentences_and_words() -> None:
     app = opened("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
-    found = bert_probe.words_in_context(
-        [
-            (trace, bert_probe.find_word(trace, word))
-            for trace, word in zip(minilm.traces(["a b a", "b a a"]), ["a:2", "a:1"], strict=True)
-        ]
-    )
-    np.testing.assert_allclose(app.dataframe[0].value["cosine"], found.curves.ravel(), atol=1e-6)
+    found = in_context(["a b a", "b a a"], ["a:2", "a:1"])
+    assert np.array_equal(app.dataframe[0].value["cosine"], found.curves.ravel())
     assert "There is no word boat here" in said(app)
 
 
@@ -91,6 +93,14 @@ def test_context_is_kept_over_pages_and_corrected_curves_are_drawn() -> None:
     assert app.slider(key="vector_layer").value == 2
 
 
+def test_context_s_address_asks_what_the_page_shows() -> None:
+    app = opened("context", vector_layer="2", layer="4")
+    given = {name: "".join(value) for name, value in app.query_params.items()}
+    asked = Context.from_address(given, store.open_checkpoint("", "").description)
+    assert asked == example_words().showing(layer=2).question
+    assert f"{replace(asked, layer=None)!r}.of(traces)" in app.get("code")[0].value
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_context_s_two_codes_make_the_same_table(
     same: bool, capfdbinary: pytest.CaptureFixture[bytes]
@@ -100,10 +110,6 @@ def test_context_s_two_codes_make_the_same_table(
     )
     python, shell = (code.value for code in opened("context", **given).get("code"))
     frame = _made_by(python)
-    if not same:
-        assert shell.startswith("# The command line compares one word")
-        assert np.array_equal(frame["cosine"], example_words().curves.ravel())
-        return
     assert _printed_by(shell, capfdbinary) == files.to_bytes(frame, "csv")
 
 

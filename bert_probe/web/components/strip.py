@@ -17,6 +17,10 @@ _FOLDER: Final = Path(__file__).parent
 _SCRIPTS: Final = ("visible_text.js", "strip.js")
 
 
+Mark = Literal["", "changed", "partner"]
+"""Beside another text: nothing, without a counterpart there, or the counterpart of what is chosen."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """One token as the reader sees it."""
@@ -27,7 +31,7 @@ class Piece:
     special: bool
     joined: bool  # continues the word of the piece before it
     detail: str  # shown on hover and focus
-    mark: Literal["", "changed", "partner"] = ""  # without a counterpart; the counterpart of what is chosen
+    mark: Mark = ""
 
 
 def strip(

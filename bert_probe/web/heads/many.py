@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_means import MOST_SENTENCES, ProfileMeans, profile_sentences, read_sentences
-from bert_probe.analyses.similarity import baseline_sentences
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.tables import profile_means_table

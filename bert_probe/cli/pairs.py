@@ -1,0 +1,102 @@
+"""Commands on texts side by side: similarity and its baseline, minimal pairs, words in context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bert_probe.analyses.attention import HEAD, LAYER
+from bert_probe.analyses.baseline import Baseline, BaselineCosines
+from bert_probe.analyses.context import Context, WordsInContext
+from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
+from bert_probe.analyses.similarity import Similarity, TokenSimilarity
+from bert_probe.cli.options import asking, common, pair_option, two_texts
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+
+
+@click.command()
+@common
+@asking(Similarity)
+@click.argument("text_a")
+@click.argument("text_b", required=False)
+@pair_option
+def similarity(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    text_a: str,
+    text_b: str | None,
+    pair: str | None,
+    truncate: bool,
+) -> TokenSimilarity:
+    """Cosine of every token of TEXT_A with every token of TEXT_B, or of TEXT_A with itself.
+
+    With --pair both texts are read together, and tokens of the first compared with those of the second.
+    """
+    if text_b is None:
+        return Similarity(**asked).of(checkpoint.trace(text_a, pair, truncate))
+    if pair is not None:
+        raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
+    a, b = (checkpoint.trace(text, truncate=truncate) for text in (text_a, text_b))
+    return Similarity(**asked).of(a, b)
+
+
+@click.command()
+@common
+def baseline(checkpoint: Checkpoint, truncate: bool) -> BaselineCosines:  # noqa: ARG001
+    """Cosine that unrelated tokens of the model reach, and one word in two sentences, at every layer."""
+    return Baseline().of(checkpoint)
+
+
+@click.command()
+@common
+@asking(Compare)
+@two_texts
+@click.option("--moved", is_flag=True, help="How far the vector of each token moved, layer by layer.")
+@click.option("--row", metavar="WORD|N", help="Where this token of TEXT_A looks, and the same one of TEXT_B.")
+@click.option("--layer", metavar="N|last", help="With --row: layer, counted from 1.  [default: last]")
+@click.option("--head", metavar="N|mean", help="With --row: head, counted from 1.  [default: mean]")
+def compare(
+    a: Trace,
+    b: Trace,
+    asked: dict[str, Any],
+    moved: bool,
+    row: str | None,
+    layer: str | None,
+    head: str | None,
+) -> MinimalPair | RowPair:
+    """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
+
+    Each text is read by itself. See docs/methods.md, "Minimal pairs", for the two measures.
+    """
+    if row is None:
+        if layer is not None or head is not None:
+            raise SelectionError("--layer and --head go with --row WORD. Add it, or leave them out.")
+        return Compare(show="moved" if moved else "heads", **asked).of(a, b)
+    if moved or "by" in asked:
+        raise SelectionError(f"--row has no use for {'--moved' if moved else '--by'}. Leave one of them out.")
+    chosen: dict[str, Any] = {} if layer is None else {"layer": LAYER.read("layer", layer, a)}
+    chosen |= {} if head is None else {"head": HEAD.read("head", head, a)}
+    return CompareRow(row, **chosen, **asked).of(a, b)
+
+
+@click.command()
+@common
+@asking(Context)
+@click.argument("words", nargs=-1, required=True, metavar="WORD...")
+@click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
+def context(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    words: tuple[str, ...],
+    texts: tuple[str, ...],
+    truncate: bool,
+) -> WordsInContext:
+    """How alike WORD's vectors in several texts are, at every layer from 0.
+
+    Give one WORD, or one for each text. A word that occurs twice in a text is named WORD:2. The texts count
+    from 1.
+    """
+    return Context(words, **asked).of(checkpoint.traces(texts, truncate))

