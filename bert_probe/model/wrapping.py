@@ -213,30 +213,49 @@ def _ready(network: torch.nn.Module, implementation: str) -> Iterator[None]:
     Not in inference mode, whose tensors a model may keep, and could then no longer be trained with.
     """
     modules = list(network.modules())
-    training = [(module, module.training) for module in modules]
-    compiled = [(module, one) for module in modules if (one := module._compiled_call_impl) is not None]
-    configs = [(config, dict(vars(config))) for config in _configs(modules)]
+    configs = _configs(modules)
+    kept = [_Kept.of(vars(one)) for one in (*modules, *configs)]
     device = next(network.parameters()).device.type
     try:
         for module in modules:
             module.training = False
-        for module, _ in compiled:
-            module._compiled_call_impl = None
-        for config, _ in configs:
+            if module._compiled_call_impl is not None:
+                module._compiled_call_impl = None
+        for config in configs:
             config._attn_implementation = implementation
             config.return_dict, config.output_attentions, config.output_hidden_states = True, False, False
         with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
             yield
     finally:
-        for module, mode in training:
-            module.training = mode
-        for module, one in compiled:
-            module._compiled_call_impl = one
-        for config, before in configs:
-            now = vars(config)
-            for name in now.keys() - before.keys():
-                del now[name]
-            now.update(before)
+        for one in kept:
+            one.restore()
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """Attributes of a module or a config, and what is in the dictionaries among them: parameters, buffers,
+    hooks. transformers itself puts hooks and settings there when a model runs.
+
+    Attributes:
+        held: of the object itself.
+        before: the same as it was; inner: each dictionary in it, with a copy.
+    """
+
+    held: dict[str, Any]
+    before: dict[str, Any]
+    inner: list[tuple[dict[Any, Any], dict[Any, Any]]]
+
+    @classmethod
+    def of(cls, held: dict[str, Any]) -> _Kept:
+        """As they are now."""
+        return cls(held, dict(held), [(one, dict(one)) for one in held.values() if isinstance(one, dict)])
+
+    def restore(self) -> None:
+        """As they were, in the same dictionaries, which others may hold."""
+        for held, before in ((self.held, self.before), *self.inner):
+            if held.keys() != before.keys() or any(held[name] is not before[name] for name in before):
+                held.clear()
+                held.update(before)
 
 
 def _configs(modules: list[torch.nn.Module]) -> list[Any]:
