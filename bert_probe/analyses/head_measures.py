@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,10 +31,14 @@ SHARES = (
 
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
-BLOCK = 2**18
-"""Weights that `measure_heads` works on at once."""
+BLOCK = 400_000
+"""Weights that are worked on at once: few enough for a processor's cache, enough to be worth the calls."""
+LANES = 64
+"""Numbers that a reduction takes at a time, and what is left of a row one by one: rows are made as long as
+several of these. The margin is little more, which bounds the queries of a block."""
 
 
+@torch.inference_mode()
 def measure_heads(trace: Trace, lens: WordLens | None) -> dict[str, Array]:
     """Measure every head, averaged over the queries; Clark et al. 2019, sections 3 and 4, for most of it.
 
@@ -47,115 +53,180 @@ def measure_heads(trace: Trace, lens: WordLens | None) -> dict[str, Array]:
             difference_from_mean: total variation, ½ Σ |p − p̄|, to the mean over the layer's heads.
     """
     features = _features(trace, lens)
-    layers = [_layer_measures(trace, layer, lens, features) for layer in range(trace.layers)]
+    blocks = _blocks(trace, features)
+    layers = [
+        _layer_measures(trace.heads, _filled(trace, layer, lens, blocks), features)
+        for layer in range(trace.layers)
+    ]
     stacked = np.stack(layers, axis=1)
     return dict(zip(MEASURES, (read_only(measure) for measure in stacked), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class _Features:
-    """What the measures count. Where no pair of the text has one, `pairs` leaves it out.
+    """What the `SHARES` count in a text.
 
     Attributes:
-        keys: name of a share → 1 or 0 for each key, [key]; in the trace's dtype, as all of them.
-        pairs: name of a measure → what a weight counts, [query, key].
-        segments: 1 where a token is of a segment, [segment, token].
+        length: number of tokens, or words.
+        keys: name of a share → 1 or 0 for each key, float64 [key].
+        groups: name of a share → the group of each token, [token]; a query counts the others of its own.
+        segments: queries of one segment that stand together, with 1 or 0 for each key of another one.
     """
 
+    length: int
     keys: dict[str, torch.Tensor]
+    groups: dict[str, Array]
+    segments: list[tuple[slice, torch.Tensor]]
+
+
+class _Frame:
+    """Room for the attention of a few queries, [head, row, key], used again for block after block.
+
+    Each row begins with a margin where scores are −∞ and weights 0. Read with a stride of one more than a
+    row's width, the weights at one distance from their query stand in one column: what runs over the end
+    of a row reads zeros of the next one's margin. So all distances are had from sums of columns.
+
+    Attributes:
+        margin: its width.
+        scores, weights: without the margin; `whole_scores`, `whole_weights`: with it, contiguous.
+        slanted: the weights, [head, row, key − query], from the least of these in the block.
+        mean: over the heads, [row, margin and key].
+    """
+
+    def __init__(self, heads: int, rows: int, length: int, dtype: torch.dtype) -> None:
+        width = -(-(length + rows - 1) // LANES) * LANES
+        margin = self.margin = width - length
+        # The last row has no next one, so as many zeros follow it.
+        room = torch.zeros(heads * rows * width + rows - 1, dtype=dtype)
+        self.whole_weights = room[: heads * rows * width].view(heads, rows, width)
+        self.whole_scores = torch.full_like(self.whole_weights, -torch.inf)
+        self.weights, self.scores = self.whole_weights[:, :, margin:], self.whole_scores[:, :, margin:]
+        self.slanted = room.as_strided(
+            (heads, rows, length + rows - 1), (rows * width, width + 1, 1), margin - (rows - 1)
+        )
+        self.mean = room.new_empty(rows, width)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """A few queries.
+
+    Attributes:
+        queries: which.
+        frame: where their attention is computed; blocks of as many queries share it.
+        pairs: name of a share → the weights that it counts, as places in a head's part of the frame.
+    """
+
+    queries: slice
+    frame: _Frame
     pairs: dict[str, torch.Tensor]
-    segments: torch.Tensor
 
 
-def _layer_measures(trace: Trace, layer: int, lens: WordLens | None, features: _Features) -> Array:
-    """All measures of a layer's heads, float64 [measure, head]."""
-    segments, length = features.segments.shape
-    sums = {name: features.segments.new_zeros(trace.heads) for name in MEASURES}
-    # What each key receives from each segment: enough for a share that asks nothing else of the query.
-    received = features.segments.new_zeros(trace.heads, segments, length)
-    for first, weights, entropy in _blocks(trace, layer, lens):
-        after = first + weights.shape[1]
-        received += features.segments[:, first:after] @ weights
-        for name, counted in features.pairs.items():
-            # Row by row: one long product over the block loses four digits of the distance.
-            sums[name] += torch.linalg.vecdot(weights, counted[first:after]).sum(dim=-1)
-        for name, step in (("self", 0), ("previous", -1), ("next", 1)):
-            sums[name] += weights.diagonal(first + step, 1, 2).sum(dim=-1)
-        sums["entropy_bits"] += entropy.sum(dim=-1)
-        sums["difference_from_mean"] += (weights - weights.mean(dim=0)).abs_().sum(dim=(1, 2))
+_Filled = tuple[_Block, torch.Tensor]
+
+
+def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) -> Array:
+    """All measures of a layer's heads, float64 [measure, head], from what `_filled` gives."""
+    length, segments = features.length, features.segments
+    zeros = partial(torch.zeros, dtype=torch.float64)
+    sums = {name: zeros(heads) for name in MEASURES}
+    # What each key receives, by the queries' segment, and what is received from a distance: enough for
+    # every measure that asks nothing else of the query.
+    by_key = zeros(len(segments), heads, length)
+    by_step = zeros(heads, 2 * length + 1)
+    for block, entropy in filled:
+        frame, first, after = block.frame, block.queries.start, block.queries.stop
+        for received, (run, _) in zip(by_key, segments, strict=True):
+            received += frame.weights[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
+        by_step[:, length + 1 - after : 2 * length - first] += frame.slanted.sum(dim=1)
+        for name, places in block.pairs.items():
+            sums[name] += frame.whole_weights.flatten(1).index_select(1, places).sum(dim=1)
+        sums["entropy_bits"] += entropy.sum(dim=1)
+        # Last, as it writes over the weights.
+        torch.mean(frame.whole_weights, dim=0, out=frame.mean)
+        sums["difference_from_mean"] += frame.whole_weights.sub_(frame.mean).abs_().sum(dim=(1, 2))
     for name, chosen in features.keys.items():
-        sums[name] += received.sum(dim=1) @ chosen
-    sums["other_segment"] += (received * (1 - features.segments)).sum(dim=(1, 2))
-    means = {name: total.double() / length for name, total in sums.items()}
+        sums[name] = by_key.sum(dim=0) @ chosen
+    for received, (_, other) in zip(by_key, segments, strict=True):
+        sums["other_segment"] += received @ other
+    sums["mean_distance"] = (by_step * torch.arange(-length, length + 1).abs()).sum(dim=1)
+    for name, step in (("self", 0), ("previous", -1), ("next", 1)):
+        sums[name] = by_step[:, length + step]
+    means = {name: total / length for name, total in sums.items()}
     means["entropy_bits"] /= np.log(2)
     means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
     means["difference_from_mean"] /= 2
     return np.stack([means[name].numpy() for name in MEASURES])
 
 
-def _blocks(
-    trace: Trace, layer: int, lens: WordLens | None
-) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """A few queries at a time: the first one, their attention [head, query, key], its entropy in nats.
-
-    Few enough that what is made of them stays in the processor's cache.
-    """
+def _filled(trace: Trace, layer: int, lens: WordLens | None, blocks: list[_Block]) -> Iterator[_Filled]:
+    """Each block in turn with a layer's weights in its frame, and their entropy in nats, [head, row]."""
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
         given = trace.attention(layer)
         merged: torch.Tensor = from_dlpack(given if lens is None else lens.merge(given))
-        for first, rows in _rows(*merged.shape[:2]):
-            yield first, merged[:, rows], torch.special.entr(merged[:, rows]).sum(dim=-1)
+        for block in blocks:
+            weights = block.frame.weights.copy_(merged[:, block.queries])
+            yield block, torch.special.entr(weights).sum(dim=-1)
         return
     assert trace.queries is not None  # they come with masks
     assert trace.keys is not None
     assert trace.scaling is not None
     queries = from_dlpack(trace.queries[layer]) * trace.scaling[layer]
     keys = from_dlpack(trace.keys[layer]).transpose(-1, -2)
-    for first, rows in _rows(*queries.shape[:2]):
-        scores = queries[:, rows] @ keys
-        weights = torch.softmax(scores, dim=-1)
+    for block in blocks:
+        frame = block.frame
+        torch.bmm(queries[:, block.queries], keys, out=frame.scores)
+        torch.softmax(frame.whole_scores, dim=-1, out=frame.whole_weights)
         # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
-        log_sum = scores.amax(dim=-1) - weights.amax(dim=-1).log_()
-        yield first, weights, log_sum - torch.linalg.vecdot(weights, scores)
+        log_sum = frame.whole_scores.amax(dim=-1) - frame.whole_weights.amax(dim=-1).log_()
+        yield block, log_sum - frame.scores.mul_(frame.weights).sum(dim=-1)
 
 
-def _rows(heads: int, length: int) -> Iterator[tuple[int, slice]]:
-    """Where each block begins, and its rows."""
-    size = max(1, BLOCK // (heads * length))
+def _blocks(trace: Trace, features: _Features) -> list[_Block]:
+    """The queries, a few at a time."""
+    heads, length = trace.heads, features.length
+    dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
+    # An odd number where a text is long: of 64, the rows of all heads would meet in few lines of the cache.
+    size = max(1, min(LANES + 1, length, BLOCK // (heads * length)))
+    frames = {rows: _Frame(heads, rows, length, dtype) for rows in {size, length % size} - {0}}
+    blocks = []
     for first in range(0, length, size):
-        yield first, slice(first, first + size)
+        queries = slice(first, min(first + size, length))
+        frame = frames[queries.stop - first]
+        pairs = {}
+        for name, group in features.groups.items():
+            alike = group[queries, None] == group
+            np.fill_diagonal(alike[:, first:], False)
+            row, key = alike.nonzero()
+            if len(row):
+                width = frame.whole_weights.shape[-1]
+                pairs[name] = torch.from_numpy(row * width + frame.margin + key)
+        blocks.append(_Block(queries, frame, pairs))
+    return blocks
 
 
 def _features(trace: Trace, lens: WordLens | None) -> _Features:
-    """What the distance and the `SHARES` count in this text."""
+    """What the `SHARES` count in this text."""
     words = word_lens(trace).units
     units: Sequence[Token | Unit] = trace.tokens if lens is None else words
-    place = np.arange(len(units))
-    step = place[None, :] - place[:, None]
     pieces = [len(word.positions) for word in words] if lens is None else 1
-    word = np.repeat(np.arange(len(words)), pieces)
-    identity = np.unique([str(unit) for unit in units], return_inverse=True)[1]
     segment = np.array([unit.segment for unit in units])
-    other = step != 0
     keys = {
-        "first": place == 0,
+        "first": np.arange(len(units)) == 0,
         "separator": np.array([unit.special and unit.position > 0 for unit in units]),
         "punctuation": np.array([_is_punctuation(unit) for unit in units]),
     }
-    pairs = {
-        "mean_distance": np.abs(step),
-        "same_word": (word[None, :] == word[:, None]) & other,
-        "same_token": (identity[None, :] == identity[:, None]) & other,
+    groups = {
+        "same_word": np.repeat(np.arange(len(words)), pieces),
+        "same_token": np.unique([str(unit) for unit in units], return_inverse=True)[1],
     }
-
-    def tensor(array: Array) -> torch.Tensor:
-        return torch.from_numpy(array.astype(trace.dtype))
-
-    return _Features(
-        {name: tensor(chosen) for name, chosen in keys.items()},
-        {name: tensor(counted) for name, counted in pairs.items() if counted.any()},
-        tensor(np.unique(segment)[:, None] == segment),
-    )
+    ends = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(units)]
+    segments = [
+        (slice(first, after), torch.from_numpy(segment != segment[first]).double())
+        for first, after in pairwise(ends)
+    ]
+    counted = {name: torch.from_numpy(chosen).double() for name, chosen in keys.items()}
+    return _Features(len(units), counted, groups, segments)
 
 
 def _is_punctuation(unit: Token | Unit) -> bool:
