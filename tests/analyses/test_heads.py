@@ -7,7 +7,6 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe.analyses.ablation import ablate, each_head, similarity_change
-from bert_probe.analyses.head_measures import BLOCK, MEASURES, SHARES
+from bert_probe.analyses.head_measures import MEASURES, SHARES
 from bert_probe.analyses.heads import find_heads, head_profiles
 from bert_probe.cli.main import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
@@ -77,53 +76,6 @@ def test_a_word_is_found_by_its_name_and_number(minilm: bert_probe.Checkpoint) -
             find_word(trace, wrong)
 
 
-def reference_profile(trace: bert_probe.Trace, layer: int, head: int) -> dict[str, float]:
-    """Every measure by loops over queries and keys, from the definitions in docs/methods.md."""
-    weights = trace.attention(layer, head).astype(np.float64)
-    mean = trace.attention(layer).astype(np.float64).mean(axis=0)
-    tokens, n = trace.tokens, len(trace.tokens)
-    sums = dict.fromkeys(MEASURES, 0.0)
-    for q in range(n):
-        row = weights[q]
-        sums["entropy_bits"] -= sum(p * np.log2(p) for p in row if p > 0)
-        sums["difference_from_mean"] += np.abs(row - mean[q]).sum() / 2
-        for k in range(n):
-            one, other = tokens[q], tokens[k]
-            is_word = one.word is not None and (one.segment, one.word) == (other.segment, other.word)
-            hit = {
-                "self": k == q,
-                "previous": k == q - 1,
-                "next": k == q + 1,
-                "first": k == 0,
-                "separator": other == "[SEP]" and other.special,
-                "punctuation": str(other) in {",", ".", "?"},
-                "other_segment": one.segment != other.segment,
-                "same_word": is_word and k != q,
-                "same_token": one.id == other.id and k != q,
-            }
-            sums["mean_distance"] += row[k] * abs(q - k)
-            for name, yes in hit.items():
-                sums[name] += row[k] * yes
-    result = {name: value / n for name, value in sums.items()}
-    result["relative_entropy"] = result["entropy_bits"] / np.log2(n)
-    return result
-
-
-@pytest.mark.parametrize("block", [1, 12 * 18 * 5, BLOCK])
-@pytest.mark.parametrize("pair", [None, "Does Mehdi love it, too?"])
-def test_profiles_equal_their_definitions(
-    minilm: bert_probe.Checkpoint, pair: str | None, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bert_probe.analyses.head_measures.BLOCK", block)
-    trace = minilm.trace(TEXT, pair)
-    profiles = head_profiles(trace)
-    for layer, head in ((0, 2), (2, 5), (5, 11)):
-        expected = reference_profile(trace, layer, head)
-        got = {name: values[layer, head] for name, values in profiles.values.items()}
-        assert got == pytest.approx(expected, abs=1e-5)
-    assert profiles.values["same_word"].max() > 0.01
-
-
 def test_a_label_names_the_largest_share_past_the_threshold(minilm: bert_probe.Checkpoint) -> None:
     profiles = head_profiles(minilm.trace(TEXT))
     values = profiles.values
@@ -136,30 +88,6 @@ def test_a_label_names_the_largest_share_past_the_threshold(minilm: bert_probe.C
             else:
                 assert label == ("broad" if values["relative_entropy"][layer, head] >= 0.85 else "")
     assert profiles.labels[0][2] == "previous token"
-
-
-@pytest.mark.parametrize("family", ["modernbert", "mpnet"])
-def test_profiles_hold_where_attention_is_local_or_hidden(
-    family: str, family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = bert_probe.load(family_folder(family)).trace("we left the ground, and the river left us")
-    monkeypatch.setattr("bert_probe.analyses.head_measures.BLOCK", 1)
-    profiles = head_profiles(trace)
-    for layer in range(trace.layers):
-        weights = trace.attention(layer).astype(np.float64)
-        entropy = -np.where(weights > 0, weights * np.log2(np.maximum(weights, 1e-300)), 0).sum(axis=-1)
-        np.testing.assert_allclose(profiles.values["entropy_bits"][layer], entropy.mean(axis=-1), atol=1e-5)
-        after = np.trace(weights, 1, 1, 2) / len(trace.tokens)
-        np.testing.assert_allclose(profiles.values["next"][layer], after, atol=1e-6)
-
-
-def test_the_distance_in_a_long_text_keeps_its_digits(minilm: bert_probe.Checkpoint) -> None:
-    trace = minilm.trace("we left the ground and the river " * 72)
-    place = np.arange(len(trace.tokens))
-    apart = np.abs(place[:, None] - place)
-    expected = [(trace.attention(layer).astype(np.float64) * apart).sum(axis=(1, 2)) for layer in range(6)]
-    found = head_profiles(trace).values["mean_distance"]
-    np.testing.assert_allclose(found, np.array(expected) / len(place), rtol=2e-6)
 
 
 def test_profiles_of_words_read_whole_words(minilm: bert_probe.Checkpoint) -> None:
