@@ -7,25 +7,22 @@
 """
 
 from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
-from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay, embedding_anatomy, pooler_replay
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
+from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
 from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
-from bert_probe.analyses.parameters import Parameter, Parameters, list_parameters, parameters_of_config
+from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.projection import Map, pca_map, umap_map
 from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
 from bert_probe.analyses.similarity import Similarity
-from bert_probe.analyses.steps import (
-    AttentionSteps,
-    HeadOutputs,
-    attention_steps,
-    head_outputs,
-    replay_differences,
-)
+from bert_probe.analyses.steps import Steps
+from bert_probe.analyses.tokens import Tokens
+from bert_probe.analyses.vectors import Vectors
 from bert_probe.errors import (
     ArchitectureError,
     CheckpointError,
@@ -56,19 +53,13 @@ from bert_probe.results.sentence_tables import (
     sentence_vectors_table,
     sentences_table,
 )
-from bert_probe.results.step_tables import steps_table, steps_vectors_table
 from bert_probe.results.tables import (
     ablation_table,
     ablation_tokens_table,
-    anatomy_table,
-    embeddings_table,
     found_table,
     heads_table,
-    parameters_table,
-    pooler_table,
     profile_means_table,
     similarity_change_table,
-    tokens_table,
 )
 from bert_probe.text.sentence_files import sentences_from_file
 from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
@@ -82,7 +73,6 @@ __all__ = [
     "AttentionLong",
     "AttentionMap",
     "AttentionMaps",
-    "AttentionSteps",
     "Baseline",
     "Checkpoint",
     "CheckpointError",
@@ -90,21 +80,19 @@ __all__ = [
     "CompareRow",
     "Context",
     "Description",
-    "EmbeddingAnatomy",
+    "Embedding",
     "EmptyTextError",
     "Encoding",
     "ExportError",
     "Found",
-    "HeadOutputs",
     "HeadProfiles",
     "Map",
     "NearPair",
     "NetworkError",
     "NotFoundError",
     "OutOfMemoryError",
-    "Parameter",
     "Parameters",
-    "PoolerReplay",
+    "Pooler",
     "ProbeError",
     "ProfileMeans",
     "Reach",
@@ -114,46 +102,38 @@ __all__ = [
     "ShapeError",
     "Similarity",
     "SimilarityChange",
+    "Steps",
     "TextError",
     "Token",
     "TokenReach",
     "TokenizerError",
+    "Tokens",
     "TooLongError",
     "Trace",
     "UnavailableError",
     "Unit",
+    "Vectors",
     "WeightsError",
     "Word",
     "WordLens",
     "ablate",
     "ablation_table",
     "ablation_tokens_table",
-    "anatomy_table",
-    "attention_steps",
     "each_head",
-    "embedding_anatomy",
-    "embeddings_table",
     "find_heads",
     "find_token",
     "find_word",
     "found_table",
     "from_attention",
-    "head_outputs",
     "head_profiles",
     "heads_table",
-    "list_parameters",
     "load",
     "map_table",
     "nearest_table",
-    "parameters_of_config",
-    "parameters_table",
     "pca_map",
-    "pooler_replay",
-    "pooler_table",
     "profile_means_table",
     "profile_sentences",
     "read_sentences",
-    "replay_differences",
     "save",
     "sentence_vectors",
     "sentence_vectors_table",
@@ -161,9 +141,6 @@ __all__ = [
     "sentences_table",
     "similarity_change",
     "similarity_change_table",
-    "steps_table",
-    "steps_vectors_table",
-    "tokens_table",
     "umap_map",
     "word_lens",
     "word_name",

@@ -2,9 +2,11 @@
 
 import streamlit as st
 
-import bert_probe
-from bert_probe.analyses.parameters import module_tree
+from bert_probe.analyses.parameters import Parameters
+from bert_probe.model.module_tree import module_tree
 from bert_probe.web import blocks, figures, workbench
+from bert_probe.web.export import export
+from bert_probe.web.parameters import subtotals, treemap
 
 blocks.heading(
     "Parameters",
@@ -12,10 +14,9 @@ blocks.heading(
     "computed with them.",
 )
 checkpoint = workbench.checkpoint()
-request = workbench.request()
 about = checkpoint.description
-found = bert_probe.list_parameters(checkpoint.model)
-tied = sum(row.tied_to is not None for row in found.rows)
+result = Parameters().of(checkpoint)
+found = result.inventory
 
 with st.container(horizontal=True, gap="large"):
     st.metric("Parameters", f"{found.total:,}", help="Numbers in the weights, shared ones counted once.")
@@ -27,11 +28,11 @@ with st.container(horizontal=True, gap="large"):
         help="Layers one after the other, each with so many heads side by side.",
     )
     st.metric("Vocabulary", f"{about.vocabulary_size:,}", help="Pieces the model knows.")
-if tied:
-    st.caption(f"{tied} tensors are shared with another one and counted there.")
+if found.tied:
+    st.caption(f"{found.tied} tensors are shared with another one and counted there.")
 
 st.plotly_chart(
-    figures.parameter_treemap(found, blocks.dark()),
+    treemap(found, blocks.dark()),
     width="stretch",
     config=figures.CONFIG,
     alt="Area by number of parameters: embeddings, each layer with its parts, pooler",
@@ -42,19 +43,12 @@ blocks.caveat(
     "title to come back."
 )
 
-table = bert_probe.parameters_table(checkpoint)
+table = result.table()
 with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
     st.header("Every tensor", anchor=False)
-    blocks.exports(
-        table,
-        "parameters",
-        blocks.python_code(request, "bert_probe.parameters_table(checkpoint)"),
-        blocks.command_line(
-            request, "parameters", note="The command line gives name, group, shape, count, dtype and bytes:"
-        ),
-    )
+    export(result, "parameters")
 st.dataframe(
-    table.drop(columns="tied_to") if not tied else table,
+    table if found.tied else table.drop(columns="tied_to"),
     hide_index=True,
     width="stretch",
     height=480,
@@ -70,10 +64,10 @@ st.dataframe(
 left, right = st.columns(2, gap="large")
 with left:
     st.header("By group", anchor=False)
-    st.dataframe(figures.subtotals_frame(found.by_group(), found.total), hide_index=True, width="stretch")
+    st.dataframe(subtotals(found.by_group(), found.total), hide_index=True, width="stretch")
 with right:
     st.header("By kind of module", anchor=False)
-    st.dataframe(figures.subtotals_frame(found.by_kind(), found.total), hide_index=True, width="stretch")
+    st.dataframe(subtotals(found.by_kind(), found.total), hide_index=True, width="stretch")
 with st.expander("Module tree"):
     st.code(
         "\n".join(

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-import bert_probe
-from bert_probe import AttentionSteps, Token, Trace
-from bert_probe.model.trace import Array
+from bert_probe.analyses.head_outputs import head_outputs
+from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Array, Trace
 from bert_probe.results import files
-from bert_probe.web import blocks, figures, state, workbench
+from bert_probe.web import blocks, figures, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.store import outputs_of_heads
+from bert_probe.web.export import export
+from bert_probe.web.vectors import numbers, strips
 
 PARTS = 10
 """Keys that stand for themselves in the sum; all others are one row."""
@@ -51,38 +51,20 @@ def number(value: float) -> str:
     return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
 
 
-def strips(values: Array, rows: Sequence[str], scale: Scale, key: str, caption: str) -> None:
-    """Vectors, a row each and a cell for each dimension."""
-    matrix(
-        values,
-        list(rows),
-        [str(dimension) for dimension in range(values.shape[1])],
-        key=f"steps_{key}",
-        scale=scale,
-        row_axis="vector",
-        column_axis="dimension",
-        value_name="value",
-        caption=caption,
-        square=False,
-        file_name=f"steps-{key}",
-    )
-
-
 def over_keys(
     steps: AttentionSteps,
-    values: Array,
-    rows: Sequence[str],
+    rows: dict[str, Array],
     scale: Scale,
     key: str,
     caption: str,
-    value: str,
+    value: str = "value",
 ) -> None:
     """A step for all keys of the text at once, a cell each."""
     matrix(
-        figures.finite(values),
+        [figures.finite(row) for row in rows.values()],
         list(rows),
         blocks.labels(steps.tokens),
-        key=f"steps_{key}",
+        key=f"steps-{key}",
         scale=scale,
         row_axis="step",
         column_axis="key",
@@ -129,11 +111,12 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
         "the size of this head",
     ):
         strips(
-            np.stack([steps.q, steps.keys[key]]),
+            [steps.q, steps.keys[key]],
             ["q, the query", "k, the key"],
             figures.symmetric_scale(steps.q, steps.keys),
-            "qk",
+            "steps-qk",
             "The query and the key, a colour for each number",
+            "vector",
         )
     with said(
         "2 · Multiply and add",
@@ -143,11 +126,12 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
         "the sum of all cells",
     ):
         strips(
-            steps.products[key][None],
+            [steps.products[key]],
             ["q × k"],
             figures.symmetric_scale(steps.products),
-            "products",
+            "steps-products",
             "The products of query and key",
+            "vector",
         )
     scores = figures.symmetric_scale(steps.scaled, steps.scores[~steps.masked])
     with said(
@@ -162,12 +146,10 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
     ):
         over_keys(
             steps,
-            steps.scaled[None],
-            ["q · k × scaling"],
+            {"q · k × scaling": steps.scaled},
             scores,
             "scaled",
             "The scaled products of all keys",
-            "value",
         )
     with said(
         "4 · Mask",
@@ -178,12 +160,10 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
     ):
         over_keys(
             steps,
-            np.stack([steps.mask, steps.scores]),
-            ["mask", "score"],
+            {"mask": steps.mask, "score": steps.scores},
             scores,
             "scores",
             "What is added, and the scores of all keys",
-            "value",
         )
 
 
@@ -220,8 +200,7 @@ def from_score_to_output(steps: AttentionSteps, key: int) -> None:
     ):
         over_keys(
             steps,
-            steps.weights[None],
-            ["weight"],
+            {"weight": steps.weights},
             Scale("sequential", 0, 1, "sqrt"),
             "weights",
             "The attention weights of all keys",
@@ -238,15 +217,16 @@ def from_score_to_output(steps: AttentionSteps, key: int) -> None:
         f"{number(steps.weights[key])} × {number(steps.value_lengths[key])}, the length of v",
     ):
         strips(
-            np.stack([steps.values[key], steps.weighted_values[key]]),
+            [steps.values[key], steps.weighted_values[key]],
             ["v, the value", "weight × v"],
             figures.symmetric_scale(steps.values),
-            "value",
+            "steps-value",
             "The value, and what is left of it",
+            "vector",
         )
-    positions, parts = steps.parts(PARTS)
-    rows = [f"{steps.tokens[part].display} ({part})" for part in positions]
-    rows += [f"{len(steps.tokens) - len(positions)} others"] if len(parts) > len(positions) else []
+    positions, summands = steps.summands(PARTS)
+    rows = [f"{steps.tokens[position].display} ({position})" for position in positions]
+    rows += [f"{len(steps.tokens) - len(positions)} others"] if len(summands) > len(positions) else []
     with said(
         "7 · Add up",
         [
@@ -258,11 +238,12 @@ def from_score_to_output(steps: AttentionSteps, key: int) -> None:
         f"the sum of {len(steps.tokens)} weighted values",
     ):
         strips(
-            np.vstack([parts, steps.output]),
+            [*summands, steps.output],
             [*rows, "= output"],
-            figures.symmetric_scale(parts, steps.output),
-            "sum",
+            figures.symmetric_scale(summands, steps.output),
+            "steps-sum",
             "The weighted values, and their sum",
+            "vector",
         )
 
 
@@ -282,45 +263,23 @@ def check(steps: AttentionSteps, dtype: str) -> None:
         ),
     ):
         strips(
-            np.stack([steps.model_output, steps.output]),
+            [steps.model_output, steps.output],
             ["the model", "step by step"],
             figures.symmetric_scale(steps.model_output),
-            "check",
+            "steps-check",
             "The head's output, computed in two ways",
+            "vector",
         )
 
 
-def numbers(frame: pd.DataFrame, title: str) -> None:
-    """A table, closed until somebody wants it."""
-    with st.expander(title):
-        st.dataframe(
-            frame,
-            hide_index=True,
-            width="stretch",
-            column_config={
-                column: st.column_config.NumberColumn(format="%.4f")
-                for column in frame.select_dtypes("float32")
-            },
-            alt=title,
-        )
-
-
-def exports(study: workbench.Study, trace: Trace, steps: AttentionSteps, key: int) -> None:
+def exports(steps: AttentionSteps, key: int) -> None:
     """The table of all keys; and as further files the vectors of the chosen one."""
-    options = ("--query", str(steps.query), "--layer", str(steps.layer + 1), "--head", str(steps.head + 1))
-    vectors = bert_probe.steps_vectors_table(steps, key, trace)
-    place = f"layer={steps.layer}, head={steps.head}, query={steps.query}"
-    stem = f"steps-layer{steps.layer + 1}-head{steps.head + 1}-query{steps.query}"
-    blocks.exports(
-        bert_probe.steps_table(steps, trace),
+    place = steps.question
+    stem = f"steps-layer{place.layer + 1}-head{place.head + 1}-query{steps.query}"
+    vectors = steps.showing(key=key).table()
+    export(
+        steps,
         stem,
-        blocks.python_code(
-            study.request,
-            blocks.trace_code(study.request, trace),
-            f"steps = bert_probe.attention_steps(checkpoint, trace, {place})",
-            "bert_probe.steps_table(steps, trace)",
-        ),
-        blocks.command_line(study.request, "steps", *options, trace=trace),
         [
             (
                 f"Vectors of key {key}, {form.upper()}",
@@ -343,17 +302,16 @@ with st.container(horizontal=True, gap="medium"):
     st.space("stretch")
     menu = st.container(width="content")
 blocks.truncation_notice(trace)
-outputs = outputs_of_heads(study.checkpoint, trace)
+outputs = store.answers.of(head_outputs, trace)
 layer, head = controls(trace)
 left, right = st.columns(2, gap="large")
-words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
 with left:
-    query = choose(trace, "query", "This token looks (query)", words[-1] if words else 0)
-steps = bert_probe.attention_steps(study.checkpoint, trace, layer - 1, head - 1, query, outputs)
+    query = choose(trace, "query", "This token looks (query)", last_word(trace))
+steps = Steps(layer - 1, head - 1, query).of(trace, outputs)
 with right:
     key = choose(trace, "key", "at this one (key)", steps.strongest)
 with menu:
-    exports(study, trace, steps, key)
+    exports(steps, key)
 answer = (
     f"In layer {layer}, head {head}, {name(trace.tokens[query])} gives {name(trace.tokens[key])} a weight of "
     f"**{number(steps.weights[key])}**"
@@ -367,8 +325,8 @@ with st.container(key="steps"):
     from_vectors_to_score(steps, key)
     from_score_to_output(steps, key)
     check(steps, study.checkpoint.description.dtype)
-numbers(bert_probe.steps_table(steps, trace), "Numbers: all keys")
-numbers(bert_probe.steps_vectors_table(steps, key, trace).reset_index(), "Numbers: the vectors")
+numbers(steps.frame(), "Numbers: all keys")
+numbers(steps.vectors(key), "Numbers: the vectors")
 blocks.caveat(
     "Pictures of vectors have a range each, stated beneath, which stays the same while you change the key. "
     "Single numbers of q, k and v rarely mean anything by themselves, and a weight says where a head reads, "

@@ -3,8 +3,9 @@
 import pandas as pd
 import streamlit as st
 
-import bert_probe
+from bert_probe.analyses.tokens import Tokens
 from bert_probe.web import blocks, workbench
+from bert_probe.web.export import export
 
 blocks.heading(
     "Tokens",
@@ -22,27 +23,27 @@ for letter, trace in (("A", study.a), ("B", study.b)):
         blocks.token_strip(trace, key=f"strip_{letter}", label=title)
 
 trace = workbench.chosen_text(study)
-encoding = trace.encoding
-words = encoding.words
-split = [word for word in words if len(word.positions) > 1]
-specials = sum(token.special for token in trace.tokens)
+found = Tokens().of(trace)
+split = found.split_words
 
 with st.container(horizontal=True, gap="large"):
     st.metric("Tokens", f"{len(trace.tokens):,}", help="Pieces the model reads, special tokens included.")
-    st.metric("Words", f"{len(words):,}", help="Words and punctuation marks as the tokenizer separates them.")
+    st.metric(
+        "Words", f"{len(found.words):,}", help="Words and punctuation marks as the tokenizer separates them."
+    )
     st.metric("Split words", f"{len(split):,}", help="Words that are not in the vocabulary as a whole.")
     st.metric(
         "Special tokens",
-        f"{specials:,}",
+        f"{found.specials:,}",
         help="Added by the tokenizer: [CLS] opens the input, [SEP] closes each text. "
         "Other models write <s> and </s>.",
     )
-    if encoding.max_tokens:
-        used = len(trace.tokens) / encoding.max_tokens
+    if found.length_used is not None:
         st.metric(
             "Length used",
-            f"{used:.0%}",
-            help=f"{len(trace.tokens):,} of the {encoding.max_tokens:,} tokens that this model accepts.",
+            f"{found.length_used:.0%}",
+            help=f"{len(trace.tokens):,} of the {trace.encoding.max_tokens:,} tokens that this model "
+            "accepts.",
         )
 
 if split:
@@ -63,17 +64,10 @@ if split:
 else:
     st.caption("No word is split: the vocabulary holds each of them as a whole.")
 
-table = bert_probe.tokens_table(trace)
+table = found.table()
 with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
     st.header("Every token", anchor=False)
-    blocks.exports(
-        table,
-        "tokens",
-        blocks.python_code(
-            study.request, blocks.trace_code(study.request, trace), "bert_probe.tokens_table(trace)"
-        ),
-        blocks.command_line(study.request, "tokens", trace=trace),
-    )
+    export(found, "tokens")
 st.dataframe(
     table,
     hide_index=True,

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import pandas as pd
 import torch
 import transformers
 from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
 from bert_probe.errors import ArchitectureError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.kinds import Choice
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+
+T = TypeVar("T", bound=Hashable)
+
+COLUMNS = {
+    "all": ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to"),
+    "main": ("name", "group", "shape", "count", "dtype", "bytes"),
+}
+"""Of the table of parameters, by what the question calls them."""
 
 EMBEDDINGS, POOLER, HEAD, FINAL_NORM = "embeddings", "pooler", "head", "final norm"
 EVERY_LAYER, OTHER = "encoder, all layers", "other"
@@ -69,7 +83,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Inventory:
     """All parameters of a model, in the model's own order."""
 
     rows: tuple[Parameter, ...]
@@ -84,9 +98,14 @@ class Parameters:
         """Memory the parameters take, shared ones counted once."""
         return sum(row.bytes for row in self.rows)
 
-    def subtotals(self, of: Callable[[Parameter], str]) -> dict[str, int]:
+    @property
+    def tied(self) -> int:
+        """How many are shared with another one and counted there."""
+        return sum(row.tied_to is not None for row in self.rows)
+
+    def subtotals(self, of: Callable[[Parameter], T]) -> dict[T, int]:
         """Counts by any property, e.g. ``subtotals(lambda row: row.kind)``; they add up to `total`."""
-        sums: dict[str, int] = {}
+        sums: dict[T, int] = {}
         for row in self.rows:
             sums[of(row)] = sums.get(of(row), 0) + row.count
         return sums
@@ -95,12 +114,64 @@ class Parameters:
         """Counts of embeddings, each layer, pooler and head."""
         return self.subtotals(lambda row: row.group)
 
+    def by_part(self) -> dict[tuple[str, str], int]:
+        """Counts by group and part."""
+        return self.subtotals(lambda row: (row.group, row.part))
+
     def by_kind(self) -> dict[str, int]:
         """Counts by module class."""
         return self.subtotals(lambda row: row.kind)
 
+    def frame(self, columns: Iterable[str] = COLUMNS["all"]) -> pd.DataFrame:
+        """One row a parameter: the fields of `Parameter`, ``shape`` written 768×768."""
+        frame = pd.DataFrame({name: [getattr(row, name) for row in self.rows] for name in columns})
+        frame["shape"] = ["×".join(map(str, row.shape)) for row in self.rows]
+        return frame
 
-def list_parameters(model: torch.nn.Module) -> Parameters:
+
+@question("parameters")
+class Parameters(Question):
+    """Every named parameter of a model: what it belongs to, its shape, its size.
+
+    Attributes:
+        columns: "all": name, group, part, kind, shape, count, dtype, bytes, share and tied_to; "main": name,
+            group, shape, count, dtype and bytes.
+    """
+
+    columns: str = asked(Choice(COLUMNS), default="all", option="", facet=True)
+
+    def of(self, checkpoint: Checkpoint) -> ModelParameters:
+        """Those of a model."""
+        with checkpoint.running() as model:
+            return ModelParameters(self, Subject.of_model(checkpoint), inventory(model))
+
+    def options(self) -> list[str]:
+        """The command gives the main columns unless it is asked for all."""
+        return ["--all-columns"] if self.columns == "all" else []
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelParameters(Result):
+    """The parameters of a checkpoint.
+
+    Attributes:
+        inventory: the parameters, and their sums.
+    """
+
+    question: Parameters
+    inventory: Inventory
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """How many numbers there are, shared ones counted once."""
+        return {"total": self.inventory.total}
+
+    def frame(self) -> pd.DataFrame:
+        """One row a parameter."""
+        return self.inventory.frame(COLUMNS[self.question.columns])
+
+
+def inventory(model: torch.nn.Module) -> Inventory:
     """Every named parameter of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
     named = list(model.named_parameters(remove_duplicate=False))
@@ -126,10 +197,10 @@ def list_parameters(model: torch.nn.Module) -> Parameters:
                 tied_to=tied_to,
             )
         )
-    return Parameters(tuple(rows))
+    return Inventory(tuple(rows))
 
 
-def parameters_of_config(config: PretrainedConfig, architecture: str | None = None) -> Parameters:
+def parameters_of_config(config: PretrainedConfig, architecture: str | None = None) -> Inventory:
     """Every parameter that a config describes, without any weights.
 
     Args:
@@ -152,7 +223,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
             model = AutoModel.from_config(own) if architecture is None else kind(own)
         except ValueError as error:
             raise ArchitectureError(f"transformers makes no model of this config: {error}") from None
-    return list_parameters(model)
+    return inventory(model)
 
 
 def _place(name: str, model: torch.nn.Module, names: frozenset[str]) -> tuple[str, str]:
@@ -221,11 +292,3 @@ def _listed_part(kind: str, is_output: bool) -> str:
     if kind in ("ffns", "layer_norm2"):
         return FEED_FORWARD
     return ATTENTION_OUTPUT if is_output or kind == "layer_norm1" else ATTENTION
-
-
-def module_tree(model: torch.nn.Module) -> Iterator[tuple[int, str, str, int]]:
-    """The model's modules in order: depth from 0, name, class, parameters in it."""
-    for name, module in model.named_modules():
-        depth = 0 if not name else name.count(".") + 1
-        count = sum(parameter.numel() for parameter in module.parameters())
-        yield depth, name.rpartition(".")[2], type(module).__name__, count

@@ -4,47 +4,104 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
-from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
-from bert_probe.model.capture import AttentionCall, recording
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.checks import TOLERANCE
-from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.forward import run_plainly
-from bert_probe.model.trace import Array, Trace, read_only, resolve
+from bert_probe.analyses.head_outputs import HeadOutputs, attention_parts, head_outputs
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.model.encoding import Token
+from bert_probe.model.trace import Array, Trace
+from bert_probe.results import frames
+from bert_probe.results.kinds import Optional, Place, TokenName
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
 
-_FRACTION_BITS = {"float64": 23, "float32": 23, "float16": 10, "bfloat16": 7}
-"""Of the numbers as they arrive here, by what the model computes in; float64 is kept as float32."""
+LAYER, HEAD, TOKEN = Place("layer"), Place("head"), Optional(TokenName())
 
-
-@dataclass(frozen=True, eq=False)
-class HeadOutputs:
-    """What every head of the model itself returned for one text, before the output projection.
-
-    Attributes:
-        provenance: that of the trace of the same text.
-        layers: float32 [head, token, dim], one a layer, read-only.
-    """
-
-    provenance: Mapping[str, Any]
-    layers: tuple[Array, ...]
+_FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+"""Of the numbers, by what the model computes in."""
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionSteps:
+@question("steps")
+class Steps(Question):
     """How one query of one head attends: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 
-    What goes in is held, and each step is worked out from it, in float32.
+    Attributes:
+        layer, head: from 0; negative ones count from the end.
+        query: the token that looks: its position, or its word; None for the last word of the text.
+        key: None for a table of all keys; a token for the vectors behind its weight.
+    """
+
+    layer: int = asked(LAYER, default=-1, about="Layer, counted from 1.")
+    head: int = asked(HEAD, default=0, about="Head, counted from 1.")
+    query: int | str | None = asked(TOKEN, default=None, about="Token that looks: a word, or its position.")
+    key: int | str | None = asked(
+        TOKEN, default=None, about="Give the vectors behind the weight of this token instead.", facet=True
+    )
+
+    def resolved(self, trace: Trace) -> Self:
+        """With the last word of the text where no query is named."""
+        found = super().resolved(trace)
+        return found if found.query is not None else replace(found, query=last_word(trace))
+
+    def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionSteps:
+        """The steps for a text, and the output of the model itself to compare with.
+
+        Args:
+            outputs: of `head_outputs`, to look at many queries and heads of a text after one pass; without
+                them the model runs once more.
+
+        Raises:
+            SelectionError: no such layer, head or token; outputs of another model or text.
+            UnavailableError: the architecture hides its queries, keys and values, or no model made this
+                trace.
+            OutOfMemoryError: the machine is too small for this text.
+        """
+        parts = attention_parts(trace)
+        asked_for = self.resolved(trace)
+        layer, head, query = asked_for.layer, asked_for.head, _position(asked_for.query)
+        if outputs is None:
+            outputs = head_outputs(trace)
+        elif outputs.provenance != trace.provenance:
+            raise SelectionError("These outputs belong to another text or model. Make them from this trace.")
+        output = outputs.layers[layer][head, query]
+        q = parts.queries[layer][head, query]
+        checkpoint = trace.checkpoint
+        config: Any = checkpoint.model.config
+        kinds = getattr(config, "layer_types", None) or ()
+        return AttentionSteps(
+            asked_for,
+            Subject.of(trace),
+            trace,
+            q=q,
+            keys=parts.keys[layer][head],
+            values=parts.values[layer][head],
+            scaling=parts.scaling[layer],
+            mask=_added(parts.masks[layer], head, query, len(trace.tokens)).astype(q.dtype),
+            model_output=output,
+            spacing=_spacing(output, checkpoint.description.dtype),
+            rotary=bool(getattr(config, "rope_parameters", None)),
+            local=kinds[layer : layer + 1] == ["sliding_attention"],
+            sharing=_sharing(head, trace.heads, getattr(config, "num_key_value_heads", None)),
+        )
+
+    def options(self) -> list[str]:
+        """The command names query and head always."""
+        named = [] if self.query is None else ["--query", TOKEN.write(self.query)]
+        return [*named, "--head", HEAD.write(self.head), *super().options()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionSteps(Result):
+    """One query of one head: what goes in is held, and each step is worked out from it, in float32.
 
     Attributes:
-        tokens: of the text; each is a key.
-        layer, head, query: indices from 0; the query is a token's position.
+        trace: of the text; each of its tokens is a key.
         q: the query's vector, [dim]; like ``keys``, after rotary positions where a model has them.
         keys: [key, dim].
         values: [key, dim]; this dim may differ from that of q and k.
@@ -59,10 +116,8 @@ class AttentionSteps:
             keys are grouped; Ainslie et al. 2023.
     """
 
-    tokens: tuple[Token, ...]
-    layer: int
-    head: int
-    query: int
+    question: Steps
+    trace: Trace
     q: Array
     keys: Array
     values: Array
@@ -85,6 +140,20 @@ class AttentionSteps:
             if array.shape != shape or array.ndim != len(shape) or self.q.ndim != 1:
                 raise ShapeError(f"{name} has shape {array.shape}; {shape} is needed.")
 
+    def resolve(self, question: Steps) -> Steps:
+        """Another key is found in the text."""
+        return question.resolved(self.trace)
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Of the text."""
+        return self.trace.tokens
+
+    @property
+    def query(self) -> int:
+        """Position of the query."""
+        return _position(self.question.query)
+
     @cached_property
     def products(self) -> Array:
         """q and each key, multiplied dimension by dimension, [key, dim]."""
@@ -100,7 +169,7 @@ class AttentionSteps:
     @cached_property
     def scaled(self) -> Array:
         """q · k × scaling, [key]."""
-        scaled: Array = self.dot_products * np.float32(self.scaling)
+        scaled: Array = self.dot_products * self.scaling
         return scaled
 
     @cached_property
@@ -133,7 +202,7 @@ class AttentionSteps:
     @cached_property
     def weights(self) -> Array:
         """softmax of the scores, [key], 0 to 1; they sum to 1."""
-        weights: Array = self.exponentials / np.float32(self.exponential_sum)
+        weights: Array = self.exponentials / self.exponential_sum
         return weights
 
     @cached_property
@@ -175,7 +244,7 @@ class AttentionSteps:
         """The key of the largest weight."""
         return int(self.weights.argmax())
 
-    def parts(self, count: int) -> tuple[tuple[int, ...], Array]:
+    def summands(self, count: int) -> tuple[tuple[int, ...], Array]:
         """The output as a sum of few parts: the keys of the largest weights, and all others together.
 
         Args:
@@ -192,128 +261,81 @@ class AttentionSteps:
             rows = np.vstack([rows, self.weights[others] @ self.values[others]])
         return tuple(int(key) for key in first), rows
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The tokens by their names, the scaling, and how far the output is off."""
+        key = self.question.key
+        named = {} if key is None else {"key_token": str(self.tokens[_position(key)])}
+        return {
+            "query_token": str(self.tokens[self.query]),
+            **named,
+            "scaling": self.scaling,
+            "difference_to_model": self.difference,
+        }
 
-def attention_steps(
-    checkpoint: Checkpoint,
-    trace: Trace,
-    layer: int,
-    head: int,
-    query: int,
-    outputs: HeadOutputs | None = None,
-) -> AttentionSteps:
-    """The steps of one query in one head, and the output of the model itself to compare with.
+    def frame(self) -> pd.DataFrame:
+        """One row a key; with a key in the question the `vectors` behind its weight.
 
-    Args:
-        layer, head, query: from 0; negative ones count from the end.
-        outputs: of `head_outputs`, to look at many queries and heads of a text after one pass; without
-            them the model runs once more.
-
-    Raises:
-        SelectionError: no such layer, head or token; a trace or outputs of another model or text.
-        UnavailableError: the architecture hides its queries, keys and values.
-        OutOfMemoryError: the machine is too small for this text.
-    """
-    queries, keys, values, scaling, masks = _shown(trace)
-    layer = resolve(layer, trace.layers, "layer")
-    head = resolve(head, trace.heads, "head")
-    query = resolve(query, len(trace.tokens), "token")
-    if outputs is None:
-        outputs = head_outputs(checkpoint, trace)
-    elif outputs.provenance != trace.provenance:
-        raise SelectionError("These outputs belong to another text or model. Make them from this trace.")
-    output = outputs.layers[layer][head, query]
-    config = checkpoint.model.config
-    kinds = getattr(config, "layer_types", None) or ()
-    return AttentionSteps(
-        tokens=trace.tokens,
-        layer=layer,
-        head=head,
-        query=query,
-        q=queries[layer][head, query],
-        keys=keys[layer][head],
-        values=values[layer][head],
-        scaling=scaling[layer],
-        mask=_added(masks[layer], head, query, len(trace.tokens)),
-        model_output=output,
-        spacing=_spacing(output, checkpoint.description.dtype),
-        rotary=bool(getattr(config, "rope_parameters", None)),
-        local=kinds[layer : layer + 1] == ["sliding_attention"],
-        sharing=_sharing(head, trace.heads, getattr(config, "num_key_value_heads", None)),
-    )
-
-
-def head_outputs(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
-    """What every head returned for the text of a trace, in one more forward pass of the model itself.
-
-    Raises:
-        SelectionError: the trace was made by another model, so its queries are not those of the pass.
-        UnavailableError: the architecture hides its queries, keys and values.
-        OutOfMemoryError: the machine is too small for this text.
-    """
-    queries = _shown(trace)[0]
-    about = checkpoint.description
-    if trace.provenance.get("weights_sha256") != about.weights_sha256:
-        raise SelectionError(_another(about.name))
-    # In a context of its own, lest heads that are switched off around this call be missing from it.
-    calls = Context().run(_calls, checkpoint, trace.encoding)
-    if len(calls) != trace.layers:
-        raise SelectionError(_another(about.name))
-    for call, traced in zip(calls, queries, strict=True):
-        seen: Array = call.query[0].float().cpu().numpy()
-        allowed = TOLERANCE[about.dtype] * max(1.0, float(np.abs(traced).max()))
-        if seen.shape != traced.shape or not float(np.abs(seen - traced).max()) <= allowed:
-            raise SelectionError(_another(about.name))
-    layers = (call.output[0].float().cpu().numpy().swapaxes(0, 1) for call in calls)
-    return HeadOutputs(trace.provenance, tuple(read_only(np.ascontiguousarray(layer)) for layer in layers))
-
-
-def replay_differences(trace: Trace, outputs: HeadOutputs, layer: int) -> Array:
-    """Largest absolute difference of weights · v to what each head of a layer returned, float32 [head].
-
-    Raises:
-        SelectionError: no such layer.
-        UnavailableError: the architecture hides its queries, keys and values.
-    """
-    values = _shown(trace)[2]
-    layer = resolve(layer, trace.layers, "layer")
-    # A head at a time, so that memory holds one matrix of a long text.
-    replays = (trace.attention(layer, head) @ values[layer][head] for head in range(trace.heads))
-    off = [np.abs(one - seen).max() for one, seen in zip(replays, outputs.layers[layer], strict=True)]
-    return np.array(off, dtype=np.float32)
-
-
-def _calls(checkpoint: Checkpoint, encoding: Encoding) -> list[AttentionCall]:
-    message = f"{len(encoding):,} tokens need more memory than this machine has free. Shorten the text."
-    with memory_errors(message), recording() as calls:
-        run_plainly(checkpoint, encoding)
-    return calls
-
-
-def _shown(trace: Trace) -> tuple[Any, ...]:
-    """Queries, keys, values, scaling and masks of all layers."""
-    parts = (trace.queries, trace.keys, trace.values, trace.scaling, trace.masks)
-    if any(part is None for part in parts):
-        raise UnavailableError(
-            f"{trace.provenance['architecture']} hides its queries, keys and values, so its attention cannot "
-            "be followed step by step. Its attention weights are available."
+        Columns: position, token, dot_product, scaled, masked, bias, score, weight, value_length,
+        weighted_length (of the value, and of weight × value). ``bias`` and ``score`` of a masked key, which
+        is -inf in the softmax, are empty.
+        """
+        if self.question.key is not None:
+            return self.vectors(_position(self.question.key))
+        return pd.DataFrame(
+            {
+                "position": [token.position for token in self.tokens],
+                frames.TOKEN: frames.names(self.tokens),
+                "dot_product": self.dot_products,
+                "scaled": self.scaled,
+                "masked": self.masked,
+                "bias": np.where(self.masked, np.nan, self.mask),
+                "score": np.where(self.masked, np.nan, self.scores),
+                "weight": self.weights,
+                "value_length": self.value_lengths,
+                "weighted_length": self.weighted_lengths,
+            }
         )
-    return parts
+
+    def vectors(self, key: int) -> pd.DataFrame:
+        """The vectors behind one weight, a row each: q, k, q×k, v, weight×v, output, and the model's own.
+
+        Where values are longer or shorter than queries, the dimensions that a vector lacks are empty.
+        """
+        rows = {
+            "q": self.q,
+            "k": self.keys[key],
+            "q×k": self.products[key],
+            "v": self.values[key],
+            "weight×v": self.weighted_values[key],
+            "output": self.output,
+            "model": self.model_output,
+        }
+        values = np.full((len(rows), max(map(len, rows.values()))), np.nan, dtype=self.q.dtype)
+        for row, vector in zip(values, rows.values(), strict=True):
+            row[: len(vector)] = vector
+        return frames.vectors(values, list(rows), "step")
 
 
-def _another(name: str) -> str:
-    return (
-        f"This trace was not made by {name} as it is opened here. Trace the text again with this checkpoint."
-    )
+def _position(token: int | str | None) -> int:
+    assert isinstance(token, int)  # the question is resolved
+    return token
+
+
+def last_word(trace: Trace) -> int:
+    """Position of the last token of letters and digits, or else of the first token."""
+    words = [token.position for token in trace.tokens if token.display.isalnum() and not token.special]
+    return words[-1] if words else 0
 
 
 def _added(mask: Array | None, head: int, query: int, length: int) -> Array:
-    """What a mask of any of a trace's shapes adds to one query's scores, float32 [key]."""
+    """What a mask of any of a trace's shapes adds to one query's scores, [key]."""
     if mask is None:
-        return np.zeros(length, dtype=np.float32)
+        return np.zeros(length)
     rows = mask if mask.ndim == 2 else mask[head if len(mask) > 1 else 0]
     row = rows[query if len(rows) > 1 else 0]
     added = np.where(row, 0, -np.inf) if row.dtype == bool else row
-    return np.broadcast_to(added.astype(np.float32), (length,))
+    return np.broadcast_to(added, (length,))
 
 
 def _spacing(output: Array, dtype: str) -> float:

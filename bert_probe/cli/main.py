@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import click
 import pandas as pd
@@ -19,23 +19,19 @@ from bert_probe.analyses.head_means import profile_sentences, read_sentences
 from bert_probe.analyses.heads import find_heads, head_profiles
 from bert_probe.analyses.pooling import POOLINGS, Pooling
 from bert_probe.analyses.sentences import sentence_vectors
-from bert_probe.analyses.steps import attention_steps
-from bert_probe.cli import attention, pairs
+from bert_probe.cli import attention, pairs, parameters, steps, vectors
 from bert_probe.cli.app import app as start_app
 from bert_probe.cli.options import (
     common,
     counted,
-    layer_from_0_option,
-    layer_option,
     pair_option,
     words_option,
 )
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import sentence_tables, tables
-from bert_probe.results.step_tables import steps_table, steps_vectors_table
 from bert_probe.text.sentence_files import sentences_from_file
-from bert_probe.text.words import find_token, find_word
+from bert_probe.text.words import find_word
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,50 +40,6 @@ def app() -> None:
 
     Tables go to standard output as CSV, or to a file with --out.
     """
-
-
-@app.command()
-@click.argument("text")
-@pair_option
-@common
-def tokens(checkpoint: Checkpoint, text: str, pair: str | None, truncate: bool) -> pd.DataFrame:
-    """Tokens of TEXT: id, segment, word, place in the text."""
-    return tables.tokens_table(checkpoint.trace(text, pair, truncate))
-
-
-@app.command()
-@click.argument("text")
-@pair_option
-@layer_from_0_option
-@click.option(
-    "--vectors",
-    type=click.Choice(["tokens", "cls", "pooler"]),
-    default="tokens",
-    show_default=True,
-    help="A vector for each token, that of [CLS], or the pooler's.",
-)
-@common
-def embeddings(
-    checkpoint: Checkpoint,
-    text: str,
-    pair: str | None,
-    layer: str,
-    vectors: Literal["tokens", "cls", "pooler"],
-    truncate: bool,
-) -> pd.DataFrame:
-    """Vectors of the tokens, of [CLS], or of the pooler."""
-    layers = checkpoint.description.layers
-    chosen = counted(layer, "layer", 0, layers, "last")
-    if vectors == "pooler" and chosen != layers:
-        raise SelectionError(f"The pooler reads the last layer, {layers}, not {layer}. Leave --layer out.")
-    return tables.embeddings_table(checkpoint.trace(text, pair, truncate), chosen, vectors)
-
-
-@app.command()
-@common
-def parameters(checkpoint: Checkpoint, truncate: bool) -> pd.DataFrame:  # noqa: ARG001
-    """Every parameter of the model: name, group, shape, count, type, bytes."""
-    return tables.parameters_table(checkpoint)[["name", "group", "shape", "count", "dtype", "bytes"]]
 
 
 @app.command()
@@ -156,38 +108,6 @@ def find(
     return tables.found_table(find_heads(trace, pairs), trace, pairs)
 
 
-@app.command()
-@click.argument("text")
-@pair_option
-@click.option("--query", required=True, metavar="WORD|N", help="Token that looks: a word, or its position.")
-@click.option("--key", metavar="WORD|N", help="Give the vectors behind the weight of this token instead.")
-@layer_option
-@click.option("--head", required=True, metavar="N", help="Head, counted from 1.")
-@common
-def steps(
-    checkpoint: Checkpoint,
-    text: str,
-    pair: str | None,
-    query: str,
-    key: str | None,
-    layer: str,
-    head: str,
-    truncate: bool,
-) -> pd.DataFrame:
-    """From q and k to each weight of one token in one head, step by step.
-
-    Positions count from 0, as in the table of tokens. A word that occurs twice is named WORD:2.
-    """
-    about = checkpoint.description
-    chosen = counted(layer, "layer", 1, about.layers, "last") - 1
-    which = counted(head, "head", 1, about.heads, "") - 1
-    trace = checkpoint.trace(text, pair, truncate)
-    looks = find_token(trace, query).position
-    seen = None if key is None else find_token(trace, key).position
-    shown = attention_steps(checkpoint, trace, chosen, which, looks)
-    return steps_table(shown, trace) if seen is None else steps_vectors_table(shown, seen, trace)
-
-
 @app.command("ablate")
 @click.argument("text")
 @pair_option
@@ -240,8 +160,14 @@ def sentences(
 
 for _command in (
     start_app,
+    vectors.tokens,
     attention.attention,
     attention.rollout,
+    steps.steps,
+    vectors.embeddings,
+    vectors.anatomy,
+    vectors.pooler,
+    parameters.parameters,
     pairs.similarity,
     pairs.baseline,
     pairs.compare,

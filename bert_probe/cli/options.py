@@ -157,7 +157,6 @@ residual_option = click.option(
     show_default="0.5",
     help="For rollout: the share that the residual connection carries.",
 )
-layer_option = click.option("--layer", default="last", metavar="N|last", help="Layer, counted from 1.")
 layer_from_0_option = click.option(
     "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
 )

@@ -100,7 +100,7 @@ def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
         model(**batch(checkpoint, [encoding]))
 
 
-def _array(tensor: torch.Tensor) -> Array:
+def as_array(tensor: torch.Tensor) -> Array:
     """float64 as it is, everything else as float32, which holds every smaller type exactly."""
     kept = tensor if tensor.dtype == torch.float64 else tensor.float()
     array: Array = kept.cpu().numpy()
@@ -116,7 +116,7 @@ def _cut(tensors: Sequence[torch.Tensor], row: int, length: int, axis: int) -> t
     for tensor in tensors:
         whole = tensor.shape[0] == 1 and tensor.shape[axis + 1] == length
         part = tensor[row] if whole else tensor[row].narrow(axis, 0, length).clone()
-        parts.append(read_only(_array(part)))
+        parts.append(read_only(as_array(part)))
     return tuple(parts)
 
 
@@ -186,7 +186,7 @@ def _mask(mask: torch.Tensor | None, row: int, length: int) -> Array | None:
         return None
     part = part[0] if part.shape[0] == 1 else part
     # A copy, for the mask of a batch would hold all of it, and may be an expanded view.
-    kept = part.cpu().numpy() if part.dtype == torch.bool else _array(part)
+    kept = part.cpu().numpy() if part.dtype == torch.bool else as_array(part)
     return read_only(kept.copy())
 
 

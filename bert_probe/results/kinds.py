@@ -312,16 +312,15 @@ class TokenName(Kind):
         """A position or a name."""
         if isinstance(value, bool) or not isinstance(value, int | np.integer | str):
             raise SelectionError(f"{name} must be a position or a word, not {value!r}.")
-        # As `find_token` has it: digits are a position.
-        return str(value) if isinstance(value, str) and not value.isdigit() else int(value)
+        # As `find_token` has it: digits are a position. More of them than any text has tokens stay a word.
+        digits = not isinstance(value, str) or re.fullmatch("[0-9]{1,9}", value)
+        return int(value) if digits else str(value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:  # noqa: ARG002
         """The position."""
-        return (
-            find_token(trace, value).position
-            if isinstance(value, str)
-            else resolve(value, len(trace.tokens), "token")
-        )
+        if isinstance(value, str) or value >= 0:
+            return find_token(trace, str(value)).position
+        return resolve(value, len(trace.tokens), "token")
 
 
 class Optional(Kind):

@@ -71,7 +71,11 @@ class Result(ABC):
             raise SelectionError(
                 f"{names} changes the answer itself. Ask {type(self.question).__name__} anew."
             )
-        return replace(self, question=replace(self.question, **facets))
+        return replace(self, question=self.resolve(replace(self.question, **facets)))
+
+    def resolve(self, question: Any) -> Any:
+        """Facets resolved; a result whose facets name tokens finds them in its text."""
+        return question
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the table in the format of the file's ending: .csv, .json, .parquet or .npz.

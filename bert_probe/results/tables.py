@@ -13,37 +13,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.ablation import Ablation, SimilarityChange
-from bert_probe.analyses.anatomy import EmbeddingAnatomy, PoolerReplay
 from bert_probe.analyses.head_means import ProfileMeans
 from bert_probe.analyses.heads import Found, HeadProfiles
-from bert_probe.analyses.parameters import Parameters, list_parameters
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit
 
 TOKEN = "token"
-
-
-def tokens_table(trace: Trace) -> pd.DataFrame:
-    """One row a token: position, token, id, segment, word, start, end, special.
-
-    ``word``, ``start`` and ``end`` are empty for special tokens.
-    """
-    frame = pd.DataFrame(
-        {
-            "position": [token.position for token in trace.tokens],
-            TOKEN: _names(trace.tokens),
-            "id": [token.id for token in trace.tokens],
-            "segment": [token.segment for token in trace.tokens],
-            "word": pd.array([token.word for token in trace.tokens], dtype="Int64"),
-            "start": pd.array([token.start for token in trace.tokens], dtype="Int64"),
-            "end": pd.array([token.end for token in trace.tokens], dtype="Int64"),
-            "special": [token.special for token in trace.tokens],
-        }
-    )
-    return _with(frame, trace.provenance, table="tokens")
 
 
 def heads_table(profiles: HeadProfiles, trace: Trace) -> pd.DataFrame:
@@ -162,74 +140,6 @@ def _ablation_view(result: Ablation, replacement: str) -> dict[str, Any]:
 
 def _head_names(heads: Sequence[tuple[int, int]]) -> str:
     return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)
-
-
-def embeddings_table(
-    trace: Trace, layer: int = -1, vectors: Literal["tokens", "cls", "pooler"] = "tokens"
-) -> pd.DataFrame:
-    """Vectors, a row each and a column for each dimension; layer 0 is the output of the embeddings.
-
-    Raises:
-        SelectionError: no such layer or kind of vector; a layer before the last for the pooler.
-        UnavailableError: the model has no pooler, or its input does not begin with [CLS].
-    """
-    if vectors not in ("tokens", "cls", "pooler"):
-        raise SelectionError(f"There are no vectors {vectors!r}; choose tokens, cls or pooler.")
-    layer = resolve(layer, trace.layers + 1, "layer")
-    about: dict[str, Any] = {"table": "embeddings", "vectors": vectors, "layer": layer}
-    if vectors == "pooler":
-        if trace.pooler is None:
-            raise UnavailableError(f"{trace.provenance['architecture']} here has no pooler. Use cls.")
-        if layer != trace.layers:
-            raise SelectionError(f"The pooler reads the last layer, {trace.layers}, not {layer}.")
-        return vectors_table(trace.pooler[None], ["pooler"], trace.provenance, **about)
-    if vectors == "cls":
-        if not trace.tokens[0].special:
-            raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
-        return vectors_table(trace.vectors(layer)[:1], trace.tokens[:1], trace.provenance, **about)
-    return vectors_table(trace.vectors(layer), trace.tokens, trace.provenance, **about)
-
-
-def anatomy_table(anatomy: EmbeddingAnatomy, position: int) -> pd.DataFrame:
-    """The steps of one token's input embedding, a row each: word, position, segment, sum, LayerNorm.
-
-    Raises:
-        SelectionError: no such token.
-    """
-    position = resolve(position, len(anatomy.trace.tokens), "token")
-    steps = anatomy.parts
-    return vectors_table(
-        np.stack([step[position] for step in steps.values()]),
-        list(steps),
-        anatomy.trace.provenance,
-        label="step",
-        table="embedding anatomy",
-        position=position,
-        token=str(anatomy.trace.tokens[position]),
-        difference_to_model=anatomy.difference,
-    )
-
-
-def pooler_table(replay: PoolerReplay, trace: Trace) -> pd.DataFrame:
-    """The pooler's steps, a row each: cls, linear, tanh, and the model's own output."""
-    return vectors_table(
-        np.stack([replay.cls, replay.linear, replay.replay, replay.model_output]),
-        ["cls", "W·cls + b", "tanh(W·cls + b)", "model"],
-        trace.provenance,
-        label="step",
-        table="pooler replay",
-        difference_to_model=replay.difference,
-    )
-
-
-def parameters_table(source: Checkpoint | Parameters) -> pd.DataFrame:
-    """One row a parameter: name, group, part, kind, shape, count, dtype, bytes, share, tied_to."""
-    found = source if isinstance(source, Parameters) else list_parameters(source.model)
-    fields = ("name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to")
-    frame = pd.DataFrame({name: [getattr(row, name) for row in found.rows] for name in fields})
-    frame["shape"] = ["×".join(map(str, row.shape)) for row in found.rows]
-    provenance = source.provenance() if isinstance(source, Checkpoint) else {}
-    return _with(frame, provenance, table="parameters", total=found.total)
 
 
 def matrix_table(

@@ -12,7 +12,6 @@ from cachetools import LRUCache
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.question import Question
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -104,12 +103,13 @@ class Answers:
     def of(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> R:
         """The answer of a question's own ``of``: ``answers.of(Heads(words=True).of, trace)``.
 
-        A ``report`` among the arguments is no cause of the answer.
+        Or what a function makes of the same subjects, such as `head_outputs`, with its ``nbytes``. A
+        ``report`` among the arguments is no cause of the answer.
 
         Raises:
             ProbeError: what the question raises.
         """
-        asked: Question = ask.__self__  # type: ignore[attr-defined]
+        asked: Hashable = getattr(ask, "__self__", ask)
         causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
         key = (*key_of(asked, *subjects), causes)
 
@@ -121,12 +121,12 @@ class Answers:
         return answer
 
 
-def key_of(question: Question, *subjects: Any) -> tuple[Hashable, ...]:
+def key_of(asked: Hashable, *subjects: Any) -> tuple[Hashable, ...]:
     """Every cause of an answer, as one value: the question, and all that tells its subjects apart.
 
     Keys are compared as a whole, so that no two texts can meet in one entry.
     """
-    return (question, *map(_cause, subjects))
+    return (asked, *map(_cause, subjects))
 
 
 def _cause(subject: Any) -> Hashable:

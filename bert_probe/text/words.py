@@ -166,7 +166,7 @@ def find_token(trace: Trace, name: str) -> Token:
     """
     # Plain digits alone: int() would also read "1_0".
     if name.isascii() and name.isdigit():
-        if int(name) >= len(trace.tokens):
+        if len(name) > 9 or int(name) >= len(trace.tokens):
             raise SelectionError(
                 f"There is no token {name}: this text has tokens 0 to {len(trace.tokens) - 1}. "
                 f"If it is a word, write {name}:1."

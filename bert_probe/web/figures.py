@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.projection import Map
 from bert_probe.model.trace import Array
 from bert_probe.web.components.matrix import Scale
@@ -26,17 +25,6 @@ MOST_NUMBERED = 40
 
 ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
-
-_CLEAR = "rgba(0,0,0,0)"
-
-_PART_COLOURS = {
-    "embeddings": "#5D57A6",
-    "attention": "#635BE4",
-    "attention output": "#928CEE",
-    "feed-forward": "#B3652B",
-    "pooler": "#5F6B7A",
-}
-"""A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
 
 
 def symmetric_scale(*arrays: Array) -> Scale:
@@ -151,63 +139,3 @@ def _wrapped(sentence: str) -> str:
     """A sentence for a hover label, which does not break lines itself."""
     shown = textwrap.shorten(sentence, 400, placeholder=" …")
     return "<br>".join(as_text(line) for line in textwrap.wrap(shown, 60))
-
-
-def parameter_treemap(found: Parameters, dark: bool) -> Any:
-    """Area by count: group, then part, then tensor."""
-    ground, ink = ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
-    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
-    ids, labels, parents, values, colours = ["model"], ["model"], [""], [found.total], [_CLEAR]
-    sums: dict[tuple[str, str], int] = {}
-    for row in found.rows:
-        for key in ((row.group, ""), (row.group, row.part)):
-            sums[key] = sums.get(key, 0) + row.count
-    for (group, part), count in sums.items():
-        if part == group:
-            continue
-        ids.append(f"{group}/{part}" if part else group)
-        labels.append(part or group)
-        parents.append(group if part else "model")
-        values.append(count)
-        colours.append(_PART_COLOURS.get(part or group, ground))
-    for row in found.rows:
-        if row.count:
-            ids.append(row.name)
-            labels.append(row.name.removesuffix(".weight"))
-            parents.append(row.group if row.part == row.group else f"{row.group}/{row.part}")
-            values.append(row.count)
-            colours.append(_PART_COLOURS.get(row.part, GRAY))
-    figure = go.Figure(
-        go.Treemap(
-            ids=ids,
-            labels=labels,
-            parents=parents,
-            values=values,
-            branchvalues="total",
-            maxdepth=3,
-            texttemplate="%{label}<br>%{value:,}",
-            hovertemplate="%{label}<br>%{value:,} parameters<br>"
-            "%{percentRoot:.2%} of the model<extra></extra>",
-            marker={"colors": colours, "line": {"width": 0}},
-            tiling={"pad": 2, "packing": "binary"},
-            textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
-            pathbar={"visible": True, "textfont": {"color": ink}},
-        )
-    )
-    figure.update_layout(
-        height=460,
-        margin={"l": 0, "r": 0, "t": 24, "b": 0},
-        uniformtext={"minsize": 11, "mode": "hide"},
-    )
-    return figure
-
-
-def subtotals_frame(sums: dict[str, int], total: int) -> pd.DataFrame:
-    """Subtotals with their share of the whole, as text for reading."""
-    return pd.DataFrame(
-        {
-            "": list(sums),
-            "parameters": [f"{count:,}" for count in sums.values()],
-            "share": [f"{count / total:.1%}" for count in sums.values()],
-        }
-    )

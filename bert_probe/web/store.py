@@ -16,7 +16,6 @@ from bert_probe.analyses.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.analyses.heads import HeadProfiles, head_profiles
 from bert_probe.analyses.pooling import Pooling
 from bert_probe.analyses.sentences import Report, SentenceVectors, sentence_vectors
-from bert_probe.analyses.steps import HeadOutputs, head_outputs
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import Progress
@@ -37,7 +36,6 @@ _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: t
 _ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
 _profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
-_outputs: WeakKeyDictionary[Trace, HeadOutputs] = WeakKeyDictionary()
 _sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
     SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
 )
@@ -100,22 +98,6 @@ def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
             found = head_profiles(trace, words)
         with _lock:
             _profiles.setdefault(trace, {})[words] = found
-    return found
-
-
-def outputs_of_heads(checkpoint: Checkpoint, trace: Trace) -> HeadOutputs:
-    """What the model's heads returned for a text, in a pass of its own, run once.
-
-    Raises:
-        UnavailableError, OutOfMemoryError: see `head_outputs`.
-    """
-    with _lock:
-        found = _outputs.get(trace)
-    if found is None:
-        with _passes:
-            found = head_outputs(checkpoint, trace)
-        with _lock:
-            _outputs[trace] = found
     return found
 
 

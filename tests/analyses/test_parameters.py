@@ -12,9 +12,9 @@ import torch
 import transformers
 from transformers import AutoModel, BertConfig
 
-from bert_probe import list_parameters, parameters_of_config
-from bert_probe.analyses.parameters import Parameters, module_tree
-from bert_probe.errors import ArchitectureError
+from bert_probe import Parameters
+from bert_probe.analyses.parameters import Inventory, inventory, parameters_of_config
+from bert_probe.errors import ArchitectureError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families
 
@@ -22,16 +22,16 @@ NAMES = sorted(families.FAMILIES)
 
 
 @cache
-def of(name: str, **changes: Any) -> Parameters:
+def of(name: str, **changes: Any) -> Inventory:
     return parameters_of_config(families.config(name, **changes))
 
 
 @pytest.fixture(scope="module")
-def bert_base() -> Parameters:
+def bert_base() -> Inventory:
     return parameters_of_config(BertConfig())
 
 
-def test_bert_bases_published_figures(bert_base: Parameters) -> None:
+def test_bert_bases_published_figures(bert_base: Inventory) -> None:
     assert len(bert_base.rows) == 199
     assert bert_base.total == 109_482_240
     assert sum(row.count for row in bert_base.rows if len(row.shape) == 2) == 109_360_128
@@ -52,7 +52,7 @@ def test_bert_base_with_a_two_class_head_has_two_more() -> None:
     assert found.by_group()["layer 12"] == 7_087_872, "the prefix of the encoder hides no layer"
 
 
-def test_bert_bases_groups(bert_base: Parameters) -> None:
+def test_bert_bases_groups(bert_base: Inventory) -> None:
     groups: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for row in bert_base.rows:
         groups.setdefault(row.group, []).append((row.name, row.shape))
@@ -68,8 +68,8 @@ def test_bert_bases_groups(bert_base: Parameters) -> None:
     assert groups["pooler"] == [("pooler.dense.weight", (768, 768)), ("pooler.dense.bias", (768,))]
 
 
-def test_a_layer_of_bert_base_by_hand(bert_base: Parameters) -> None:
-    first = Parameters(tuple(row for row in bert_base.rows if row.group == "layer 1"))
+def test_a_layer_of_bert_base_by_hand(bert_base: Inventory) -> None:
+    first = Inventory(tuple(row for row in bert_base.rows if row.group == "layer 1"))
     assert first.subtotals(lambda row: row.part) == {
         "attention": 3 * (768 * 768 + 768),
         "attention output": 768 * 768 + 768 + 2 * 768,
@@ -221,10 +221,10 @@ def test_alberts_groups_name_the_layers_that_use_them(groups: int, expected: lis
     assert [group for group in found.by_group() if group.startswith("layer")] == expected
 
 
-def test_tied_weights_count_once_and_say_with_what(bert_base: Parameters) -> None:
+def test_tied_weights_count_once_and_say_with_what(bert_base: Inventory) -> None:
     found = parameters_of_config(BertConfig(), "BertForMaskedLM")
     raw = transformers.BertForMaskedLM(families.config("bert"))
-    tiny = list_parameters(raw)
+    tiny = inventory(raw)
     for parameters in (found, tiny):
         rows = {row.name: row for row in parameters.rows}
         decoder = rows["cls.predictions.decoder.weight"]
@@ -271,12 +271,12 @@ def test_a_config_of_no_encoder_is_a_sentence() -> None:
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float16, 2), (torch.bfloat16, 2), (torch.float64, 8)])
 def test_bytes_follow_the_type(dtype: torch.dtype, size: int) -> None:
-    found = list_parameters(AutoModel.from_config(families.config("bert")).to(dtype))
+    found = inventory(AutoModel.from_config(families.config("bert")).to(dtype))
     assert {row.dtype for row in found.rows} == {str(dtype).removeprefix("torch.")}
     assert all(row.bytes == size * row.count for row in found.rows)
 
 
-def test_shares_are_parts_of_the_whole(bert_base: Parameters) -> None:
+def test_shares_are_parts_of_the_whole(bert_base: Inventory) -> None:
     assert bert_base.rows[0].share == 23_440_896 / 109_482_240
 
 
@@ -289,20 +289,44 @@ def test_kind_is_the_owning_modules_class() -> None:
 def test_an_opened_checkpoint_lists_what_its_description_counts(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
-    found = list_parameters(minilm.model)
+    found = Parameters().of(minilm).inventory
     assert (found.total, len(found.rows)) == (22_713_216, 103)
     for checkpoint in (minilm, family("mobilebert"), family("mpnet")):
-        assert list_parameters(checkpoint.model).total == checkpoint.description.parameter_count
+        assert Parameters().of(checkpoint).inventory.total == checkpoint.description.parameter_count
 
 
-def test_the_module_tree_is_that_of_the_model() -> None:
-    model = AutoModel.from_config(families.config("bert"))
-    tree = list(module_tree(model))
-    assert tree[0] == (0, "", "BertModel", list_parameters(model).total)
-    assert tree[1][:3] == (1, "embeddings", "BertEmbeddings")
-    assert tree[2] == (2, "word_embeddings", "Embedding", model.embeddings.word_embeddings.weight.numel())
-    assert len(tree) == len(list(model.modules()))
-    children = sum(count for depth, _, _, count in tree if depth == 1)
-    assert children == tree[0][3]
-    layer = next(row for row in tree if row[2] == "BertLayer")
-    assert layer == (3, "0", "BertLayer", 7504)
+def test_parts_add_up_to_their_groups(bert_base: Inventory) -> None:
+    sums: dict[str, int] = {}
+    for (group, _), count in bert_base.by_part().items():
+        sums[group] = sums.get(group, 0) + count
+    assert sums == bert_base.by_group()
+    assert list(bert_base.by_part())[:2] == [("embeddings", "embeddings"), ("layer 1", "attention")]
+
+
+ALL = ["name", "group", "part", "kind", "shape", "count", "dtype", "bytes", "share", "tied_to"]
+
+
+def test_the_table_of_a_checkpoint(minilm: Checkpoint) -> None:
+    result = Parameters().of(minilm)
+    frame = result.table()
+    assert list(frame) == ALL
+    about = frame.attrs["provenance"]
+    assert about["question"] == {"analysis": "parameters", "columns": "all"}
+    assert about["facts"] == {"total": 22_713_216}
+    assert about["weights_sha256"].startswith("53aa51172d142c89")
+    assert frame["count"].sum() == 22_713_216
+    assert frame["shape"].iloc[0] == "30522×384"
+    assert frame["bytes"].sum() == 4 * 22_713_216
+    main = result.showing(columns="main").frame()
+    assert list(main) == ["name", "group", "shape", "count", "dtype", "bytes"]
+    assert main.equals(frame[list(main)])
+    with pytest.raises(SelectionError, match="There is no columns some; use all or main"):
+        Parameters("some")
+
+
+def test_the_table_of_a_config_says_nothing_of_any_weights() -> None:
+    found = of("mpnet")
+    frame = found.frame()
+    assert frame.attrs == {}
+    assert list(frame) == ALL
+    assert [row.group for row in found.rows] == frame["group"].tolist()

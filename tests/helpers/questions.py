@@ -9,9 +9,15 @@ from typing import Any
 from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
+from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
+from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.reach import Reach
 from bert_probe.analyses.similarity import Similarity
+from bert_probe.analyses.steps import Steps
+from bert_probe.analyses.tokens import Tokens
+from bert_probe.analyses.vectors import Vectors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
 
@@ -95,4 +101,14 @@ EXAMPLES = (
     Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
+    Example(Tokens(), one_trace),
+    Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
+    Example(Steps(head=11, key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
+    Example(Embedding("river"), one_trace, {"token": 2}),
+    Example(Embedding(), one_trace, {"token": 2}),
+    Example(Pooler(), one_trace),
+    Example(Vectors(0), one_trace, {"layer": 2, "which": "cls"}),
+    Example(Vectors(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
+    Example(Parameters(), the_model, {"columns": "main"}),
+    Example(Parameters("main"), the_model, {"columns": "all"}),
 )

@@ -212,19 +212,16 @@ def test_attention_comes_back_with_its_provenance(form: str, trace: Trace, tmp_p
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("what", ["embeddings", "similarity", "anatomy"])
-def test_other_matrices_come_back(
-    form: str, what: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
-) -> None:
+def test_other_matrices_come_back(form: str, what: str, trace: Trace, tmp_path: Path) -> None:
     frame = {
-        "embeddings": lambda: tables.embeddings_table(trace, 0),
+        "embeddings": lambda: bert_probe.Vectors(0).of(trace).table(),
         "similarity": lambda: bert_probe.Similarity().of(trace).table(),
-        "anatomy": lambda: tables.anatomy_table(bert_probe.embedding_anatomy(minilm, trace), 2),
+        "anatomy": lambda: bert_probe.Embedding(2).of(trace).table(),
     }[what]()
     back = there_and_back(frame, form, tmp_path)
     assert same_bits(back.values, frame.to_numpy())
     assert back.rows == list(frame.index)
-    about = back.provenance
-    assert (about["question"]["analysis"] if "question" in about else about["view"]["table"]).endswith(what)
+    assert back.provenance == json.loads(json.dumps(frame.attrs["provenance"]))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -233,8 +230,8 @@ def test_tables_of_several_kinds_of_column_come_back(
     form: str, what: str, trace: Trace, minilm: Checkpoint, tmp_path: Path
 ) -> None:
     frame = {
-        "tokens": lambda: tables.tokens_table(trace),
-        "parameters": lambda: tables.parameters_table(minilm),
+        "tokens": lambda: bert_probe.Tokens().of(trace).table(),
+        "parameters": lambda: bert_probe.Parameters().of(minilm).table(),
         "baseline": lambda: bert_probe.Baseline().of(minilm).table(),
         "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
     }[what]()
@@ -274,24 +271,26 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def test_whole_numbers_stay_whole_in_json(trace: Trace) -> None:
-    columns = json.loads(files.to_bytes(tables.tokens_table(trace), "json"))["columns"]
+    columns = json.loads(files.to_bytes(bert_probe.Tokens().of(trace).table(), "json"))["columns"]
     assert columns["start"][:2] == [None, 0]
     assert type(columns["start"][1]) is int
     assert columns["special"][:2] == [True, False]
 
 
 def test_what_is_tied_to_nothing_says_nothing(minilm: Checkpoint) -> None:
-    content = np.load(io.BytesIO(files.to_bytes(tables.parameters_table(minilm), "npz")), allow_pickle=False)
+    table = bert_probe.Parameters().of(minilm).table()
+    content = np.load(io.BytesIO(files.to_bytes(table, "npz")), allow_pickle=False)
     assert set(content["tied_to"].tolist()) == {""}
 
 
 def test_the_format_is_read_from_the_ending(trace: Trace, tmp_path: Path) -> None:
-    assert files.save(tables.tokens_table(trace), str(tmp_path / "x.JSON")) == [tmp_path / "x.JSON"]
+    table = bert_probe.Tokens().of(trace).table()
+    assert files.save(table, str(tmp_path / "x.JSON")) == [tmp_path / "x.JSON"]
     for name in ("x.txt", "x", ".csv", "x.csv.gz"):
         with pytest.raises(ExportError, match=r"does not end in \.csv, \.json, \.parquet, \.npz"):
-            files.save(tables.tokens_table(trace), tmp_path / name)
+            files.save(table, tmp_path / name)
     with pytest.raises(ExportError, match="no format xml"):
-        files.to_bytes(tables.tokens_table(trace), "xml")
+        files.to_bytes(table, "xml")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +300,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(name: str, trace: Trace, t
     (tmp_path / "a_folder.csv").mkdir()
     (tmp_path / "file").touch()
     with pytest.raises(ExportError, match=r"cannot be written: .+\. Choose another place\.$"):
-        files.save(tables.tokens_table(trace), tmp_path / name)
+        files.save(bert_probe.Tokens().of(trace).table(), tmp_path / name)
 
 
 def test_a_zip_of_a_table_holds_csv_and_provenance(trace: Trace) -> None:

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import tables
-from tests.helpers import families
 
 TEXT = "Sinan loves, loves it"
 PAIR = "Do you?"
@@ -34,27 +32,6 @@ def about(frame: pd.DataFrame) -> dict[str, Any]:
     )
     view: dict[str, Any] = provenance["view"]
     return view
-
-
-def test_tokens_by_hand(pair: Trace) -> None:
-    frame = tables.tokens_table(pair)
-    assert about(frame) == {"table": "tokens"}
-    assert (frame.attrs["provenance"]["text"], frame.attrs["provenance"]["pair"]) == (TEXT, PAIR)
-    assert list(frame) == ["position", "token", "id", "segment", "word", "start", "end", "special"]
-    assert frame.values.tolist() == [
-        [0, "[CLS]", 101, 0, pd.NA, pd.NA, pd.NA, True],
-        [1, "sin", 8254, 0, 0, 0, 3, False],
-        [2, "##an", 2319, 0, 0, 3, 5, False],
-        [3, "loves", 7459, 0, 1, 6, 11, False],
-        [4, ",", 1010, 0, 2, 11, 12, False],
-        [5, "loves", 7459, 0, 3, 13, 18, False],
-        [6, "it", 2009, 0, 4, 19, 21, False],
-        [7, "[SEP]", 102, 0, pd.NA, pd.NA, pd.NA, True],
-        [8, "do", 2079, 1, 0, 0, 2, False],
-        [9, "you", 2017, 1, 1, 3, 6, False],
-        [10, "?", 1029, 1, 2, 6, 7, False],
-        [11, "[SEP]", 102, 1, pd.NA, pd.NA, pd.NA, True],
-    ]
 
 
 @pytest.mark.parametrize(
@@ -117,66 +94,6 @@ def test_nothing_chosen_is_refused(pair: Trace) -> None:
     for layers, heads in (([], None), (None, []), ([6], None), (None, [12])):
         with pytest.raises(SelectionError):
             bert_probe.AttentionLong(layers, heads).of(pair).table()
-
-
-def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
-    for layer in range(7):
-        frame = tables.embeddings_table(pair, layer)
-        assert np.array_equal(frame.to_numpy(), pair.states[layer])
-        assert about(frame) == {"table": "embeddings", "vectors": "tokens", "layer": layer}
-        cls = tables.embeddings_table(pair, layer, "cls")
-        assert (list(cls.index), cls.shape) == (["[CLS]"], (1, 384))
-        assert np.array_equal(cls.to_numpy()[0], pair.states[layer][0])
-    assert list(frame.columns) == [str(dimension) for dimension in range(384)]
-    assert list(frame.index) == [str(token) for token in pair.tokens]
-    pooler = tables.embeddings_table(pair, vectors="pooler")
-    assert np.array_equal(pooler.to_numpy()[0], pair.pooler)
-    assert about(pooler)["layer"] == 6
-
-
-def test_vectors_that_are_not_there_are_refused(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
-    with pytest.raises(SelectionError, match="choose tokens, cls or pooler"):
-        tables.embeddings_table(pair, -1, "mean")  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match="reads the last layer, 6, not 2"):
-        tables.embeddings_table(pair, 2, "pooler")
-    with pytest.raises(SelectionError, match="layer 7"):
-        tables.embeddings_table(pair, 7)
-    with pytest.raises(UnavailableError, match=r"has no pooler\. Use cls"):
-        tables.embeddings_table(family("distilbert").trace("a"), vectors="pooler")
-
-
-def test_a_tokens_anatomy(minilm: Checkpoint, pair: Trace) -> None:
-    anatomy = bert_probe.embedding_anatomy(minilm, pair)
-    frame = tables.anatomy_table(anatomy, 5)
-    assert list(frame.index) == ["word", "position", "segment", "sum", "LayerNorm"]
-    for name, step in anatomy.parts.items():
-        assert np.array_equal(frame.loc[name].to_numpy(), step[5])
-    view = about(frame)
-    assert (view["token"], view["position"]) == ("loves", 5)
-    assert view["difference_to_model"] == anatomy.difference
-    assert about(tables.anatomy_table(anatomy, -1))["position"] == 11
-    with pytest.raises(SelectionError, match="no token 12"):
-        tables.anatomy_table(anatomy, 12)
-
-
-def test_the_poolers_steps(minilm: Checkpoint, pair: Trace) -> None:
-    replay = bert_probe.pooler_replay(minilm, pair)
-    frame = tables.pooler_table(replay, pair)
-    steps = [replay.cls, replay.linear, replay.replay, replay.model_output]
-    assert np.array_equal(frame.to_numpy(), np.stack(steps))
-    assert about(frame)["difference_to_model"] == replay.difference
-
-
-def test_parameters_of_a_checkpoint_and_of_a_config(minilm: Checkpoint) -> None:
-    frame = tables.parameters_table(minilm)
-    assert about(frame) == {"table": "parameters", "total": 22_713_216}
-    assert frame["count"].sum() == 22_713_216
-    assert frame["shape"].iloc[0] == "30522×384"
-    assert frame["bytes"].sum() == 4 * 22_713_216
-    found = bert_probe.parameters_of_config(families.config("mpnet"))
-    frame = tables.parameters_table(found)
-    assert frame.attrs["provenance"] == {"view": {"table": "parameters", "total": found.total}}
-    assert [row.group for row in found.rows] == frame["group"].tolist()
 
 
 def test_hidden_query_and_key_make_no_difference_to_tables(family: Callable[[str], Checkpoint]) -> None:

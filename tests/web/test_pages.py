@@ -6,11 +6,13 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bert_probe import Embedding, Parameters, Pooler, Steps, Tokens, Vectors
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.cli.main import main
@@ -19,6 +21,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.web import state, store
 from bert_probe.web.examples import EXAMPLES
+from tests.helpers.families import TEXT
 from tests.helpers.pages import HOSTILE, opened, refusal, said
 
 PAGES = (
@@ -242,6 +245,9 @@ def test_plain_escapes_what_markdown_would_read() -> None:
         ("similarity", {}),
         ("similarity", {"similarity_specials": "1", "vector_layer": "0"}),
         ("embeddings", {"part": "vectors", "vector_layer": "1"}),
+        ("embeddings", {"embedding_token": "3"}),
+        ("embeddings", {"part": "pooler"}),
+        ("parameters", {}),
     ],
 )
 @pytest.mark.parametrize("b", ["", "--help"])
@@ -249,7 +255,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
     page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
-    python, shell = (code.value for code in app.get("code"))
+    python, shell = (code.value for code in app.get("code")[:2])
     before, _, last = python.rpartition("\n")
     scope: dict[str, Any] = {}
     exec(before, scope)
@@ -262,14 +268,34 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 
 
 @pytest.mark.parametrize(
-    ("page", "address", "note"),
+    ("page", "address", "kind"),
     [
-        ("embeddings", {}, "# The command line gives what comes out"),
-        ("embeddings", {"part": "pooler"}, "# The command line gives the pooler's output"),
-        ("parameters", {}, "# The command line gives name, group"),
+        ("tokens", {}, Tokens),
+        ("steps", {}, Steps),
+        ("steps", {"layer": "2", "head": "3", "query": "4", "key": "9"}, Steps),
+        ("embeddings", {}, Embedding),
+        ("embeddings", {"embedding_token": "3"}, Embedding),
+        ("embeddings", {"part": "vectors"}, Vectors),
+        ("embeddings", {"part": "vectors", "vector_layer": "0"}, Vectors),
+        ("embeddings", {"part": "pooler"}, Pooler),
+        ("parameters", {}, Parameters),
     ],
 )
-def test_a_command_that_makes_another_table_says_so(page: str, address: dict[str, str], note: str) -> None:
-    codes = [code.value for code in opened(page, a="we left", **address).get("code")]
-    assert codes[1].startswith(note)
-    assert codes[1].splitlines()[1].startswith("bert-probe ")
+def test_the_address_is_that_of_the_question(page: str, address: dict[str, str], kind: Any) -> None:
+    app = opened(page, a=TEXT, **address)
+    checkpoint = store.open_checkpoint("", "")
+    given = {name: app.query_params[name] for name in app.query_params}
+    assert given == {"a": TEXT} | address
+    asked = kind.from_address(given, checkpoint.description)
+    if kind is not Parameters:
+        asked = asked.resolved(checkpoint.trace(TEXT))
+    if kind is Steps:
+        asked = replace(asked, key=None)  # its vectors are further files beside the table of all keys
+    assert f"bert_probe.{asked!r}.of(" in app.get("code")[0].value
+
+
+def test_a_token_of_the_address_that_does_not_exist_is_said() -> None:
+    app = opened("embeddings", a=TEXT, embedding_token="99")
+    assert not app.exception
+    assert "There is no token 99 here; showing 1." in said(app)
+    assert "embedding_token" not in app.query_params

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
-import bert_probe
+from bert_probe import Steps
+from bert_probe.analyses import head_outputs
+from bert_probe.model.trace import Trace
 from bert_probe.web import store
 from tests.helpers.families import TEXT
 from tests.helpers.pages import opened, refusal, said
@@ -27,7 +27,7 @@ def shown(value: float) -> str:
 def test_the_page_shows_the_library_s_numbers() -> None:
     app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
     checkpoint = store.open_checkpoint("", "")
-    steps = bert_probe.attention_steps(checkpoint, checkpoint.trace(TEXT), 1, 2, 11)
+    steps = Steps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
         "Numbers in each": "32",
         "q · k": shown(steps.dot_products[9]),
@@ -86,13 +86,13 @@ def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passes = []
-    original = store.head_outputs
+    original = head_outputs.head_outputs
 
-    def counted(checkpoint: bert_probe.Checkpoint, trace: bert_probe.Trace) -> bert_probe.HeadOutputs:
+    def counted(trace: Trace) -> head_outputs.HeadOutputs:
         passes.append(trace)
-        return original(checkpoint, trace)
+        return original(trace)
 
-    monkeypatch.setattr(store, "head_outputs", counted)
+    monkeypatch.setattr(head_outputs, "head_outputs", counted)
     app = opened("steps", a="nobody has asked for the steps of this sentence")
     app.slider(key="layer").set_value(1).run()
     app.slider(key="layer").set_value(2).run()
@@ -131,11 +131,9 @@ def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
     assert app.text_area(key="draft_a").value == TEXT
 
 
-def test_outputs_are_kept_as_long_as_their_trace() -> None:
+def test_outputs_are_made_once_for_a_text_whoever_asks() -> None:
     checkpoint = store.open_checkpoint("", "")
-    trace = checkpoint.trace("a text that is soon let go")
-    outputs = weakref.ref(store.outputs_of_heads(checkpoint, trace))
-    assert store.outputs_of_heads(checkpoint, trace) is outputs()
-    del trace
-    gc.collect()
-    assert outputs() is None
+    ask = head_outputs.head_outputs
+    outputs = store.answers.of(ask, checkpoint.trace("a text that two sessions look at"))
+    assert store.answers.of(ask, checkpoint.trace("a text that two sessions look at")) is outputs
+    assert store.answers.of(ask, checkpoint.trace("another text")) is not outputs

@@ -1,4 +1,4 @@
-"""The replayed embedding and pooler against the raw model's own modules, family by family."""
+"""The replayed input embedding against the raw model's own module, family by family."""
 
 from __future__ import annotations
 
@@ -15,61 +15,74 @@ import transformers
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import embedding_anatomy, pooler_replay
-from bert_probe.analyses.anatomy import EmbeddingAnatomy
-from bert_probe.errors import UnavailableError
+from bert_probe import Embedding
+from bert_probe.analyses.embedding import EmbeddingAnatomy
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers import families
+from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
 from tests.helpers.families import PAIR, TEXT
+from tests.helpers.raw import Raw
 
 Folders = Callable[[str], Path]
 Checkpoints = Callable[[str], Checkpoint]
 
 WITHOUT = {"mobilebert", "layoutlm"}
 NAMES = sorted(set(families.FAMILIES) - WITHOUT)
-WITH_POOLER = [
-    "bert", "roberta", "albert", "camembert", "xlm-roberta", "mobilebert", "mpnet", "ernie",
-    "xlm-roberta-xl", "roberta-prelayernorm", "jina_embeddings_v3", "layoutlm",
-]  # fmt: skip
 
 
-def raw_run(folder: Path, trace: Trace) -> tuple[np.ndarray | None, Any]:
-    """What transformers' own model computes: output of its embedding module, and its whole output."""
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+def raw_embedding(raw: Raw, trace: Trace) -> np.ndarray:
+    """What the embedding module of transformers' own model gives, [token, hidden]."""
     seen: list[torch.Tensor] = []
-    module = getattr(model, "embeddings", None) or model.get_input_embeddings()
+    module = getattr(raw.model, "embeddings", None) or raw.model.get_input_embeddings()
 
     def hook(_module: Any, _args: Any, output: Any) -> None:
         seen.append(output[0] if isinstance(output, tuple) else output)
 
-    module.register_forward_hook(hook)
-    inputs = {name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()}
-    with torch.inference_mode():
-        output = model(**inputs)
-    return seen[0][0].numpy(), output
+    handle = module.register_forward_hook(hook)
+    raw.run(trace.encoding)
+    handle.remove()
+    return seen[0][0].numpy()
+
+
+def traced(checkpoint: Checkpoint, name: str, kind: str) -> Trace:
+    pad = families.FAMILIES[name].special.pad
+    text = f"we had {pad} left" if kind == "padding typed" else TEXT
+    trace = checkpoint.trace(text, PAIR if kind == "pair" else None)
+    assert (checkpoint.tokenizer.pad_token_id in trace.encoding.ids) == (kind == "padding typed")
+    return trace
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["text", "pair", "padding typed"])
 def test_the_replay_is_the_raw_models_embedding(
-    name: str, kind: str, family: Checkpoints, family_folder: Folders
+    name: str, kind: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
-    checkpoint = family(name)
-    pad = families.FAMILIES[name].special.pad
-    text = f"we had {pad} left" if kind == "padding typed" else TEXT
-    trace = checkpoint.trace(text, PAIR if kind == "pair" else None)
-    assert (checkpoint.tokenizer.pad_token_id in trace.encoding.ids) == (kind == "padding typed")
-    anatomy = embedding_anatomy(checkpoint, trace)
-    expected, _ = raw_run(family_folder(name), trace)
-    last = list(anatomy.parts.values())[-1]
-    np.testing.assert_allclose(last, expected, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(anatomy.model_output, expected, rtol=0, atol=1e-6)
-    assert anatomy.difference == np.abs(last - anatomy.model_output).max() <= 1e-6
+    trace = traced(double_family(name), name, kind)
+    anatomy = Embedding().of(trace)
+    expected = raw_embedding(Raw(family_folder(name), "float64"), trace)
+    last = list(anatomy.steps.values())[-1]
+    assert_exact(last, expected)
+    assert_exact(anatomy.model_output, expected)
+    assert anatomy.difference == np.abs(last - anatomy.model_output).max() <= EXACT * largest(expected)
     present = [part for part in (anatomy.word, anatomy.position, anatomy.segment) if part is not None]
-    np.testing.assert_allclose(sum(present), anatomy.total, rtol=0, atol=1e-6)
-    assert {step.shape for step in anatomy.parts.values()} == {(len(trace.tokens), expected.shape[1])}
-    assert all(step.dtype == np.float32 and not step.flags.writeable for step in anatomy.parts.values())
+    assert_exact(sum(present), anatomy.total)
+    assert {step.shape for step in anatomy.steps.values()} == {(len(trace.tokens), expected.shape[1])}
+    assert not any(step.flags.writeable for step in anatomy.steps.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_replay_is_as_good_as_the_raw_model(
+    name: str, family: Checkpoints, family_folder: Folders
+) -> None:
+    trace = traced(family(name), name, "pair")
+    anatomy = Embedding().of(trace)
+    raw = Raw(family_folder(name))
+    expected = as_raw(raw_embedding(raw, trace), raw_embedding(raw.twin, trace))
+    expected.check(list(anatomy.steps.values())[-1])
+    expected.check(anatomy.model_output)
+    assert {step.dtype for step in anatomy.steps.values()} == {np.dtype(np.float32)}
 
 
 ABSENT = {
@@ -88,10 +101,10 @@ ABSENT = {
 @pytest.mark.parametrize("name", NAMES)
 def test_absent_parts_are_said(name: str, family: Checkpoints) -> None:
     checkpoint = family(name)
-    anatomy = embedding_anatomy(checkpoint, checkpoint.trace(TEXT))
+    anatomy = Embedding().of(checkpoint.trace(TEXT))
     absent = ABSENT.get(name, [])
     shown = [part for part in ("word", "position", "segment", "sum", "LayerNorm") if part not in absent]
-    assert list(anatomy.parts) == shown
+    assert list(anatomy.steps) == shown
     assert len(anatomy.absent) == len(absent)
     for part, sentence in zip(absent, anatomy.absent, strict=True):
         assert part in sentence
@@ -124,7 +137,7 @@ def other_ways() -> dict[str, Callable[[], Any]]:
 def test_an_architecture_that_does_something_else_is_refused(name: str, reason: str, tmp_path: Path) -> None:
     checkpoint = saved(tmp_path, name, AutoModel.from_config(other_ways()[name]()))
     with pytest.raises(UnavailableError, match=reason):
-        embedding_anatomy(checkpoint, checkpoint.trace(TEXT))
+        Embedding().of(checkpoint.trace(TEXT))
 
 
 @pytest.mark.parametrize(
@@ -133,13 +146,13 @@ def test_an_architecture_that_does_something_else_is_refused(name: str, reason: 
 def test_these_families_are_refused_by_a_sentence(name: str, reason: str, family: Checkpoints) -> None:
     checkpoint = family(name)
     with pytest.raises(UnavailableError, match=rf"\(it has {reason}\), so .* taken apart this way\.$"):
-        embedding_anatomy(checkpoint, checkpoint.trace(TEXT))
+        Embedding().of(checkpoint.trace(TEXT))
 
 
 @pytest.mark.parametrize("name", ["roberta", "camembert", "xlm-roberta", "mpnet", "xlm-roberta-xl"])
 def test_roberta_counts_its_positions_from_two(name: str, family: Checkpoints) -> None:
     checkpoint = family(name)
-    anatomy = embedding_anatomy(checkpoint, checkpoint.trace(TEXT))
+    anatomy = Embedding().of(checkpoint.trace(TEXT))
     table = checkpoint.model.get_submodule("embeddings.position_embeddings").weight.numpy()
     assert checkpoint.tokenizer.pad_token_id == 1
     assert np.array_equal(anatomy.position, table[2 : 2 + len(anatomy.trace.tokens)])
@@ -149,7 +162,7 @@ def test_a_typed_padding_token_is_not_counted(family: Checkpoints) -> None:
     checkpoint = family("roberta")
     trace = checkpoint.trace("we <pad> had")
     place = trace.encoding.ids.index(1)
-    anatomy = embedding_anatomy(checkpoint, trace)
+    anatomy = Embedding().of(trace)
     table = checkpoint.model.get_submodule("embeddings.position_embeddings").weight.numpy()
     assert np.array_equal(anatomy.position[place], table[1])
     assert np.array_equal(anatomy.position[place + 1], table[place + 2])
@@ -161,7 +174,7 @@ def test_bert_counts_its_positions_from_zero_and_knows_the_second_sentence(
 ) -> None:
     checkpoint = family(name)
     trace = checkpoint.trace(TEXT, PAIR)
-    anatomy = embedding_anatomy(checkpoint, trace)
+    anatomy = Embedding().of(trace)
     weights = checkpoint.model.get_submodule("embeddings")
     assert np.array_equal(anatomy.position, weights.position_embeddings.weight[: len(trace.tokens)].numpy())
     segments = [token.segment for token in trace.tokens]
@@ -182,37 +195,32 @@ def test_sum_and_layer_norm_by_hand(tmp_path: Path) -> None:
         rows.LayerNorm.bias.copy_(torch.tensor([0.0, 0.0, 10.0, 0.0]))
     model.save_pretrained(tmp_path)
     families.save_tokenizer("bert", tmp_path)
-    checkpoint = bert_probe.load(tmp_path)
-    anatomy = embedding_anatomy(checkpoint, checkpoint.trace("we"))
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    anatomy = Embedding().of(checkpoint.trace("we"))
     assert anatomy.total[0].tolist() == [2, 1, 2, 6]
     # Mean 2.75, variance ((-0.75)² + (-1.75)² + (-0.75)² + 3.25²) / 4 = 3.6875.
     deviation = 3.6875**0.5
     expected = [-0.75 / deviation, 2 * -1.75 / deviation, 10 - 0.75 / deviation, -3.25 / deviation]
-    np.testing.assert_allclose(anatomy.normalised[0], expected, atol=1e-6)
-    assert np.array_equal(anatomy.parts["sum"], anatomy.total)
+    assert_exact(anatomy.normalised[0], expected)
+    assert np.array_equal(anatomy.steps["sum"], anatomy.total)
     assert np.array_equal(checkpoint.trace("we").states[0], anatomy.normalised)
 
 
-def nudged(checkpoint: Checkpoint, amount: float) -> Checkpoint:
-    """The checkpoint with a model whose embedding module and pooler weights are off by an amount."""
-    model: Any = copy.deepcopy(checkpoint.model)
+def nudged(trace: Trace, amount: float) -> Trace:
+    """The trace as if made by a model whose embedding module is off by an amount."""
+    model: Any = copy.deepcopy(trace.checkpoint.model)
     model.embeddings.register_forward_hook(lambda _module, _args, output: output + amount)
-    with torch.no_grad():
-        model.pooler.dense.bias += amount
-    return replace(checkpoint, model=model)
+    return replace(trace, made_by=replace(trace.checkpoint, model=model))
 
 
-@pytest.mark.parametrize("replay", [embedding_anatomy, pooler_replay])
-def test_the_difference_is_a_comparison_that_grows_with_the_error(
-    replay: Callable[[Checkpoint, Trace], EmbeddingAnatomy], family: Checkpoints
-) -> None:
-    checkpoint = family("bert")
-    trace = checkpoint.trace(TEXT)
-    exact = replay(checkpoint, trace).difference
-    small, larger = (replay(nudged(checkpoint, amount), trace).difference for amount in (3e-6, 9e-6))
-    assert exact < 5e-7 < small < 4e-6 < larger < 1.1e-5
-    with pytest.raises(UnavailableError, match=r"off by 0\.\d+"):
-        replay(nudged(checkpoint, 0.5), trace)
+def test_the_difference_is_a_comparison_that_grows_with_the_error(double_family: Checkpoints) -> None:
+    trace = double_family("bert").trace(TEXT)
+    exact = Embedding().of(trace).difference
+    small, larger = (Embedding().of(nudged(trace, amount)).difference for amount in (3e-6, 9e-6))
+    assert exact <= EXACT * largest(trace.states[0])
+    assert (small, larger) == (pytest.approx(3e-6, rel=1e-6), pytest.approx(9e-6, rel=1e-6))
+    with pytest.raises(UnavailableError, match=r"the sum is off by 0\.5\b"):
+        Embedding().of(nudged(trace, 0.5))
 
 
 def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(family: Checkpoints) -> None:
@@ -222,53 +230,61 @@ def test_a_wrong_weight_is_refused_where_the_model_has_no_embedding_module(famil
     with torch.no_grad():
         model.embed_tokens.weight[trace.encoding.ids[1], 0] += 0.25
     with pytest.raises(UnavailableError, match=r"off by 0\.25"):
-        embedding_anatomy(replace(checkpoint, model=model), trace)
+        Embedding().of(replace(trace, made_by=replace(checkpoint, model=model)))
 
 
-@pytest.mark.parametrize("name", WITH_POOLER)
-def test_the_pooler_replay_is_the_raw_models_output(
-    name: str, family: Checkpoints, family_folder: Folders
-) -> None:
-    checkpoint = family(name)
-    trace = checkpoint.trace(TEXT, PAIR)
-    replay = pooler_replay(checkpoint, trace)
-    _, output = raw_run(family_folder(name), trace)
-    expected = output.pooler_output[0].numpy()
-    np.testing.assert_allclose(replay.replay, expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(replay.model_output, expected, rtol=0, atol=1e-5)
-    assert replay.difference == np.abs(replay.replay - replay.model_output).max() <= 1e-6
-    assert np.array_equal(replay.cls, trace.vectors(-1)[0])
-    np.testing.assert_allclose(np.tanh(replay.linear), replay.replay, rtol=0, atol=1e-6)
-    assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer does something"
+def test_numbers_that_no_model_made_cannot_be_taken_apart(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match="were not made by a model that is open here"):
+        Embedding().of(replace(minilm.trace("we"), made_by=None))
 
 
-@pytest.mark.parametrize("name", sorted(set(families.FAMILIES) - set(WITH_POOLER)))
-def test_no_pooler_is_a_refusal(name: str, family: Checkpoints) -> None:
-    checkpoint = family(name)
-    trace = checkpoint.trace(TEXT)
-    assert trace.pooler is None
-    with pytest.raises(UnavailableError, match="has no pooler"):
-        pooler_replay(checkpoint, trace)
+def test_minilm_is_replayed_to_the_last_bit_or_nearly(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
+    trace, twin = (one.trace("I am Sinan", "And you?") for one in (minilm, double_minilm))
+    anatomy = Embedding().of(trace)
+    expected = as_raw(trace.states[0], twin.states[0])
+    expected.check(anatomy.normalised)
+    assert anatomy.difference <= expected.share * largest(expected.values)
 
 
-def test_a_pooler_without_a_linear_layer_is_refused(tmp_path: Path) -> None:
-    config = families.config("mobilebert", classifier_activation=False)
-    checkpoint = saved(tmp_path, "mobilebert", AutoModel.from_config(config))
-    with pytest.raises(UnavailableError, match="is not a linear layer and a tanh"):
-        pooler_replay(checkpoint, checkpoint.trace(TEXT))
+# ---------------------------------------------------------------- the table
 
 
-def test_a_pooler_with_another_activation_is_refused(family: Checkpoints) -> None:
-    checkpoint = family("bert")
-    model: Any = copy.deepcopy(checkpoint.model)
-    model.pooler.activation = torch.nn.ReLU()
-    other = replace(checkpoint, model=model)
-    with pytest.raises(UnavailableError, match=r"not a linear layer and a tanh of \[CLS\]"):
-        pooler_replay(other, other.trace(TEXT))
+def test_a_tokens_anatomy(minilm: Checkpoint) -> None:
+    trace = minilm.trace("Sinan loves, loves it", "Do you?")
+    anatomy = Embedding(5).of(trace)
+    frame = anatomy.table()
+    assert list(frame.index) == ["word", "position", "segment", "sum", "LayerNorm"]
+    for name, step in anatomy.steps.items():
+        assert np.array_equal(frame.loc[name].to_numpy(), step[5])
+    about = frame.attrs["provenance"]
+    assert about["question"] == {"analysis": "input embedding", "token": 5}
+    assert about["facts"] == {"token": "loves", "difference_to_model": anatomy.difference}
+    assert (about["text"], about["pair"]) == ("Sinan loves, loves it", "Do you?")
+    assert Embedding(-1).of(trace).chosen == 11
+    with pytest.raises(SelectionError, match="no token 12"):
+        Embedding(12).of(trace)
 
 
-def test_minilm_is_replayed_to_the_last_bit_or_nearly(minilm: Checkpoint) -> None:
-    trace = minilm.trace("I am Sinan", "And you?")
-    assert embedding_anatomy(minilm, trace).difference <= 1e-6
-    assert pooler_replay(minilm, trace).difference <= 1e-6
-    np.testing.assert_allclose(embedding_anatomy(minilm, trace).normalised, trace.states[0], atol=1e-6)
+def test_the_first_token_of_the_text_is_shown_unless_another_is_named(minilm: Checkpoint) -> None:
+    anatomy = Embedding().of(minilm.trace("we left the ground"))
+    assert anatomy.question == Embedding(1)
+    for token in ("ground", 4, -2):
+        other = anatomy.showing(token=token)
+        assert (other.chosen, other.provenance["facts"]["token"]) == (4, "ground")
+        assert other.word is anatomy.word, "nothing is computed again"
+    with pytest.raises(SelectionError, match="no word sky"):
+        anatomy.showing(token="sky")
+
+
+def test_steps_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
+    anatomy = Embedding().of(minilm.trace("we left"))
+    with pytest.raises(ShapeError, match=r"all must be \[token, dimension\]"):
+        replace(anatomy, word=anatomy.word[:2])
+
+
+def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint) -> None:
+    a, b = minilm.trace("we left"), minilm.trace("they stayed")
+    found: EmbeddingAnatomy = Embedding().of(a)
+    with pytest.raises(TypeError):
+        found.table(b)  # type: ignore[call-arg]
+    assert found.table().attrs["provenance"]["text"] == "we left"

@@ -1,0 +1,91 @@
+"""The vectors of a text after a layer: of its tokens, of [CLS], or the pooler's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model.trace import Array, Trace
+from bert_probe.results import frames
+from bert_probe.results.kinds import Choice, Place
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+
+LAYER = Place("layer", first=0)
+Which = Literal["tokens", "cls", "pooler"]
+
+
+@question("vectors", command="embeddings")
+class Vectors(Question):
+    """Vectors after a layer.
+
+    Attributes:
+        layer: 0 is the output of the embeddings; negative ones count from the end. The pooler reads the
+            last one alone.
+        which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
+    """
+
+    layer: int = asked(
+        Place("layer", first=0),
+        default=-1,
+        key="vector_layer",
+        about="Layer; 0 is the output of the embeddings.",
+    )
+    which: Which = asked(
+        Choice(("tokens", "cls", "pooler")),
+        default="tokens",
+        key="vectors",
+        option="--vectors",
+        about="A vector for each token, that of [CLS], or the pooler's.",
+    )
+
+    def of(self, trace: Trace) -> TextVectors:
+        """Those of a text.
+
+        Raises:
+            SelectionError: no such layer; a layer before the last for the pooler.
+            UnavailableError: the model has no pooler, or its input does not begin with [CLS].
+        """
+        asked_for = self.resolved(trace)
+        names: tuple[str, ...] = trace.tokens
+        values = trace.vectors(asked_for.layer)
+        if self.which == "cls":
+            if trace.cls is None:
+                raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
+            names, values = names[:1], values[:1]
+        elif self.which == "pooler":
+            if trace.pooler is None:
+                raise UnavailableError(f"{trace.architecture} here has no pooler. Use cls.")
+            if asked_for.layer != trace.layers:
+                raise SelectionError(
+                    f"The pooler reads the last layer, {trace.layers}, not {asked_for.layer}. "
+                    "Leave the layer out."
+                )
+            names, values = ("pooler",), trace.pooler[None]
+        return TextVectors(asked_for, Subject.of(trace), names, values)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextVectors(Result):
+    """Vectors of a text after one layer.
+
+    Attributes:
+        names: of each vector: its token, or "pooler".
+        values: float32 [vector, hidden].
+    """
+
+    question: Vectors
+    names: tuple[str, ...]
+    values: Array
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or len(self.values) != len(self.names):
+            raise ShapeError(f"values has shape {self.values.shape}; [{len(self.names)}, hidden] is needed.")
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each vector, a column for each dimension."""
+        return frames.vectors(self.values, self.names)

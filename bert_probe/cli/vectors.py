@@ -1,0 +1,48 @@
+"""Commands on a text's tokens and vectors, and on how the first and the last of them are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bert_probe.analyses.embedding import Embedding, EmbeddingAnatomy
+from bert_probe.analyses.pooler import Pooler, PoolerReplay
+from bert_probe.analyses.tokens import TextTokens, Tokens
+from bert_probe.analyses.vectors import TextVectors, Vectors
+from bert_probe.cli.options import asking, common, one_text
+from bert_probe.model.trace import Trace
+
+
+@click.command()
+@common
+@one_text
+def tokens(trace: Trace) -> TextTokens:
+    """Tokens of TEXT: id, segment, word, place in the text."""
+    return Tokens().of(trace)
+
+
+@click.command()
+@common
+@asking(Vectors)
+@one_text
+def embeddings(trace: Trace, asked: dict[str, Any]) -> TextVectors:
+    """Vectors of the tokens, of [CLS], or of the pooler."""
+    return Vectors(**asked).of(trace)
+
+
+@click.command()
+@common
+@asking(Embedding)
+@one_text
+def anatomy(trace: Trace, asked: dict[str, Any]) -> EmbeddingAnatomy:
+    """A token's input vector taken apart: word, position, segment, their sum, LayerNorm."""
+    return Embedding(**asked).of(trace)
+
+
+@click.command()
+@common
+@one_text
+def pooler(trace: Trace) -> PoolerReplay:
+    """The pooler's output, step by step from [CLS], and the model's own."""
+    return Pooler().of(trace)
