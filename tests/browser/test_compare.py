@@ -16,8 +16,13 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
+from bert_probe.analyses.minimal_pair import MinimalPair
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers.browser import KNOWN_RULES, App, download, go_to, settled, visit
+from tests.helpers.exactness import assert_rounded
+
+LIKE = 64
+"""Roundings between two runs of one model, in two processes with threads of their own."""
 
 pytestmark = pytest.mark.browser
 
@@ -25,9 +30,9 @@ FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
 @pytest.fixture(scope="module")
-def pair() -> bert_probe.MinimalPair:
+def pair() -> MinimalPair:
     checkpoint = bert_probe.load()
-    return bert_probe.minimal_pair(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
+    return bert_probe.Compare().of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
 
 
 def numbers(content: bytes, *columns: str) -> np.ndarray:
@@ -36,14 +41,14 @@ def numbers(content: bytes, *columns: str) -> np.ndarray:
 
 
 def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
-    app: App, page: Page, pair: bert_probe.MinimalPair
+    app: App, page: Page, pair: MinimalPair
 ) -> None:
     visit(page, app.origin)
     go_to(page, "Compare")
-    expect(page.get_by_text(bert_probe.finding(pair))).to_be_visible()
+    expect(page.get_by_text(pair.finding())).to_be_visible()
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
-    expect(page.get_by_text(bert_probe.finding(pair, 11))).to_be_visible()
+    expect(page.get_by_text(pair.finding(11))).to_be_visible()
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
@@ -61,18 +66,20 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
 
     name, content = download(page, "CSV")
     assert name == "compare.csv"
-    table = bert_probe.minimal_pair_table(pair)
+    table = pair.table()
     assert content.decode().splitlines()[0] == ",".join(table)
     order = ["layer", "head", "total_variation", "jensen_shannon"]
-    np.testing.assert_allclose(numbers(content, *order), table[order], atol=1e-6)
+    assert_rounded(numbers(content, *order), table[order], LIKE)
 
-    row = pair.row(11, 1, 2)
+    checkpoint = bert_probe.load()
+    row = bert_probe.CompareRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
     _, content = download(page, "Rows of the word, CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = numbers(archive.read("rows.csv"), "a", "b", "difference")
         about = json.loads(archive.read("rows.csv.meta.json"))
-    np.testing.assert_allclose(rows, np.transpose([row.a, row.b, row.difference]), atol=1e-6)
-    assert (about["text"], about["view"]["text_b"], about["view"]["query"]) == (FULL, EMPTY, "it")
+    assert_rounded(rows, np.transpose([row.a, row.b, row.difference]), LIKE)
+    assert [text["text"] for text in about["texts"]] == [FULL, EMPTY]
+    assert (about["facts"]["query"], about["question"]["layer"], about["question"]["head"]) == ("it", 2, 3)
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("full", exact=True).click()
     expect(page.get_by_text("“full” has no counterpart in sentence B")).to_be_visible()

@@ -19,7 +19,6 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line, families
 from tests.helpers.command_line import Ended
-from tests.helpers.exactness import assert_rounded
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Almost before we knew it, we had left the ground."
@@ -99,15 +98,9 @@ def test_attention_as_a_matrix_and_in_long_form(
     ("options", "layer"),
     [([], 6), (["--layer", "last"], 6), (["--layer", "0"], 0), (["--layer", "1"], 1), (["--layer", "6"], 6)],
 )
-def test_similarity_and_embeddings_count_the_embeddings_as_layer_0(
+def test_embeddings_count_the_embeddings_as_layer_0(
     table: Table, minilm: Checkpoint, options: list[str], layer: int
 ) -> None:
-    rows = table("similarity", TEXT, PAIR, *options)
-    expected = bert_probe.token_similarity(minilm, TEXT, PAIR)
-    assert rows[0] == ["token", "the", "unknown", "holds", "its", "grounds", "."]
-    assert [row[0] for row in rows[1:]] == [str(token) for token in expected.rows]
-    assert "[CLS]" not in [row[0] for row in rows]
-    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), expected.cosine(layer))
     trace = minilm.trace(TEXT, PAIR)
     rows = table("embeddings", TEXT, "--pair", PAIR, *options)
     assert rows[0] == ["token", *map(str, range(384))]
@@ -179,8 +172,6 @@ def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str)
 
 def test_a_text_may_begin_with_a_dash(table: Table) -> None:
     assert [row[1] for row in table("tokens", "--", "-x --layer")][2:5] == ["-", "x", "-"]
-    rows = table("similarity", "--layer", "0", "--", "-a", "--b")
-    assert [row[0] for row in rows[1:]] == ["-", "a"]
 
 
 def test_a_long_text_is_cut_only_when_asked(run: Run, table: Table) -> None:
@@ -193,7 +184,6 @@ BAD = {
     "empty text": ("tokens", ""),
     "only spaces": ("attention", "  \n"),
     "empty pair": ("tokens", "a", "--pair", ""),
-    "empty second text": ("similarity", "a", ""),
     "too long": ("embeddings", "word " * 600),
     "layer 0": ("attention", "a", "--layer", "0"),
     "layer 7": ("attention", "a", "--layer", "7"),
@@ -203,7 +193,6 @@ BAD = {
     "layer with a space": ("attention", "a", "--layer", " 1"),
     "layer mean": ("attention", "a", "--layer", "mean"),
     "layer of many digits": ("attention", "a", "--layer", "9" * 5000),
-    "similarity layer 7": ("similarity", "a", "b", "--layer", "7"),
     "embeddings layer -1": ("embeddings", "a", "--layer=-1"),
     "head 0": ("attention", "a", "--head", "0"),
     "head 13": ("attention", "a", "--head", "13"),
@@ -215,7 +204,6 @@ BAD = {
     "unknown option": ("tokens", "a", "--nothing"),
     "unknown command": ("nothing", "a"),
     "missing text": ("tokens",),
-    "missing second text": ("similarity", "a"),
     "one text too many": ("tokens", "a", "b"),
     "option without a value": ("attention", "a", "--layer"),
     "unknown ending": ("tokens", "a", "--out", "x.xlsx"),
@@ -242,7 +230,6 @@ def test_bad_input_is_one_line_and_status_2(
     ("arguments", "says"),
     [
         (("attention", "a", "--layer", "0"), "There is no layer 0: this model has layers 1 to 6."),
-        (("similarity", "a", "b", "--layer", "7"), "There is no layer 7: this model has layers 0 to 6."),
         (("attention", "a", "--head", "13"), "this model has heads 1 to 12. Give one of them or mean."),
         (("tokens",), "Missing argument 'TEXT'"),
         (("nothing",), "No such command 'nothing'"),
@@ -322,20 +309,6 @@ def test_a_closed_output_is_one_line() -> None:
     assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"
 
 
-def test_a_word_in_several_texts(table: Table, minilm: Checkpoint) -> None:
-    texts = ["The coolest programming language is Python", "Python can be aggressive", "python, a python"]
-    options = [part for text in texts[:2] for part in ("--in", text)]
-    rows = table("context", "python", *options)
-    assert ",".join(rows[0]) == "layer,a,b,cosine,baseline_mean,baseline_p95,corrected"
-    assert [row[:3] for row in rows[1:]] == [[str(layer), "1", "2"] for layer in range(7)]
-    found = bert_probe.find_in_each(minilm.traces(texts[:2]), "python")
-    assert np.array_equal(numbers([row[3:4] for row in rows[1:]]), found.curves)
-    values = np.array([row[3:] for row in rows[1:]], float)
-    assert_rounded(values[:, 3], values[:, 0] - values[:, 1], 2)
-    assert values[:, 1].tolist() == list(bert_probe.baseline(minilm).mean)
-    assert len(table("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")) == 8
-
-
 def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
     texts = ["It rains, again", "It is raining", "Apples are not oranges"]
     plain, columns = tmp_path / "a.txt", tmp_path / "b.csv"
@@ -353,14 +326,6 @@ def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["context", "python"], "Missing option '--in'"),
-        (["context", "python", "--in", "python"], "Give two or more"),
-        (
-            ["context", "python", "--in", "python", "--in", "a snake"],
-            "Text 2, “a snake”: There is no word python",
-        ),
-        (["context", "python:3", "--in", "python python", "--in", "python"], "Text 1, .* occurs 2 times"),
-        (["context", "python", "--in", "python", "--in", ""], "The text is empty"),
         (["sentences", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
         (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),

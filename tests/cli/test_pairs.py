@@ -1,0 +1,124 @@
+"""The commands on texts side by side: their tables, and what they refuse."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from bert_probe import Baseline, Compare, CompareRow, Context, Similarity
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import files
+from bert_probe.results.result import Result
+from tests.helpers.command_line import bert_probe
+
+A, B = "Mehdi poured water until it was full.", "Mehdi poured water until it was empty."
+
+
+def prints(checkpoint: Checkpoint, result: Result, *words: str) -> None:
+    """Check that a command prints the table of a result, to the last digit, and nothing else."""
+    ended = bert_probe(*words, built_in=checkpoint)
+    assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
+
+
+@pytest.mark.parametrize(("options", "layer"), [([], 6), (["--layer", "last"], 6), (["--layer", "0"], 0)])
+def test_similarity_of_two_texts_of_one_and_of_a_pair(
+    minilm: Checkpoint, options: list[str], layer: int
+) -> None:
+    a, b, pair = minilm.trace(A), minilm.trace(B), minilm.trace(A, B)
+    prints(minilm, Similarity(layer).of(a, b), "similarity", A, B, *options)
+    prints(minilm, Similarity(layer).of(a), "similarity", A, *options)
+    prints(minilm, Similarity(layer).of(pair), "similarity", A, "--pair", B, *options)
+    prints(minilm, Similarity(layer, specials=True).of(a, b), "similarity", A, B, "--specials", *options)
+
+
+def test_similarity_has_the_columns_it_had(minilm: Checkpoint) -> None:
+    header, *rows = bert_probe("similarity", A, "one word", built_in=minilm).rows
+    assert header == ["token", "one", "word"]
+    assert [row[0] for row in rows][:3] == ["me", "##hdi", "poured"]
+    rows = bert_probe("similarity", "--layer", "0", "--", "-a", "--b", built_in=minilm).rows
+    assert rows[0] == ["token", "-", "-", "b"]
+
+
+def test_the_baseline(minilm: Checkpoint) -> None:
+    prints(minilm, Baseline().of(minilm), "baseline")
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_minimal_pair_as_heads_as_moved_vectors_and_as_rows(minilm: Checkpoint, words: bool) -> None:
+    texts = minilm.trace(A), minilm.trace(B)
+    given = ["compare", A, B, *(["--words"] if words else [])]
+    pair = Compare(words).of(*texts)
+    prints(minilm, pair, *given)
+    prints(minilm, pair.showing(by="jensen_shannon"), *given, "--by", "jensen_shannon")
+    prints(minilm, pair.showing(show="moved"), *given, "--moved")
+    prints(minilm, CompareRow("it", words=words).of(*texts), *given, "--row", "it")
+    prints(minilm, CompareRow(3, 1, 4, words).of(*texts), *given, "--row", "3", "--layer", "2", "--head", "5")
+
+
+def test_compare_has_the_columns_it_had(minilm: Checkpoint) -> None:
+    rows = bert_probe("compare", A, B, built_in=minilm).records
+    pair = Compare().of(minilm.trace(A), minilm.trace(B))
+    assert list(rows[0]) == ["layer", "head", "total_variation", "jensen_shannon"]
+    assert len(rows) == 72
+    for row in rows:
+        place = int(row["layer"]) - 1, int(row["head"]) - 1
+        assert np.float32(row["jensen_shannon"]) == pair.jensen_shannon[place]
+
+
+def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> None:
+    texts = ["The coolest programming language is Python", "Python can be aggressive", "A snake"]
+    given = [word for text in texts for word in ("--in", text)]
+    traces = minilm.traces(texts)
+    each = Context(["language", "Python", "snake"]).of(traces)
+    prints(minilm, each, "context", "language", "Python", "snake", *given)
+    prints(minilm, each.showing(layer=2), "context", *given, "--layer", "2", "language", "Python", "snake")
+    prints(minilm, Context(["python"]).of(minilm.traces(texts[:2])), "context", "python", *given[:4])
+    header, *rows = bert_probe("context", "python", *given[:4], built_in=minilm).rows
+    assert header == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
+    assert [row[:3] for row in rows] == [[str(layer), "1", "2"] for layer in range(7)]
+    numbered = ("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")
+    assert len(bert_probe(*numbered, built_in=minilm).rows) == 8
+    dash = Context(["-"]).of(minilm.traces(["-5", "a - b"]))
+    prints(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--", "-")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["similarity"], "Missing argument 'TEXT_A'"),
+        (["similarity", "a", ""], "The text is empty"),
+        (["similarity", "a", "b", "--pair", "c"], "Both TEXT_B and --pair are given. Leave one of them out."),
+        (["similarity", "a", "b", "--layer", "7"], "There is no layer 7: this model has layers 0 to 6."),
+        (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),
+        (["compare", "a"], "Missing argument 'TEXT_B'"),
+        (["compare", "a", ""], "The text is empty"),
+        (["compare", "a", "a", "--layer", "2"], "--layer and --head go with --row WORD."),
+        (["compare", "a", "a", "--head", "2"], "--layer and --head go with --row WORD."),
+        (
+            ["compare", "a", "a", "--row", "a", "--moved"],
+            "--row has no use for --moved. Leave",
+        ),
+        (["compare", "a", "a", "--row", "a", "--by", "jensen_shannon"], "--row has no use for --by."),
+        (["compare", "a", "a", "--row", "boat"], "There is no word boat in this text."),
+        (["compare", "a b", "a c", "--row", "b"], "“b” has no counterpart in the other text"),
+        (["compare", "a", "a", "--row", "a", "--layer", "0"], "this model has layers 1 to 6."),
+        (["compare", "a", "a", "--row", "a", "--head", "13"], "this model has heads 1 to 12."),
+        (["compare", "a", "a", "--by", "size"], "'size' is not one of"),
+        (["context", "python"], "Missing option '--in'"),
+        (["context", "--in", "python", "--in", "python"], "Missing argument 'WORD...'"),
+        (["context", "python", "--in", "python"], "Give two or more"),
+        (["context", "a", "b", "c", "--in", "a", "--in", "b"], "3 words and 2 texts are given."),
+        (
+            ["context", "python", "--in", "python", "--in", "a snake"],
+            "Text 2, “a snake”: There is no word",
+        ),
+        (["context", "python:3", "--in", "python python", "--in", "python"], "Text 1, .* occurs 2 times"),
+        (["context", "python", "--in", "python", "--in", ""], "The text is empty"),
+        (["context", "a", "--in", "a", "--in", "a", "--layer", "7"], "layers 0 to 6"),
+        (["baseline", "a"], "unexpected extra argument"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(minilm: Checkpoint, words: list[str], sentence: str) -> None:
+    assert re.search(sentence, bert_probe(*words, built_in=minilm).refusal)
