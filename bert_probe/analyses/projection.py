@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from bert_probe.errors import ShapeError, UnavailableError
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array
 
 SEED = 0
 NEIGHBOURS = 15
-
-Report = Callable[[int, int], None]
-"""Called with steps done and steps in all; what it raises is raised when the steps are over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +69,7 @@ def umap_map(vectors: Array, report: Report | None = None) -> Map:
     process takes half a minute longer, in which its code is compiled.
 
     Args:
-        report: called after each epoch.
+        report: told after each epoch; what it raises is raised when the epochs are over.
 
     Raises:
         UnavailableError: fewer than three vectors, or umap-learn is not installed.

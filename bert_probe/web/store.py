@@ -15,10 +15,10 @@ from cachetools import LRUCache
 from bert_probe.analyses.ablation import Ablation, Head, Replacement, ablate
 from bert_probe.analyses.heads import HeadProfiles, head_profiles
 from bert_probe.analyses.pooling import Pooling
-from bert_probe.analyses.sentences import Report, SentenceVectors, sentence_vectors
+from bert_probe.analyses.sentences import SentenceVectors, sentence_vectors
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.sources import Progress
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
 
@@ -54,7 +54,7 @@ def opened(model: str, revision: str) -> Checkpoint | None:
     return _checkpoints.get((model, revision))
 
 
-def open_checkpoint(model: str, revision: str, progress: Progress | None = None) -> Checkpoint:
+def open_checkpoint(model: str, revision: str, progress: Report | None = None) -> Checkpoint:
     """A checkpoint, opened once for all sessions; "" is the built-in. Opening one does not hold up another.
 
     Raises:

@@ -1,0 +1,20 @@
+"""How far long work is: told by what works, to whom it may concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+Report: TypeAlias = Callable[[int, int], None]
+"""Called by work with how much is done and how much there is; what it raises ends the work.
+
+The total is 0 while nobody knows it yet, and may grow. Reports may come from several threads.
+"""
+
+
+class Cancelled(Exception):  # noqa: N818 - a wish, no error
+    """Nobody wants this work any more. Raised by a `Report`; the work lets it through."""
+
+
+def ignore(done: int, total: int) -> None:
+    """A `Report` for work that nobody watches."""

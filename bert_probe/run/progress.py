@@ -1,0 +1,46 @@
+"""How far work is, on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from bert_probe.model.progress import Report, ignore
+
+PATIENCE = 1.0
+"""Seconds before a bar is drawn: shorter work is never seen."""
+
+
+@contextmanager
+def terminal_bar(label: str, unit: str) -> Iterator[Report]:
+    """A progress bar on standard error, while the block lasts; it is wiped away at the end.
+
+    Nothing at all is written where standard error is no terminal, or within the first second.
+
+    Args:
+        label: what is done, before the bar.
+        unit: what is counted; "B" for bytes, which are shown as MB.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield ignore
+        return
+    in_bytes = unit == "B"
+    with tqdm(
+        desc=label,
+        unit=unit if in_bytes else f" {unit}",
+        unit_scale=in_bytes,
+        delay=PATIENCE,
+        miniters=0,
+        leave=False,
+        dynamic_ncols=True,
+        file=sys.stderr,
+    ) as bar:
+
+        def report(done: int, total: int) -> None:
+            bar.n, bar.total = done, total or None
+            bar.update(0)
+
+        yield report

@@ -1,0 +1,102 @@
+"""A progress bar on a terminal: seen only there, and only when the work takes its time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import redirect_stderr
+
+import pytest
+
+from bert_probe.model.progress import ignore
+from bert_probe.run import progress
+from bert_probe.run.progress import terminal_bar
+
+
+class Terminal(io.StringIO):
+    """Standard error as a person sees it."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def seen(self) -> str:
+        """What stands on the line now."""
+        line = ""
+        for drawn in self.getvalue().split("\r")[1:]:
+            line = drawn + line[len(drawn) :]
+        return line.strip()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds pass for the bar."""
+    now = [1000.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    return passes
+
+
+def test_work_that_takes_longer_is_seen_and_wiped_away(clock: Callable[[float], None]) -> None:
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
+        report(0, 400)
+        clock(progress.PATIENCE - 0.25)
+        report(100, 400)
+        assert terminal.getvalue() == ""
+        clock(1.25)
+        report(200, 400)
+        assert terminal.seen.startswith("Profiling:  50%|")
+        assert "| 200/400 [00:02<" in terminal.seen
+        assert "sentences/s]" in terminal.seen
+        clock(1)
+        report(400, 400)
+        assert "| 400/400 [00:03<" in terminal.seen
+    assert terminal.seen == ""
+
+
+def test_short_work_writes_nothing(clock: Callable[[float], None]) -> None:
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
+        for done in range(11):
+            clock(progress.PATIENCE / 20)
+            report(done, 10)
+    assert terminal.getvalue() == ""
+
+
+def test_bytes_are_shown_in_millions_and_an_unknown_total_is_no_share(clock: Callable[[float], None]) -> None:
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Downloading", "B") as report:
+        clock(2)
+        report(1_500_000, 0)
+        assert "Downloading: 1.50MB [00:02" in terminal.seen
+        clock(1)
+        report(3_000_000, 12_000_000)
+        assert "Downloading:  25%|" in terminal.seen
+        assert "| 3.00M/12.0M [" in terminal.seen
+
+
+def test_it_is_wiped_away_when_the_work_fails(clock: Callable[[float], None]) -> None:
+    terminal = Terminal()
+
+    def interrupted() -> None:
+        with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as report:
+            clock(2)
+            report(1, 2)
+            assert terminal.seen
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert terminal.seen == ""
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), None])
+def test_where_no_terminal_is_nothing_is_written(
+    stream: io.StringIO | None, clock: Callable[[float], None]
+) -> None:
+    with redirect_stderr(stream), terminal_bar("Profiling", "sentences") as report:
+        clock(5)
+        report(1, 2)
+    assert report is ignore
+    assert stream is None or stream.getvalue() == ""
