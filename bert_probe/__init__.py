@@ -11,7 +11,7 @@ from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
-from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.analyses.head_means import ProfileMeans, profile_sentences
 from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
@@ -61,7 +61,7 @@ from bert_probe.results.tables import (
     profile_means_table,
     similarity_change_table,
 )
-from bert_probe.text.sentence_files import sentences_from_file
+from bert_probe.text.sentence_files import read_sentences
 from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
@@ -137,7 +137,6 @@ __all__ = [
     "save",
     "sentence_vectors",
     "sentence_vectors_table",
-    "sentences_from_file",
     "sentences_table",
     "similarity_change",
     "similarity_change_table",

@@ -11,11 +11,9 @@ import streamlit as st
 import bert_probe
 from bert_probe import Map, SentenceVectors
 from bert_probe.analyses.pooling import POOLINGS, offered, recipe
-from bert_probe.analyses.sentences import check_count
 from bert_probe.errors import ProbeError
 from bert_probe.results import files
-from bert_probe.run import jobs
-from bert_probe.web import blocks, figures, sentence_input, state, store, workbench
+from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
@@ -24,6 +22,8 @@ NAMES = {"model": "The model's own", "mean": "Mean", "cls": "[CLS]", "pooler": "
 MAPS = {"pca": "PCA", "umap": "UMAP"}
 PAIRS = 50
 FILE = "sentences.txt"
+MOST = 2_000
+"""Sentences that this page takes: as many as a matrix of all against all can be looked at."""
 
 
 def chosen_pooling() -> str:
@@ -41,16 +41,17 @@ def chosen_pooling() -> str:
     return pooling
 
 
-def measured(sentences: tuple[str, ...], pooling: str) -> SentenceVectors:
-    """The sentences' vectors, made with a bar that shows how far it is."""
-    bar = st.empty()
-
-    def report(done: int, total: int) -> None:
-        bar.progress(done / total, f"{done:,} of {total:,} sentences")
-
-    found = store.sentences(checkpoint, sentences, pooling, request.truncate, report)
-    bar.empty()
-    if found.cut:
+def measured(sentences: tuple[str, ...], pooling: str, cause: Hashable) -> SentenceVectors | None:
+    """The sentences' vectors; None while there are none."""
+    found = jobs.run(
+        "sentence vectors",
+        cause,
+        "Compute the vectors",
+        partial(store.sentences, checkpoint, sentences, pooling, request.truncate),
+        unit="sentences",
+        start=True,
+    )
+    if found is not None and found.cut:
         numbers = ", ".join(str(index + 1) for index in found.cut[:8]) + (" …" if len(found.cut) > 8 else "")
         st.warning(
             f"{len(found.cut):,} sentences were cut, as this model or this pooling reads no more: {numbers}.",
@@ -64,7 +65,7 @@ def python(found: SentenceVectors, *lines: str) -> str:
     cut = ", truncate=True" if request.truncate else ""
     return blocks.python_code(
         request,
-        f"sentences = bert_probe.sentences_from_file({FILE!r})",
+        f"sentences = bert_probe.read_sentences({FILE!r})",
         f"found = bert_probe.sentence_vectors(checkpoint, sentences, {found.pooling!r}{cut})",
         *lines,
     )
@@ -217,13 +218,16 @@ def map_part(found: SentenceVectors, cause: Hashable) -> None:
 
 def show(sentences: tuple[str, ...], pooling: str) -> None:
     """The sentences compared."""
-    check_count(sentences)
-    found = measured(sentences, pooling)
+    sentence_input.check_number(sentences, MOST)
+    cause = (checkpoint.description, sentences, pooling, request.truncate)
+    found = measured(sentences, pooling, cause)
+    if found is None:
+        return
     part = state.pick("sentences_part", "Show", PARTS, "heatmap")
     if part == "nearest":
         nearest_part(found)
     elif part == "map":
-        map_part(found, (checkpoint.description, sentences, pooling, request.truncate))
+        map_part(found, cause)
     else:
         similarity_part(found, part)
 

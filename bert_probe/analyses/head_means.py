@@ -14,10 +14,10 @@ from bert_probe.errors import EmptyTextError, SelectionError, TextError, memory_
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
+from bert_probe.text.sentence_files import Sentence, sentences_of
 
-MOST_SENTENCES = 10_000
-"""More are refused: the measures of each sentence are held until all are known."""
 BATCH_TOKENS = 2048
 """Padded tokens whose traces are held at once; a trace holds every layer, so fewer than in a plain pass."""
 _BLOCK = 50
@@ -62,19 +62,9 @@ class ProfileMeans:
         return len(self.labels[0])
 
 
-def read_sentences(content: bytes) -> list[str]:
-    """Lines of a text file, for `profile_sentences`.
-
-    Raises:
-        TextError: not UTF-8.
-    """
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise TextError(f"Line {line} is not UTF-8 text. Save the file as UTF-8.") from None
-    # Only what editors count as a line; str.splitlines knows more ends, such as form feeds.
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+def read_sentences(content: bytes) -> tuple[str, ...]:
+    """Sentences for `profile_sentences`, as the command line reads them; see `sentences_of`."""
+    return sentences_of(content, "The file")
 
 
 def profile_sentences(
@@ -86,7 +76,7 @@ def profile_sentences(
     resamples: int = 1000,
     seed: int = 0,
     truncate: bool = False,
-    report: Callable[[int, int], None] | None = None,
+    report: Report = ignore,
 ) -> ProfileMeans:
     """Profile every head on each sentence, and average; percentile bootstrap, Efron and Tibshirani 1993.
 
@@ -100,7 +90,7 @@ def profile_sentences(
         resamples: how often as many sentences are drawn with replacement.
         seed: of the drawing; the same one gives the same interval.
         truncate: cut sentences that are too long instead of refusing them.
-        report: told how many sentences are done, and of how many; what it raises ends the work.
+        report: told how many sentences are done, and of how many.
 
     Raises:
         EmptyTextError, TooLongError, TextError: no sentence, too many, or one that cannot be read, by line.
@@ -111,8 +101,7 @@ def profile_sentences(
         raise SelectionError(f"The confidence {confidence} is not between 0 and 1. Give for example 0.95.")
     if resamples < 1:
         raise SelectionError(f"{resamples} resamples are too few. Give at least 1; 1000 are usual.")
-    told = report or _ignore
-    encodings = _encoded(checkpoint, sentences, truncate, told)
+    encodings = _encoded(checkpoint, sentences, truncate, report)
     with memory_errors(
         f"The measures of {len(encodings):,} sentences need more memory than is free. Take fewer."
     ):
@@ -125,8 +114,8 @@ def profile_sentences(
             profiles = head_profiles(trace, words).values
             values[index] = [profiles[name] for name in MEASURES]
         done += len(group)
-        told(done, len(encodings))
-    low, high = _interval(values, confidence, resamples, seed, lambda: told(done, done))
+        report(done, len(encodings))
+    low, high = _interval(values, confidence, resamples, seed, lambda: report(done, done))
     mean = _named(values.mean(axis=0))
     return ProfileMeans(
         mean=mean,
@@ -144,24 +133,21 @@ def profile_sentences(
 
 
 def _encoded(
-    checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, told: Callable[[int, int], None]
+    checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, report: Report
 ) -> list[Encoding]:
     """All of them before any is traced: a mistake in the last line is told at once."""
     if isinstance(sentences, str):
         raise TextError("Give a list of sentences, one an entry.")
-    lines = [(line, text) for line, text in enumerate(sentences, 1) if not _blank(text)]
-    if not lines:
+    numbered = [(number, text) for number, text in enumerate(sentences, 1) if not _blank(text)]
+    if not numbered:
         raise EmptyTextError("There is no sentence. Give one a line.")
-    if len(lines) > MOST_SENTENCES:
-        raise TextError(
-            f"{len(lines):,} sentences; at most {MOST_SENTENCES:,} are profiled at once. Take fewer of them."
-        )
     encodings = []
-    for line, text in lines:
-        told(0, len(lines))
+    for number, text in numbered:
+        report(0, len(numbered))
         try:
             encodings.append(checkpoint.encode(text, truncate=truncate))
         except TextError as error:
+            line = text.line if isinstance(text, Sentence) else number
             raise type(error)(f"Line {line}: {error}") from None
     return encodings
 
@@ -200,7 +186,3 @@ def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:
 
 def _named(values: Array) -> dict[str, Array]:
     return {name: read_only(measure) for name, measure in zip(MEASURES, values, strict=True)}
-
-
-def _ignore(done: int, total: int) -> None:
-    """Nobody wants to know."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,22 +14,24 @@ from scipy.spatial.distance import squareform
 from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.pooling import Pooling, Recipe, pool, recipe
 from bert_probe.analyses.projection import Map, pca_map
-from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, UnavailableError
+from bert_probe.errors import (
+    EmptyTextError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    UnavailableError,
+    memory_errors,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Inputs
 from bert_probe.model.forward import batches, forward
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-
-MAX_SENTENCES = 2000
-"""As many as a matrix of all against all can be looked at and kept."""
 
 MAX_TURNED = 1000
 
 BATCH_TOKENS = 1024
 """Padded tokens in one pass: larger batches leave the cache of a processor, and pad more."""
-
-Report = Callable[[int, int], None]
-"""Called with the number of different sentences done, and in all."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,15 @@ class SentenceVectors:
 
     @cached_property
     def cosines(self) -> Array:
-        """Cosine of every sentence with every one, float32 [sentence, sentence], -1 to 1."""
-        return read_only(cosine(self.vectors, self.vectors))
+        """Cosine of every sentence with every one, float32 [sentence, sentence], -1 to 1.
+
+        Raises:
+            OutOfMemoryError: the machine is too small for so many.
+        """
+        count = len(self.sentences)
+        need = f"need {12 * count**2 / 1e9:,.1f} GB while they are made"  # in float64, then in float32
+        with memory_errors(f"The cosines of {count:,} sentences {need}, more than is free. Give fewer."):
+            return read_only(cosine(self.vectors, self.vectors))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -134,20 +143,24 @@ def sentence_vectors(
     pooling: Pooling = "mean",
     *,
     truncate: bool = False,
-    report: Report | None = None,
+    report: Report = ignore,
 ) -> SentenceVectors:
     """A vector for each sentence, in batches by length; nothing but the vectors is kept.
 
     Args:
         pooling: see `pooling.POOLINGS`. With "model" the checkpoint's own limit cuts longer sentences,
             as sentence-transformers does; otherwise ``truncate`` must ask for it.
+        report: told how many different sentences are done, and of how many.
 
     Raises:
-        TextError, EmptyTextError, TooLongError: no sentences, too many, or one that cannot be read.
+        TextError, EmptyTextError, TooLongError: no sentences, or one that cannot be read.
         SelectionError, UnavailableError, CheckpointError: see `pooling.recipe`.
         OutOfMemoryError: the machine is too small for one batch.
     """
-    check_count(sentences)
+    if isinstance(sentences, str):
+        raise TextError("Give a list of sentences, not a single string.")
+    if not sentences:
+        raise EmptyTextError("There are no sentences. Give one a line.")
     how = recipe(checkpoint, pooling)
     inputs = [_inputs(checkpoint, how, number, one, truncate) for number, one in enumerate(sentences, 1)]
     ids = [tuple(one.inputs["input_ids"].tolist()) for one in inputs]
@@ -166,10 +179,11 @@ def sentence_vectors(
     )
 
 
-def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: Report | None) -> Array:
+def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: Report) -> Array:
     """Vectors of texts, [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
+    report(0, len(inputs))
     for group in batches([len(one) for one in inputs], BATCH_TOKENS, checkpoint.pads):
         output, mask = forward(checkpoint, [inputs[i] for i in group])
         pooled = pool(output, mask, how).cpu().numpy()
@@ -177,25 +191,8 @@ def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: 
             vectors = np.empty((len(inputs), pooled.shape[1]), np.float32)
         vectors[group] = pooled
         done += len(group)
-        if report is not None:
-            report(done, len(inputs))
+        report(done, len(inputs))
     return vectors
-
-
-def check_count(sentences: Sequence[str]) -> None:
-    """Refuse no sentences, and more than `MAX_SENTENCES`.
-
-    Raises:
-        EmptyTextError, TextError: none, too many, or a single string.
-    """
-    if isinstance(sentences, str):
-        raise TextError("Give a list of sentences, not a single string.")
-    if not sentences:
-        raise EmptyTextError("There are no sentences. Give one a line.")
-    if len(sentences) > MAX_SENTENCES:
-        raise TextError(
-            f"{len(sentences):,} sentences; at most {MAX_SENTENCES:,} are compared at once. Give fewer."
-        )
 
 
 def _inputs(checkpoint: Checkpoint, how: Recipe, number: int, sentence: str, truncate: bool) -> Inputs:

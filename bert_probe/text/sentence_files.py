@@ -1,4 +1,4 @@
-"""Sentences out of a file: one a line, or a column of a table."""
+"""Sentences out of files: one a line, or a column of a table."""
 
 from __future__ import annotations
 
@@ -8,28 +8,50 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_probe.analyses.sentences import check_count
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 
 USUAL_COLUMNS = ("sentence", "text")
 """Names of the column that is taken where none is named."""
 
-MAX_BYTES = 5_000_000
+# Not what str.splitlines knows, which also cuts at separators that stand within sentences.
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-def sentences_from_file(file: str | Path, column: str | None = None) -> tuple[str, ...]:
-    """The sentences of a text file, one a line, or of a column of a CSV file.
+class Sentence(str):
+    """A sentence that knows the line it stands on, so that an error can name it; else a plain string.
+
+    Attributes:
+        line: in its file, from 1, as editors count; lines without a sentence count too.
+    """
+
+    line: int
+
+    def __new__(cls, text: str, line: int) -> Sentence:
+        """A text that stands on a line."""
+        sentence = super().__new__(cls, text)
+        sentence.line = line
+        return sentence
+
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]
+        return str(self), self.line
+
+
+def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ...]:
+    """The sentences of a text file, one a line, or of a column of a table with a header.
+
+    Blank lines and empty cells are left out. An error in a sentence names its line all the same.
 
     Args:
-        column: its name, for a file that ends in .csv; see `sentences_of`.
+        file: in UTF-8; .csv and .tsv are tables, everything else has one sentence a line.
+        column: of a table; None takes the only one, or the one called sentence or text.
 
     Raises:
-        TextError: the file cannot be opened, or as `sentences_of`.
+        TextError: the file cannot be opened, is not UTF-8, or is a broken table.
+        EmptyTextError: nothing in it.
+        SelectionError: no such column, or several and none named.
     """
     path = Path(file)
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise TextError(_too_large(path.name))
         content = path.read_bytes()
     except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
         reason = getattr(error, "strerror", None) or error
@@ -37,46 +59,46 @@ def sentences_from_file(file: str | Path, column: str | None = None) -> tuple[st
     return sentences_of(content, path.name, column)
 
 
+sentences_from_file = read_sentences
+"""The name by which the command line knows `read_sentences`."""
+
+
 def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
-    """The sentences in a file's bytes; empty lines and cells are left out, line breaks in a cell are spaces.
+    """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
 
     Args:
-        name: of the file; .csv and .tsv are tables with a header, everything else has one sentence a line.
-        column: of a table; None takes the only one, or the one called sentence or text.
+        name: of the file; its ending tells a table from a text.
 
     Raises:
-        EmptyTextError: nothing in it.
-        TextError: too large, not UTF-8, a broken table, or too many lines.
-        SelectionError: no such column, or several and none named.
+        TextError, EmptyTextError, SelectionError: as `read_sentences`.
     """
     text = _decoded(content, name)
     if _is_table(name):
         header, rows = _table(text, name)
         place = _column(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
-        found = [row[place] for row in rows if len(row) > place]
+        cells = [(line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place]
+        kept = [Sentence(cell, line) for line, cell in cells if cell]
     else:
         if column is not None:
             raise SelectionError(f"{name} has no columns: only .csv and .tsv files have. Leave it out.")
-        found = lines(text)
-    kept = tuple(" ".join(lines(sentence)) for sentence in found if sentence.strip())
+        kept = lines(text)
     if not kept:
         raise EmptyTextError(f"{name} holds no sentences. Write one a line.")
-    check_count(kept)
-    return kept
+    return tuple(kept)
 
 
-def lines(text: str) -> list[str]:
-    """The lines of a text that hold something."""
-    # Not splitlines, which also cuts at separators that stand within sentences.
-    return [line.strip() for line in re.split(r"\r\n|\r|\n", text) if line.strip()]
+def lines(text: str) -> list[Sentence]:
+    """The lines of a text that hold something, without the spaces around it."""
+    numbered = enumerate(_LINE_END.split(text), 1)
+    return [Sentence(line.strip(), number) for number, line in numbered if line.strip()]
 
 
 def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     """Names of a table's columns; none for a plain text file.
 
     Raises:
-        TextError: as `sentences_of`.
+        TextError: as `read_sentences`.
     """
     return tuple(_table(_decoded(content, name), name)[0]) if _is_table(name) else ()
 
@@ -93,36 +115,40 @@ def _is_table(name: str) -> bool:
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
-def _too_large(name: str) -> str:
-    return f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a smaller part of it."
-
-
 def _decoded(content: bytes, name: str) -> str:
-    if len(content) > MAX_BYTES:
-        raise TextError(_too_large(name))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise TextError(
-            f"{name} is not UTF-8: byte {error.start:,} cannot be read. Save it as UTF-8."
-        ) from None
-    if "\0" in text:
-        raise TextError(f"{name} holds NUL characters, so it is no text file. Save it as UTF-8 text.")
+        # Without the mark at its beginning, which the place of the error does not count either.
+        line = _line_at_end(error.object[: error.start].decode())
+        raise TextError(f"{name} is not UTF-8: line {line:,} cannot be read. Save it as UTF-8.") from None
+    before, nul, _ = text.partition("\0")
+    if nul:
+        line = _line_at_end(before)
+        raise TextError(f"{name} is no text file: line {line:,} holds a NUL. Save it as UTF-8 text.")
     return text
 
 
-def _table(text: str, name: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows; the separator is the one that the header holds most often."""
+def _line_at_end(text: str) -> int:
+    return len(_LINE_END.findall(text)) + 1
+
+
+def _table(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Header and rows, each with the line that it begins on; cells are parted by the header's own mark."""
     head = text.lstrip("\r\n").partition("\n")[0]
     separator = max("\t;,", key=head.count) if any(mark in head for mark in "\t;,") else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    rows, line = [], 1
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
+        for row in reader:
+            rows.append((line, row))
+            line = reader.line_num + 1
     except csv.Error as error:
-        raise TextError(f"{name} is a broken table: {error}. Save it as CSV again.") from None
-    rows = [row for row in rows if any(cell.strip() for cell in row)]
+        raise TextError(f"{name} is a broken table: line {line:,}, {error}. Save it as CSV again.") from None
+    rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
     if not rows:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
-    return [cell.strip() for cell in rows[0]], rows[1:]
+    return [cell.strip() for cell in rows[0][1]], rows[1:]
 
 
 def _column(header: list[str], column: str | None, name: str) -> int:

@@ -1,12 +1,21 @@
-"""Where the sentences page gets its sentences from: a field to type in, or a file. Both are kept."""
+"""Where the sentences page gets its sentences from: a field to type in, or a file. Both are kept.
+
+Also how many sentences, and how large a file, a page takes; the library has no such bounds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
-from bert_probe.text.sentence_files import MAX_BYTES, columns_of, lines, sentences_of, usual_column
+from bert_probe.errors import TextError
+from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
 from bert_probe.web import state
 from bert_probe.web.examples import SENTENCES
+
+MAX_BYTES = 5_000_000
+"""Of a file; `server.maxUploadSize` in Streamlit's settings says the same in its own units."""
 
 _ADDRESS_MOST = 1500
 """Characters of all sentences together that an address may bear."""
@@ -23,6 +32,31 @@ def chosen() -> tuple[str, ...] | None:
     """
     source = state.pick("sentences_from", "Where the sentences are", _SOURCES, "typed")
     return _typed() if source == "typed" else _from_file()
+
+
+def check_size(name: str, content: bytes) -> None:
+    """Refuse a file that is too large for a page.
+
+    Raises:
+        TextError: larger than `MAX_BYTES`.
+    """
+    if len(content) > MAX_BYTES:
+        raise TextError(
+            f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a part of it, or use the command line."
+        )
+
+
+def check_number(sentences: Sequence[str], most: int) -> None:
+    """Refuse more sentences than a page takes.
+
+    Raises:
+        TextError: more than ``most``.
+    """
+    if len(sentences) > most:
+        raise TextError(
+            f"{len(sentences):,} sentences; this page takes at most {most:,}. "
+            "Give fewer, or use the command line."
+        )
 
 
 def _typed() -> tuple[str, ...]:
@@ -72,6 +106,7 @@ def _from_file() -> tuple[str, ...] | None:
     if _FILE not in st.session_state:
         return None
     name, content = st.session_state[_FILE]
+    check_size(name, content)
     columns = columns_of(content, name)
     column = _column(columns, name) if columns else None
     found = sentences_of(content, name, column)

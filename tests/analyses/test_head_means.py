@@ -13,11 +13,12 @@ import pytest
 
 import bert_probe
 from bert_probe.analyses import head_means as many
-from bert_probe.analyses.head_means import ProfileMeans, profile_sentences, read_sentences
+from bert_probe.analyses.head_means import ProfileMeans, profile_sentences
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import head_labels, head_profiles
 from bert_probe.cli.main import main
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.text.sentence_files import sentences_of
 from tests.helpers.exactness import assert_exact
 
 SENTENCES = [
@@ -172,7 +173,6 @@ def test_traces_are_dropped_as_they_are_profiled(
         (["we", "\ud800"], TextError, "Line 2: Character 0"),
         (["we", 3], TextError, "Line 2: A text must be a string"),
         ("we left", TextError, "Give a list"),
-        (["we"] * 10_001, TextError, "10,001 sentences; at most 10,000"),
     ],
 )
 def test_what_cannot_be_read_is_named_by_its_line(
@@ -195,10 +195,10 @@ def test_a_bootstrap_that_cannot_be_is_refused(
         profile_sentences(minilm, ["we"], **options)  # type: ignore[arg-type]
 
 
-def test_a_file_is_read_by_lines_as_editors_count_them() -> None:
-    assert read_sentences("\ufeffa\r\nb\x0cc\u2028d\n\ne".encode()) == ["a", "b\x0cc\u2028d", "", "e"]
-    with pytest.raises(TextError, match="Line 2 is not UTF-8"):
-        read_sentences("a\nö".encode("latin-1"))
+def test_a_sentence_of_a_file_is_named_by_its_line_there(minilm: bert_probe.Checkpoint) -> None:
+    sentences = sentences_of(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
+    with pytest.raises(TooLongError, match="Line 4: 602 tokens; this model accepts 512"):
+        profile_sentences(minilm, sentences)
 
 
 def test_the_table_holds_the_means_their_ends_and_where_they_come_from(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     wrong.write_bytes("Straße".encode("latin-1"))
     page.locator("input[type=file]").set_input_files(wrong)
     expect(
-        page.get_by_text("wrong.txt is not UTF-8: byte 4 cannot be read. Save it as UTF-8.")
+        page.get_by_text("wrong.txt is not UTF-8: line 1 cannot be read. Save it as UTF-8.")
     ).to_be_visible()
     show(page, "Typed or pasted")
     expect(page.get_by_role("textbox", name="Sentences, one a line")).to_have_value("\n".join(SENTENCES))
@@ -149,3 +150,21 @@ def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> No
                 point.hover(force=True)
         assert page.evaluate("window.__pwned") is None
         assert page.locator("img[src='x'], strong:text-is('bold')").count() == 0
+
+
+def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences?sentences_part=nearest")
+    paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(1500)])
+    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,500 sentences"))).to_be_visible(timeout=60_000)
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text(re.compile(r"Cancelled.*Nothing was kept\."))).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    page.get_by_role("button", name="Compute the vectors").click()
+    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,500 sentences"))).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Most alike first")).to_be_visible(timeout=120_000)
+    assert "sentences_part=nearest" in page.url
+    # Fewer begin by themselves.
+    paste(page, TEXTS)
+    _, content = download(page, "CSV")
+    best = next(csv.DictReader(io.StringIO(content.decode())))
+    assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]

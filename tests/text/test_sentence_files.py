@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe import sentences_from_file
+from bert_probe import read_sentences
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
-from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
+from bert_probe.text.sentence_files import Sentence, columns_of, lines, sentences_of, usual_column
 
 
 def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
     file = tmp_path / "plain.txt"
     file.write_bytes("\ufeffOne.\r\n\r\n  Two, “two”\u2028still two. \nÇelik 🙂\r".encode())
-    assert sentences_from_file(file) == ("One.", "Two, “two”\u2028still two.", "Çelik 🙂")
+    assert read_sentences(file) == ("One.", "Two, “two”\u2028still two.", "Çelik 🙂")
 
 
 @pytest.mark.parametrize(
@@ -56,17 +58,16 @@ def test_the_usual_column() -> None:
         (b" \n\t\n", "a.txt", None, EmptyTextError, "holds no sentences"),
         (b"", "a.csv", None, EmptyTextError, "a.csv is empty"),
         (b"sentence\n", "a.csv", None, EmptyTextError, "holds no sentences"),
-        ("Straße".encode("latin-1"), "a.txt", None, TextError, "not UTF-8: byte 4 "),
-        ("a\n".encode("utf-16"), "a.txt", None, TextError, "not UTF-8: byte 0 "),
-        (b"a\0b", "a.txt", None, TextError, "NUL"),
+        ("a\r\n\r\nStraße".encode("latin-1"), "a.txt", None, TextError, "a.txt is not UTF-8: line 3 cannot"),
+        (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8: line 2 cannot"),
+        ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8: line 1 cannot"),
+        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is no text file: line 3 holds a NUL"),
         (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Name one"),
         (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c; there are a, b"),
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
         (b"a\nb\n", "a.txt", "a", SelectionError, "has no columns"),
-        (b'a\n"open', "a.csv", None, TextError, "broken table"),
-        (b"a\n" + b"x" * 200_000, "a.csv", None, TextError, "broken table"),
-        (b"x\n" * 2001, "a.txt", None, TextError, "2,001 sentences; at most 2,000"),
-        (b"x" * 5_000_001, "a.txt", None, TextError, "larger than 5 MB"),
+        (b'a\n\n"open\nand on\n', "a.csv", None, TextError, "a.csv is a broken table: line 3, "),
+        (b"a\n" + b"x" * 200_000, "a.csv", None, TextError, "a.csv is a broken table: line 2, "),
     ],
 )
 def test_files_that_cannot_be_read(
@@ -80,11 +81,36 @@ def test_files_that_cannot_be_read(
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     for path in (tmp_path / "none.txt", tmp_path, tmp_path / "nul\0.txt"):
         with pytest.raises(TextError, match=r"cannot be opened: .*Check the path"):
-            sentences_from_file(path)
+            read_sentences(path)
+
+
+def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
     large = tmp_path / "large.txt"
-    large.write_bytes(b"x" * 5_000_001)
-    with pytest.raises(TextError, match="larger than 5 MB"):
-        sentences_from_file(large)
+    large.write_bytes(b"The ferry leaves the island at dawn.\n" * 200_000)
+    found = read_sentences(large)
+    assert (len(found), {*found}) == (200_000, {"The ferry leaves the island at dawn."})
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "expected"),
+    [
+        ("\ufeffa\r\nb\x0cc\u2028d\n\n \re", "a.txt", {"a": 1, "b\x0cc\u2028d": 2, "e": 5}),
+        ("sentence\na\n\n\nb\n", "a.csv", {"a": 2, "b": 5}),
+        ('n,text\r\n1,"two\r\nlines"\r\n2,\r\n3,b', "a.csv", {"two lines": 2, "b": 5}),
+    ],
+)
+def test_a_sentence_knows_its_line_as_editors_count(
+    content: str, name: str, expected: dict[str, int]
+) -> None:
+    found = sentences_of(content.encode(), name)
+    assert {one: one.line for one in found if isinstance(one, Sentence)} == expected
+
+
+def test_a_sentence_is_a_string_and_keeps_its_line() -> None:
+    one = Sentence("We left.", 12)
+    assert (one, hash(one), repr(one)) == ("We left.", hash("We left."), "'We left.'")
+    for same in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert (same, same.line) == ("We left.", 12)
 
 
 @given(st.binary(max_size=300), st.sampled_from(["a.txt", "a.csv"]))

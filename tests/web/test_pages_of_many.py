@@ -159,7 +159,7 @@ def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
         ("", "There are no sentences. Give one a line."),
         ("only one", "One sentence has no order. Give two or more."),
         ("fine\n\u200b", "Sentence 2: The text holds no character"),
-        ("a\n" * 2001, "2,001 sentences; at most 2,000"),
+        ("a\n" * 2001, "2,001 sentences; this page takes at most 2,000"),
     ],
 )
 def test_bad_sentences_are_refused_and_kept(text: str, sentence: str) -> None:

@@ -18,10 +18,10 @@ from bert_probe.analyses.ablation import (
     each_head,
     similarity_change,
 )
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
 from bert_probe.results import files, tables
-from bert_probe.run import jobs
-from bert_probe.web import blocks, figures, state, store
+from bert_probe.web import blocks, figures, jobs, state, store
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.heads import shared
 from bert_probe.web.workbench import Study
@@ -211,7 +211,7 @@ def _each(study: Study, trace: Trace, replacement: Replacement) -> None:
     sets = each_head(checkpoint)
     results = ablate(checkpoint, encoding, sets, replacement)
 
-    def work(report: jobs.Report) -> pd.DataFrame:
+    def work(report: Report) -> pd.DataFrame:
         def counted() -> Iterator[Ablation]:
             report(0, len(sets))
             for done, one in enumerate(results, 1):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.analyses.head_means import MOST_SENTENCES, ProfileMeans, profile_sentences, read_sentences
+from bert_probe.analyses.head_means import ProfileMeans, profile_sentences
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.tables import profile_means_table
-from bert_probe.run import jobs
-from bert_probe.web import blocks, figures, state
+from bert_probe.text.sentence_files import lines, sentences_of
+from bert_probe.web import blocks, figures, jobs, sentence_input, state
 from bert_probe.web.heads import shared
 from bert_probe.web.measures import LABELLING
 from bert_probe.web.workbench import Request
+
+MOST = 10_000
+"""Sentences that this page takes; their measures are all held until the last is known."""
 
 _SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
 _FILE, _PASTED = "many_file", "many_pasted"
@@ -26,13 +29,13 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
         words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
     try:
         sentences = _sentences(source)
-        count = sum(bool(line.strip()) for line in sentences)
-        if not count:
+        if not sentences:
             return
+        sentence_input.check_number(sentences, MOST)
         means = jobs.run(
             "many sentences",
-            (checkpoint.description, tuple(sentences), words, request.truncate),
-            f"Profile {count:,} {'sentence' if count == 1 else 'sentences'}",
+            (checkpoint.description, sentences, words, request.truncate),
+            f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
             lambda report: profile_sentences(
                 checkpoint, sentences, words, truncate=request.truncate, report=report
             ),
@@ -46,13 +49,13 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
         _result(request, checkpoint, means, sentences)
 
 
-def _sentences(source: str) -> list[str]:
-    """The lines to profile; none yet is an empty list."""
+def _sentences(source: str) -> tuple[str, ...]:
+    """The sentences to profile; empty while there are none."""
     if source == "sample":
         blocks.caveat("40 short English sentences on unrelated subjects, shipped with the package.")
         with st.expander("Read them"):
             st.text("\n".join(baseline_sentences()))
-        return list(baseline_sentences())
+        return baseline_sentences()
     if source == "paste":
         state.hold(_PASTED)
         text = st.text_area(
@@ -62,18 +65,19 @@ def _sentences(source: str) -> list[str]:
             placeholder="The first sentence\nThe second sentence",
             persist_state="session",
         )
-        return str(text or "").split("\n")
+        return tuple(lines(text or ""))
     given = st.file_uploader("A text file in UTF-8, one sentence a line", type=["txt"])
     if given is not None:
         st.session_state[_FILE] = (given.name, given.getvalue())
         state.hold(_FILE)
     if _FILE not in st.session_state:
-        blocks.caveat(f"Blank lines do not count. At most {MOST_SENTENCES:,} sentences.")
-        return []
+        blocks.caveat(f"Blank lines do not count. At most {MOST:,} sentences.")
+        return ()
     name, content = st.session_state[_FILE]
+    sentence_input.check_size(name, content)
     if given is None:
         blocks.caveat(f"{state.plain(name)}, as uploaded before.")
-    return read_sentences(content)
+    return sentences_of(content, name)
 
 
 def _refusal(error: ProbeError) -> None:
@@ -84,7 +88,9 @@ def _refusal(error: ProbeError) -> None:
         st.caption("Blank lines do not count. What you gave is still there.")
 
 
-def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: list[str]) -> None:
+def _result(
+    request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: tuple[str, ...]
+) -> None:
     table = profile_means_table(means, checkpoint)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = shared.choose_measure()
@@ -119,11 +125,12 @@ def _result(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sente
     )
 
 
-def _exports(request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: list[str]) -> None:
+def _exports(
+    request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: tuple[str, ...]
+) -> None:
     truncate = ", truncate=True" if request.truncate else ""
     code = [
-        "from pathlib import Path",
-        'sentences = bert_probe.read_sentences(Path("sentences.txt").read_bytes())',
+        'sentences = bert_probe.read_sentences("sentences.txt")',
         f"means = bert_probe.profile_sentences(checkpoint, sentences, words={means.words}{truncate})",
         "bert_probe.profile_means_table(means, checkpoint)",
     ]

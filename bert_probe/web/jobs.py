@@ -1,0 +1,132 @@
+"""Long work behind a page: a button that starts it, then progress with a Cancel button, then its result.
+
+A job belongs to one session and one cause: it ends when its inputs change or the session's browser is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import streamlit as st
+from streamlit import runtime
+from streamlit.delta_generator import DeltaGenerator
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.progress import Report
+from bert_probe.run.jobs import Job
+
+T = TypeVar("T")
+
+KEPT = 8
+"""Jobs that a session holds at most, running or done; the one longest unasked for goes first."""
+PATIENCE = 0.3
+"""Seconds between looks at a running job. One that is done within the first is never seen running."""
+
+_JOBS = "jobs"
+_FINAL = (SelectionError, TextError, UnavailableError)
+"""Errors that come again however often the same is tried."""
+
+
+def run(
+    key: str,
+    cause: Hashable,
+    label: str,
+    work: Callable[[Report], T],
+    unit: str = "",
+    note: str = "",
+    *,
+    start: bool = False,
+) -> T | None:
+    """The result of ``work`` for this ``cause``, or None while there is none.
+
+    Until it is started a button with ``label`` is drawn, with ``note`` beneath it; while it runs, its
+    progress and a Cancel button. The page is run again when it is over.
+
+    Args:
+        key: names the job in its session; a page may have several.
+        cause: all inputs of the work. A job with another cause is given up, its result dropped.
+        work: runs in a thread that must not draw; reports often, as it can be stopped only then.
+        unit: what is counted, for "24 of 72 heads".
+        start: begin at once. The button is then drawn only to begin again, where that can help.
+
+    Raises:
+        ProbeError: what the work raised, on every run until it is started again or the cause changes.
+    """
+    held = _held()
+    job = held.pop(key, None)
+    if job is not None and job.cause != cause:
+        job.cancel()
+        job = None
+    place = st.container()
+    if job is None:
+        begins = start or _start_button(place, key, label, note)
+    else:
+        begins = _may_begin_again(job, start) and _start_button(place, key, label, _cancelled(job))
+    if begins:
+        job = Job(cause, work, _alive())
+    if job is None:
+        return None
+    held[key] = job  # the last one asked for stands last
+    while len(held) > KEPT:
+        held.pop(next(iter(held))).cancel()
+    if not job.wait(PATIENCE):
+        with place:
+            _watch(job, key, unit)  # which runs the page again when the job is over
+        return None
+    if begins and _may_begin_again(job, start):
+        st.rerun()  # with the button to do so
+    return None if job.state == "cancelled" else job.value()
+
+
+def _held() -> dict[str, Job[Any]]:
+    held: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
+    return held
+
+
+def _may_begin_again(job: Job[Any], start: bool) -> bool:
+    failed = job.state == "failed" and not (start and isinstance(job.error, _FINAL))
+    return failed or job.state == "cancelled"
+
+
+def _cancelled(job: Job[Any]) -> str:
+    """What to say beneath the button of a job that is over."""
+    if job.state != "cancelled":
+        return ""
+    reached = "" if job.progress is None else f" after {job.progress[0]:,} of {job.progress[1]:,}"
+    return f"Cancelled{reached}. Nothing was kept."
+
+
+def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> bool:
+    """Whether the work is to start now; the button is gone then."""
+    with place:
+        button, below = st.empty(), st.empty()
+    if button.button(label, type="primary", key=f"{key} start"):
+        button.empty()
+        return True
+    if note:
+        below.caption(note)
+    return False
+
+
+@st.fragment(run_every=PATIENCE)
+def _watch(job: Job[Any], key: str, unit: str) -> None:
+    """Progress, drawn again and again without the rest of the page, until the job is over."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        done, total = job.progress or (0, 0)
+        said = f"{done:,} of {total:,} {unit}".strip() if total else "Working …"
+        if job.state == "waiting":
+            said = "Waiting for other work on this machine …"
+        st.progress(min(done / total, 1.0) if total else 0.0, said)
+        if st.button("Cancel", key=f"{key} cancel"):
+            job.cancel()
+    if job.over:
+        st.rerun()
+
+
+def _alive() -> Callable[[], bool]:
+    """Whether this session's browser is there, as a function that threads may call."""
+    context = get_script_run_ctx()
+    session = "" if context is None else context.session_id
+    return lambda: not runtime.exists() or runtime.get_instance().is_active_session(session)

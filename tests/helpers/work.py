@@ -1,0 +1,51 @@
+"""Work for jobs that a test leads step by step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from bert_probe.model.progress import Report
+
+
+class Steps:
+    """Work that reports and then waits for the test, step by step.
+
+    Attributes:
+        begun: how often it was started.
+        done: what it reported last.
+        ended: set when it is over, in whatever way.
+    """
+
+    def __init__(self, total: int = 3) -> None:
+        self.total, self.done, self.begun = total, 0, 0
+        self.ended = threading.Event()
+        self._go = threading.Semaphore(0)
+
+    def __call__(self, report: Report) -> str:
+        self.begun += 1
+        try:
+            for done in range(self.total + 1):
+                self.done = done
+                report(done, self.total)
+                self._go.acquire(timeout=20)
+            return "result"
+        finally:
+            self.ended.set()
+
+    def step(self, count: int = 1) -> None:
+        self._go.release(count)
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.005)
+
+
+def all_jobs_ended() -> bool:
+    """Whether no thread of a job is left."""
+    return not [thread for thread in threading.enumerate() if thread.name == "bert-probe job"]
