@@ -32,9 +32,9 @@ run: .venv/.ready ## Start the app on this machine and open a browser (PORT, els
 	@exec $(BIN)/python -m bert_probe app --port $(PORT)
 
 test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
-	@$(find_browser)
+	@tests/browser/find_chromium.sh
 	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread.
-	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
 
 check: .venv/.ready-dev ## Style, formatting and types
 	$(BIN)/ruff check .
@@ -66,21 +66,4 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
   exit 1; }; \
 $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
   echo "$(PYTHON) lacks venv. On Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-endef
-
-# Tests in a browser skip where there is none. Installing one is tried only where it asks for no password.
-define find_browser
-if test -n "$${CHROMIUM:-}" || command -v chromium google-chrome >/dev/null; then exit 0; fi; \
-if ! command -v apt-get >/dev/null; then why="there is no apt-get to install one with"; \
-elif test "$$(id -u)" = 0; then sudo=""; \
-elif sudo -n true 2>/dev/null; then sudo="sudo -n"; \
-else why="installing one needs root"; fi; \
-if test -z "$${why:-}"; then \
-  echo "Installing Chromium for the tests in a browser"; \
-  export DEBIAN_FRONTEND=noninteractive; \
-  { $$sudo apt-get update -qq && \
-    $$sudo apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } </dev/null >/dev/null \
-  || why="apt-get could not install one"; fi; \
-if test -n "$${why:-}"; then \
-  echo "No Chromium here, and $$why: the tests in a browser are skipped. CHROMIUM=/path/to/chrome names one."; fi
 endef

@@ -18,7 +18,8 @@ from tests.helpers import families
 from tests.helpers.raw import keep_doubles
 
 # A second thread only waits for the first in models this small, the more so on a busy machine.
-torch.set_num_threads(1)
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,93 @@
+"""The browser of `make test`: found, installed by apt-get however busy, or said to be missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "browser" / "find_chromium.sh"
+MISSING = "No Chromium here, and "
+# Fails while there are more calls to fail than calls were made; then `install` makes a browser.
+APT_GET = """#!/bin/bash
+echo "$@" >>"$HERE/calls"
+if [ "$1" = update ]; then
+  read -r left <"$HERE/busy"
+  echo $((left - 1)) >"$HERE/busy"
+  [ "$left" -le 0 ]
+  exit
+fi
+cp "$HERE/id" "$HERE/chromium"
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder that stands for all that is installed: no browser, no apt-get, a person without rights."""
+    put(tmp_path, "id", "echo 1000")
+    put(tmp_path, "sudo", "exit 1")
+    put(tmp_path, "sleep", 'echo sleep >>"$HERE/calls"')
+    for tool in ("env", "cp", "bash"):
+        (tmp_path / tool).symlink_to(shutil.which(tool) or "")
+    return tmp_path
+
+
+def put(folder: Path, name: str, content: str) -> None:
+    path = folder / name
+    path.write_text(content if content.startswith("#!") else f"#!/bin/bash\n{content}\n")
+    path.chmod(0o755)
+
+
+def search(here: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(SCRIPT)],
+        env={"PATH": str(here), "HERE": str(here), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["chromium", "google-chrome"])
+def test_a_browser_that_is_there_is_found(here: Path, name: str) -> None:
+    put(here, name, "exit 0")
+    done = search(here, CI="true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("root", "apt", "chromium", "why"),
+    [
+        (True, None, "", "there is no apt-get"),
+        (False, 0, "", "installing one needs root"),
+        (True, 99, "", "apt-get could not install one"),
+        (True, 0, "/no/such/chrome", "/no/such/chrome, which CHROMIUM names, cannot be run"),
+    ],
+)
+def test_a_missing_browser_is_said_and_with_ci_it_fails(
+    here: Path, root: bool, apt: int | None, chromium: str, why: str
+) -> None:
+    if root:
+        put(here, "id", "echo 0")
+    if apt is not None:
+        put(here, "apt-get", APT_GET)
+        (here / "busy").write_text(f"{apt}\n")
+    person, ci = search(here, CHROMIUM=chromium), search(here, CHROMIUM=chromium, CI="true")
+    assert person.returncode == 0
+    assert f"{MISSING}{why}" in person.stdout
+    assert "are skipped" in person.stdout
+    assert ci.returncode == 1
+    assert f"{MISSING}{why}" in ci.stderr
+
+
+def test_an_apt_get_that_is_busy_is_asked_again(here: Path) -> None:
+    put(here, "id", "echo 0")
+    put(here, "apt-get", APT_GET)
+    (here / "busy").write_text("2\n")
+    done = search(here, CI="true")
+    assert (done.returncode, done.stdout) == (0, "Installing Chromium for the tests in a browser\n")
+    calls = (here / "calls").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["update", "sleep", "update", "sleep", "update", "-o"]
+    assert "DPkg::Lock::Timeout=" in calls[-1]
