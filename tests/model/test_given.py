@@ -208,8 +208,17 @@ def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
         lambda trace: trace.scores(0),
         lambda trace: trace.checkpoint,
         lambda trace: bert_probe.Attention(measure="value-norm").of(trace),
+        lambda trace: bert_probe.Attention(measure="value-zeroing").of(trace),
+        lambda trace: bert_probe.Steps(query=1).of(trace),
+        lambda trace: bert_probe.Embedding().of(trace),
+        lambda trace: bert_probe.Pooler().of(trace),
+        lambda trace: bert_probe.Vectors().of(trace),
+        lambda trace: bert_probe.Similarity().of(trace),
     ],
-    ids=["vectors", "hidden states", "cls", "scores", "checkpoint", "value norms"],
+    ids=[
+        *("vectors", "hidden states", "cls", "scores", "checkpoint", "value norms", "value zeroing", "steps"),
+        *("embedding", "pooler", "vectors of a layer", "similarity"),
+    ],
 )
 def test_what_needs_more_than_attention_refuses(ask: Callable[[Any], Any]) -> None:
     with pytest.raises(UnavailableError) as caught:
@@ -264,6 +273,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     np.testing.assert_allclose(reached.values[-1], rollout(WEIGHTS)[4], rtol=1e-6)
     np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
     assert header_of(payload(Picture(trace), 2, key=""))["texts"] == WORDS
+    assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
 
 
