@@ -28,7 +28,7 @@ def lines() -> Iterator[Line]:
 def _profiles(checkpoint: Checkpoint) -> Line:
     text = text_of(PROFILED)
     trace = checkpoint.trace(text)
-    timed = paired(lambda: bert_probe.head_profiles(trace), _passes(checkpoint, text, 1))
+    timed = paired(lambda: bert_probe.Heads().of(trace), _passes(checkpoint, text, 1))
     low, high = timed.spread
     return Line(
         f"All profiles of all {trace.layers * trace.heads} heads, {PROFILED} tokens, all-MiniLM-L6-v2",
@@ -42,18 +42,19 @@ def _profiles(checkpoint: Checkpoint) -> Line:
 def _ablation(checkpoint: Checkpoint) -> Line:
     """Against as many passes, each of them one ÷ the gain of batching."""
     text = text_of(ABLATED)
-    encoding, heads = checkpoint.encode(text), bert_probe.each_head(checkpoint)
-    batch = min(len(heads), BATCH_TOKENS // ABLATED)
+    trace = checkpoint.trace(text)
+    heads = trace.layers * trace.heads
+    batch = min(heads, BATCH_TOKENS // ABLATED)
     batched = _passes(checkpoint, text, batch)
     one = paired(_passes(checkpoint, text, 1), batched)
     gain = one.ratio * batch
     # One pass ÷ gain is a batched pass ÷ its texts: timed against that directly, a busy minute hits both.
-    timed = paired(lambda: list(bert_probe.ablate(checkpoint, encoding, heads)), batched)
-    share = batch / len(heads)
+    timed = paired(lambda: bert_probe.AblateEach().of(trace), batched)
+    share = batch / heads
     ratio, (low, high) = timed.ratio * share, timed.spread
     return Line(
-        f"Each of {len(heads)} heads switched off in turn, {ABLATED} tokens, all-MiniLM-L6-v2",
-        f"{len(heads)} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {gain:.1f}, "
+        f"Each of {heads} heads switched off in turn, {ABLATED} tokens, all-MiniLM-L6-v2",
+        f"{heads} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {gain:.1f}, "
         f"the gain of a batch of {batch}",
         f"{ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low * share:.2f} to {high * share:.2f})",
         f"at most {TARGET_ABLATION:.1f} ×",

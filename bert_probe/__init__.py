@@ -6,13 +6,14 @@
 (14, 14)
 """
 
-from bert_probe.analyses.ablation import Ablation, SimilarityChange, ablate, each_head, similarity_change
+from bert_probe.analyses.ablation import Ablate, AblateEach
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
-from bert_probe.analyses.head_means import ProfileMeans, profile_sentences
-from bert_probe.analyses.heads import Found, HeadProfiles, find_heads, head_profiles
+from bert_probe.analyses.find_heads import FindHeads
+from bert_probe.analyses.head_means import HeadMeans
+from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.pooler import Pooler
@@ -53,21 +54,14 @@ from bert_probe.results.sentence_tables import (
     sentence_vectors_table,
     sentences_table,
 )
-from bert_probe.results.tables import (
-    ablation_table,
-    ablation_tokens_table,
-    found_table,
-    heads_table,
-    profile_means_table,
-    similarity_change_table,
-)
 from bert_probe.text.sentence_files import read_sentences
 from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Ablation",
+    "Ablate",
+    "AblateEach",
     "ArchitectureError",
     "Attention",
     "AttentionLong",
@@ -84,8 +78,9 @@ __all__ = [
     "EmptyTextError",
     "Encoding",
     "ExportError",
-    "Found",
-    "HeadProfiles",
+    "FindHeads",
+    "HeadMeans",
+    "Heads",
     "Map",
     "NearPair",
     "NetworkError",
@@ -94,14 +89,12 @@ __all__ = [
     "Parameters",
     "Pooler",
     "ProbeError",
-    "ProfileMeans",
     "Reach",
     "Result",
     "SelectionError",
     "SentenceVectors",
     "ShapeError",
     "Similarity",
-    "SimilarityChange",
     "Steps",
     "TextError",
     "Token",
@@ -116,30 +109,18 @@ __all__ = [
     "WeightsError",
     "Word",
     "WordLens",
-    "ablate",
-    "ablation_table",
-    "ablation_tokens_table",
-    "each_head",
-    "find_heads",
     "find_token",
     "find_word",
-    "found_table",
     "from_attention",
-    "head_profiles",
-    "heads_table",
     "load",
     "map_table",
     "nearest_table",
     "pca_map",
-    "profile_means_table",
-    "profile_sentences",
     "read_sentences",
     "save",
     "sentence_vectors",
     "sentence_vectors_table",
     "sentences_table",
-    "similarity_change",
-    "similarity_change_table",
     "umap_map",
     "word_lens",
     "word_name",

@@ -1,98 +1,201 @@
-"""Switching heads off, and what changes; in this call alone, never in the model that others share."""
+"""Switching heads off, and what changes; in these passes alone, never in the model that others share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine, cosine_of_rows
-from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.model.forward import BATCH_TOKENS, batch
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.results import frames
+from bert_probe.results.kinds import Choice, Flag, HeadSet
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
 
 Head = tuple[int, int]
 """Layer and head, from 0."""
 
-Replacement = Literal["zero", "mean"]
+REPLACEMENTS = ("zero", "mean")
+SIMILARITIES = ("before", "after", "difference")
+REPLACED = "What a head's output becomes: 0, or its mean over the text's tokens."
 
 
-@dataclass(frozen=True, eq=False)
-class Ablation:
-    """What changed when some heads were switched off.
+@question("ablation", command="ablate")
+class Ablate(Question):
+    """What changes in the last layer when some heads are switched off together; Michel et al. 2019.
 
     Attributes:
-        heads: the heads switched off.
-        token_change: 1 − cosine of each token's last-layer vector with and without them, float64 [token].
-        cls_change: that of the first token.
-        pooler_change: that of the pooler's output, or None without a pooler.
-        vectors: last-layer vectors without them, float32 [token, hidden].
+        heads: (layer, head) from 0; negative ones count from the end.
+        replacement: a head's output, before the output projection, becomes "zero", or its "mean" over the
+            text's tokens.
+        show: the table: "tokens", a row each; "set", one row for all heads together; or the cosines of
+            the tokens with each other "before", "after", or their "difference", after minus before.
+        specials: with the cosines, keep [CLS] and [SEP].
     """
 
-    heads: tuple[Head, ...]
+    heads: Sequence[Head] = asked(HeadSet(whole_layers=True), key="off")
+    replacement: str = asked(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    show: str = asked(
+        Choice(("tokens", "set", *SIMILARITIES)),
+        default="tokens",
+        key="ablation_table",
+        option="",
+        facet=True,
+    )
+    specials: bool = asked(
+        Flag(),
+        default=False,
+        key="ablation_specials",
+        about="With --similarity: keep [CLS], [SEP] and the like.",
+        facet=True,
+    )
+
+    def of(self, trace: Trace) -> Ablation:
+        """The text without these heads.
+
+        Raises:
+            SelectionError: no such layer or head.
+            UnavailableError: the architecture does not let its heads be reached, or no model made the trace.
+            OutOfMemoryError: the machine is too small for this text.
+        """
+        asked_for = self.resolved(trace)
+        changed = next(_without(trace, [asked_for.heads], self.replacement))
+        vectors = trace.vectors(-1), read_only(changed.vectors)
+        return Ablation(
+            asked_for, Subject.of(trace), trace.tokens, *vectors, changed.of_tokens, changed.of_pooler
+        )
+
+    def options(self) -> list[str]:
+        """The command shows the whole set unless it is told otherwise."""
+        shown = {"set": [], "tokens": ["--tokens"]}.get(self.show, ["--similarity", self.show])
+        return [*super().options(), *shown]
+
+
+@question("ablation of each head", command="ablate")
+class AblateEach(Question):
+    """What changes in the last layer when each head is switched off in turn, the others being there.
+
+    Attributes:
+        replacement: as in `Ablate`.
+    """
+
+    replacement: str = asked(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+
+    def of(self, trace: Trace, report: Report = ignore) -> EachAblation:
+        """The effect of every head by itself; several heads in one batched pass.
+
+        Args:
+            report: told how many heads are done, and of how many.
+
+        Raises:
+            UnavailableError, OutOfMemoryError: as `Ablate.of`.
+        """
+        heads = [(layer, head) for layer in range(trace.layers) for head in range(trace.heads)]
+        means, firsts = np.empty((2, trace.layers, trace.heads))
+        report(0, len(heads))
+        for done, changed in enumerate(_without(trace, [[head] for head in heads], self.replacement)):
+            means[heads[done]] = changed.of_tokens.mean()
+            firsts[heads[done]] = changed.of_tokens[0]
+            report(done + 1, len(heads))
+        return EachAblation(self, Subject.of(trace), read_only(means), read_only(firsts))
+
+    def options(self) -> list[str]:
+        """One head after the other."""
+        return ["--each", *super().options()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ablation(Result):
+    """What changed when some heads were switched off.
+
+    A change is 1 − cosine of a last-layer vector with and without them: 0 is unchanged, 1 a right angle.
+
+    Attributes:
+        tokens: of the text.
+        with_heads, without_heads: last-layer vectors, [token, hidden], in the trace's type.
+        token_change: of each token, float64 [token], 0 to 2.
+        pooler_change: that of the pooler's output, or None without a pooler.
+    """
+
+    question: Ablate
+    tokens: tuple[Token, ...]
+    with_heads: Array
+    without_heads: Array
     token_change: Array
-    cls_change: float
     pooler_change: float | None
-    vectors: Array
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens)
+        for name, values in (("with_heads", self.with_heads), ("without_heads", self.without_heads)):
+            if values.ndim != 2 or len(values) != count:
+                raise ShapeError(f"{name} has shape {values.shape}; [{count} tokens, hidden] is needed.")
+        if self.token_change.shape != (count,):
+            raise ShapeError(f"token_change has shape {self.token_change.shape}; [{count} tokens] is needed.")
+
+    @property
+    def cls_change(self) -> float:
+        """Change of the first token, which is [CLS] or <s> where the model has one."""
+        return float(self.token_change[0])
 
     @property
     def mean_token_change(self) -> float:
         """Mean over the tokens of their change."""
         return float(self.token_change.mean())
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The changes that are one number each."""
+        return {
+            "cls_change": self.cls_change,
+            "pooler_change": self.pooler_change,
+            "mean_token_change": self.mean_token_change,
+        }
 
-def ablate(
-    checkpoint: Checkpoint,
-    encoding: Encoding,
-    sets: Sequence[Sequence[Head]],
-    replacement: Replacement = "zero",
-) -> Iterator[Ablation]:
-    """Switch off each set of heads in turn, several sets in one batched pass.
+    def similarity(self) -> SimilarityChange:
+        """How alike the tokens are without the heads, beside how alike they are with them."""
+        tokens = tuple(token for token in self.tokens if self.question.specials or not token.special)
+        chosen = [token.position for token in tokens]
+        before, after = (cosine(all_[chosen], all_[chosen]) for all_ in (self.with_heads, self.without_heads))
+        return SimilarityChange(tokens, before, after)
 
-    What is asked for is checked at once; the model runs as results are taken.
+    def frame(self) -> pd.DataFrame:
+        """The table that the question shows.
 
-    Args:
-        sets: heads to switch off together, (layer, head) from 0.
-        replacement: a head's output becomes 0, or its mean over the text's tokens.
+        "tokens": position, token, change; "set": layer, head, cls_change, mean_token_change, where several
+        heads have no one layer and are named 8.10+3.2; else a row and a column for each token.
+        """
+        if self.question.show == "tokens":
+            positions = [token.position for token in self.tokens]
+            names = frames.names(self.tokens)
+            return pd.DataFrame({"position": positions, frames.TOKEN: names, "change": self.token_change})
+        if self.question.show == "set":
+            return self._one_row()
+        change = self.similarity()
+        return frames.matrix(getattr(change, self.question.show), change.tokens, change.tokens)
 
-    Returns:
-        One `Ablation` a set, in order; stop taking them to cancel.
-
-    Raises:
-        SelectionError: no such layer or head.
-        UnavailableError: the architecture does not let its heads be reached.
-    """
-    about = checkpoint.description
-    if not about.shows_qkv:
-        raise UnavailableError(f"{about.architecture} does not let single heads be switched off.")
-    checked = [_checked(heads, about.layers, about.heads) for heads in sets]
-    return _ablations(checkpoint, encoding, checked, replacement)
-
-
-def _ablations(
-    checkpoint: Checkpoint, encoding: Encoding, checked: Sequence[tuple[Head, ...]], replacement: Replacement
-) -> Iterator[Ablation]:
-    untouched = _run(checkpoint, encoding, [()], replacement)
-    size = max(1, BATCH_TOKENS // len(encoding))
-    for start in range(0, len(checked), size):
-        group = checked[start : start + size]
-        vectors, pooled = _run(checkpoint, encoding, group, replacement)
-        for row, heads in enumerate(group):
-            change = 1 - cosine_of_rows(vectors[row], untouched[0][0])
-            poolers = None if pooled is None or untouched[1] is None else (pooled[row], untouched[1][0])
-            yield Ablation(
-                heads=heads,
-                token_change=change,
-                cls_change=float(change[0]),
-                pooler_change=None if poolers is None else float(1 - cosine_of_rows(*poolers)[0]),
-                vectors=vectors[row],
-            )
+    def _one_row(self) -> pd.DataFrame:
+        heads = self.question.heads
+        layer, head = (heads[0][0] + 1, heads[0][1] + 1) if len(heads) == 1 else (None, _names(heads))
+        return pd.DataFrame(
+            {
+                "layer": frames.optional([layer]),
+                "head": [head],
+                "cls_change": [self.cls_change],
+                "mean_token_change": [self.mean_token_change],
+            }
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +203,10 @@ class SimilarityChange:
     """Cosines of a text's tokens with each other after the last layer, with and without some heads.
 
     Attributes:
-        ablation: what was switched off.
         tokens: the tokens compared.
         before, after: float32 [token, token], -1 to 1, symmetric; NaN for a vector of zeros.
     """
 
-    ablation: Ablation
     tokens: tuple[Token, ...]
     before: Array
     after: Array
@@ -117,39 +218,74 @@ class SimilarityChange:
         return difference
 
 
-def similarity_change(trace: Trace, ablation: Ablation, *, specials: bool = False) -> SimilarityChange:
-    """How alike the tokens of a text are without some heads, beside how alike they are with them.
+@dataclass(frozen=True, eq=False, repr=False)
+class EachAblation(Result):
+    """What changed when each head was switched off by itself.
 
-    Args:
-        trace: of the text that the heads were switched off for.
-        specials: keep [CLS] and [SEP].
+    Attributes:
+        mean_token_change: mean over the tokens of 1 − cosine of their last-layer vectors with and without
+            the head, float64 [layer, head], 0 to 2.
+        cls_change: that of the first token.
+    """
+
+    question: AblateEach
+    mean_token_change: Array
+    cls_change: Array
+
+    def __post_init__(self) -> None:
+        if self.mean_token_change.ndim != 2 or self.mean_token_change.shape != self.cls_change.shape:
+            raise ShapeError(
+                f"mean_token_change and cls_change have shapes {self.mean_token_change.shape} and "
+                f"{self.cls_change.shape}; both must be [layer, head]."
+            )
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each head, largest effect first: layer, head, cls_change, mean_token_change."""
+        columns = {"cls_change": self.cls_change, "mean_token_change": self.mean_token_change}
+        order = np.argsort(-self.mean_token_change, axis=None, kind="stable")
+        return frames.by_head(columns).iloc[order].reset_index(drop=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Changed:
+    """A text without some heads: its vectors, and how far they and the pooler's output moved."""
+
+    vectors: Array
+    of_tokens: Array
+    of_pooler: float | None
+
+
+def model_with_heads(trace: Trace) -> Checkpoint:
+    """The model of a trace, whose heads can be switched off.
 
     Raises:
-        ShapeError: the trace is of another text or model.
+        UnavailableError: they cannot, or no model made the trace.
     """
-    with_heads = trace.vectors(-1)
-    if with_heads.shape != ablation.vectors.shape:
-        raise ShapeError(f"A trace of shape {with_heads.shape} for {ablation.vectors.shape} ablated vectors.")
-    tokens = tuple(token for token in trace.tokens if specials or not token.special)
-    chosen = [token.position for token in tokens]
-    before, after = (cosine(all_[chosen], all_[chosen]) for all_ in (with_heads, ablation.vectors))
-    return SimilarityChange(ablation, tokens, before, after)
-
-
-def each_head(checkpoint: Checkpoint) -> list[tuple[Head]]:
-    """Every head as a set of its own, for `ablate`."""
+    checkpoint = trace.checkpoint
     about = checkpoint.description
-    return [((layer, head),) for layer in range(about.layers) for head in range(about.heads)]
+    if not about.shows_qkv:
+        raise UnavailableError(f"{about.architecture} does not let single heads be switched off.")
+    return checkpoint
 
 
-def _checked(heads: Sequence[Head], layers: int, count: int) -> tuple[Head, ...]:
-    if not heads:
-        raise SelectionError("No head is given. Name at least one.")
-    return tuple((resolve(layer, layers, "layer"), resolve(head, count, "head")) for layer, head in heads)
+def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_Changed]:
+    """The text without each set of heads in turn, several sets in one pass, which runs as they are taken."""
+    checkpoint, encoding = model_with_heads(trace), trace.encoding
+    untouched = _run(checkpoint, encoding, [()], replacement)
+    size = max(1, BATCH_TOKENS // len(encoding))
+    for start in range(0, len(sets), size):
+        vectors, pooled = _run(checkpoint, encoding, sets[start : start + size], replacement)
+        for row, after in enumerate(vectors):
+            poolers = None if pooled is None or untouched[1] is None else (pooled[row], untouched[1][0])
+            yield _Changed(
+                after,
+                read_only(1 - cosine_of_rows(after, untouched[0][0])),
+                None if poolers is None else float(1 - cosine_of_rows(*poolers)[0]),
+            )
 
 
 def _run(
-    checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: Replacement
+    checkpoint: Checkpoint, encoding: Encoding, sets: Sequence[Sequence[Head]], replacement: str
 ) -> tuple[Array, Array | None]:
     """Last-layer vectors [set, token, hidden] and pooler outputs [set, 1, hidden]."""
     about = checkpoint.description
@@ -159,11 +295,15 @@ def _run(
             off[layer, row, head] = True
     inputs = batch(checkpoint, [encoding] * len(sets))
     with (
+        memory_errors(f"{len(sets)} runs of the model need more memory than is free. Shorten the text."),
         torch.inference_mode(),
         checkpoint.running() as model,
         switched_off(torch.from_numpy(off).to(checkpoint.device), replacement),
     ):
         output = model(**inputs)
     pooled = getattr(output, "pooler_output", None)
-    vectors: Array = output.last_hidden_state.float().cpu().numpy()
-    return vectors, None if pooled is None else pooled[:, None].float().cpu().numpy()
+    return as_array(output.last_hidden_state), None if pooled is None else as_array(pooled[:, None])
+
+
+def _names(heads: Sequence[Head]) -> str:
+    return "+".join(f"{layer + 1}.{head + 1}" for layer, head in heads)

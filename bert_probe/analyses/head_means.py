@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
+from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.analyses.heads import head_labels, head_profiles
+from bert_probe.analyses.heads import Heads, Labels, check_grid, head_labels
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.sentence_files import Sentence, sentences_of
+from bert_probe.results import frames
+from bert_probe.results.kinds import Flag, Number
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text.sentence_files import Sentence
 
 BATCH_TOKENS = 2048
 """Padded tokens whose traces are held at once; a trace holds every layer, so fewer than in a plain pass."""
@@ -24,112 +30,133 @@ _BLOCK = 50
 """Resamples that are averaged in one product of matrices."""
 
 
-@dataclass(frozen=True, eq=False)
-class ProfileMeans:
-    """Measures of every head, averaged over sentences, each of which counts the same, short or long.
+@question("heads over sentences", command="heads")
+class HeadMeans(Question):
+    """Profiles of all heads, averaged over sentences; percentile bootstrap, Efron and Tibshirani 1993.
+
+    The interval tells how much the mean would change with other sentences of the same kind. It says
+    nothing about another kind of text.
+
+    Attributes:
+        words: merge pieces into words first.
+        confidence: share of the resampled means that lie within the interval, above 0 and below 1.
+        resamples: how often as many sentences are drawn with replacement.
+        seed: of the drawing; the same one gives the same interval.
+    """
+
+    words: bool = asked(Flag(), default=False, about=WORDS)
+    confidence: float = asked(
+        Number(0, 1, whole=False), default=0.95, about="Share of the resampled means within the interval."
+    )
+    resamples: int = asked(Number(1), default=1000, about="Times that the sentences are drawn again.")
+    seed: int = asked(Number(0), default=0, about="Of the drawing.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.confidence < 1:
+            raise SelectionError(
+                f"The confidence {self.confidence:g} is not between 0 and 1. Give for example 0.95."
+            )
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        sentences: Sequence[str],
+        truncate: bool = False,
+        report: Report = ignore,
+    ) -> ProfileMeans:
+        """The means over sentences, each of which is read by itself and counts the same, short or long.
+
+        Args:
+            sentences: one an entry; blank ones do not count. None has a pair.
+            truncate: cut sentences that are too long instead of refusing them.
+            report: told how many sentences are done, and of how many.
+
+        Raises:
+            EmptyTextError, TooLongError, TextError: no sentence, or one that cannot be read, by its line.
+            OutOfMemoryError: the machine is too small for these sentences.
+        """
+        encodings = _encoded(checkpoint, sentences, truncate, report)
+        values = self._measured(checkpoint, encodings, report)
+        low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
+        mean = _named(values.mean(axis=0))
+        dropped = sum(one.dropped for one in encodings)
+        subject = Subject.of_sentences(checkpoint, [one.text for one in encodings], dropped)
+        return ProfileMeans(self, subject, mean, _named(low), _named(high), head_labels(mean))
+
+    def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Report) -> Array:
+        """Every measure of each sentence, float64 [sentence, measure, layer, head]."""
+        about = checkpoint.description
+        with memory_errors(
+            f"The measures of {len(encodings):,} sentences need more memory than is free. Take fewer."
+        ):
+            values = np.empty((len(encodings), len(MEASURES), about.layers, about.heads))
+        profile = Heads(self.words)
+        done = 0
+        for group in batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads):
+            traces = checkpoint.trace_encodings([encodings[index] for index in group])
+            for index, trace in zip(group, traces, strict=True):
+                measured = profile.of(trace).values
+                values[index] = [measured[name] for name in MEASURES]
+            done += len(group)
+            report(done, len(encodings))
+        return values
+
+    def _interval(self, values: Array, told: Callable[[], None]) -> tuple[Array, Array]:
+        """Percentiles over resampled means of ``values`` [sentence, …]: those of the lower and upper end."""
+        flat = values.reshape(len(values), -1)
+        with memory_errors(f"{self.resamples:,} resamples need more memory than is free. Take fewer."):
+            means = np.empty((self.resamples, flat.shape[1]))
+        drawn = _draws(len(values), self.resamples, self.seed)
+        for start in range(0, self.resamples, _BLOCK):
+            told()
+            # How often each sentence was drawn, as a row; their sum by a product instead of by gathering.
+            times = np.stack([next(drawn) for _ in range(min(_BLOCK, self.resamples - start))])
+            means[start : start + len(times)] = times @ flat / len(values)
+        ends = [50 * (1 - self.confidence), 50 * (1 + self.confidence)]
+        low, high = np.percentile(means, ends, axis=0).reshape(2, *values.shape[1:])
+        return low, high
+
+    def arguments(self) -> list[str]:
+        """The file of sentences is an option."""
+        return ["--file"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProfileMeans(Result):
+    """Measures of every head, averaged over sentences.
 
     Attributes:
         mean: name of a measure → float64 [layer, head]; the measures of `HeadProfiles`.
         low, high: ends of the percentile bootstrap interval of that mean over the sentences.
         labels: [layer][head], by the same rule as for one sentence, from the means.
-        sentences: how many there were.
-        digest: SHA-256 of the sentences, each ended by a line feed, in UTF-8.
-        tokens_dropped: tokens that were cut off, over all sentences.
-        words: whether pieces were merged into words.
-        confidence, resamples, seed: of the bootstrap.
     """
 
-    mean: dict[str, Array]
-    low: dict[str, Array]
-    high: dict[str, Array]
-    labels: tuple[tuple[str, ...], ...]
-    sentences: int
-    digest: str
-    tokens_dropped: int
-    words: bool
-    confidence: float
-    resamples: int
-    seed: int
+    question: HeadMeans
+    mean: Mapping[str, Array]
+    low: Mapping[str, Array]
+    high: Mapping[str, Array]
+    labels: Labels
+
+    def __post_init__(self) -> None:
+        check_grid(self.labels, self.mean, self.low, self.high)
 
     @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return len(self.labels)
+    def sentences(self) -> int:
+        """How many there were."""
+        return int(self.subject.sentences["sentences"])
 
     @property
-    def heads(self) -> int:
-        """Heads in a layer."""
-        return len(self.labels[0])
+    def tokens_dropped(self) -> int:
+        """Tokens that were cut off, over all sentences."""
+        return int(self.subject.sentences["tokens_dropped"])
 
-
-def read_sentences(content: bytes) -> tuple[str, ...]:
-    """Sentences for `profile_sentences`, as the command line reads them; see `sentences_of`."""
-    return sentences_of(content, "The file")
-
-
-def profile_sentences(
-    checkpoint: Checkpoint,
-    sentences: Sequence[str],
-    words: bool = False,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 1000,
-    seed: int = 0,
-    truncate: bool = False,
-    report: Report = ignore,
-) -> ProfileMeans:
-    """Profile every head on each sentence, and average; percentile bootstrap, Efron and Tibshirani 1993.
-
-    The interval tells how much the mean would change with other sentences of the same kind. It says
-    nothing about another kind of text.
-
-    Args:
-        sentences: one a line; blank lines do not count. A sentence has no pair.
-        words: merge pieces into words first.
-        confidence: share of the resampled means that lie within the interval, above 0 and below 1.
-        resamples: how often as many sentences are drawn with replacement.
-        seed: of the drawing; the same one gives the same interval.
-        truncate: cut sentences that are too long instead of refusing them.
-        report: told how many sentences are done, and of how many.
-
-    Raises:
-        EmptyTextError, TooLongError, TextError: no sentence, too many, or one that cannot be read, by line.
-        SelectionError: no such confidence or number of resamples.
-        OutOfMemoryError: the machine is too small for these sentences.
-    """
-    if not 0 < confidence < 1:
-        raise SelectionError(f"The confidence {confidence} is not between 0 and 1. Give for example 0.95.")
-    if resamples < 1:
-        raise SelectionError(f"{resamples} resamples are too few. Give at least 1; 1000 are usual.")
-    encodings = _encoded(checkpoint, sentences, truncate, report)
-    with memory_errors(
-        f"The measures of {len(encodings):,} sentences need more memory than is free. Take fewer."
-    ):
-        values = np.empty((len(encodings), len(MEASURES), *_shape(checkpoint)))
-    done = 0
-    groups = batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads)
-    for group in groups:
-        traces = checkpoint.trace_encodings([encodings[index] for index in group])
-        for index, trace in zip(group, traces, strict=True):
-            profiles = head_profiles(trace, words).values
-            values[index] = [profiles[name] for name in MEASURES]
-        done += len(group)
-        report(done, len(encodings))
-    low, high = _interval(values, confidence, resamples, seed, lambda: report(done, done))
-    mean = _named(values.mean(axis=0))
-    return ProfileMeans(
-        mean=mean,
-        low=_named(low),
-        high=_named(high),
-        labels=head_labels(mean),
-        sentences=len(encodings),
-        digest=hashlib.sha256("".join(f"{one.text}\n" for one in encodings).encode()).hexdigest(),
-        tokens_dropped=sum(one.dropped for one in encodings),
-        words=words,
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
-    )
+    def frame(self) -> pd.DataFrame:
+        """A row for each head: layer, head, each measure's mean and its ``_low`` and ``_high``, label."""
+        columns: dict[str, Array] = {}
+        for name, mean in self.mean.items():
+            columns |= {name: mean, f"{name}_low": self.low[name], f"{name}_high": self.high[name]}
+        return frames.by_head(columns, self.labels)
 
 
 def _encoded(
@@ -154,28 +181,6 @@ def _encoded(
 
 def _blank(text: str) -> bool:
     return isinstance(text, str) and not text.strip()
-
-
-def _shape(checkpoint: Checkpoint) -> tuple[int, int]:
-    return checkpoint.description.layers, checkpoint.description.heads
-
-
-def _interval(
-    values: Array, confidence: float, resamples: int, seed: int, told: Callable[[], None]
-) -> tuple[Array, Array]:
-    """Percentiles over resampled means of ``values`` [sentence, …]: those of the lower and upper end."""
-    count = len(values)
-    flat = values.reshape(count, -1)
-    means = np.empty((resamples, flat.shape[1]))
-    drawn = _draws(count, resamples, seed)
-    for start in range(0, resamples, _BLOCK):
-        told()
-        # How often each sentence was drawn, as a row; their sum by a product instead of by gathering.
-        times = np.stack([next(drawn) for _ in range(min(_BLOCK, resamples - start))])
-        means[start : start + len(times)] = times @ flat / count
-    ends = [50 * (1 - confidence), 50 * (1 + confidence)]
-    low, high = np.percentile(means, ends, axis=0).reshape(2, *values.shape[1:])
-    return low, high
 
 
 def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:

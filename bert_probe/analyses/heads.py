@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
+import pandas as pd
 
+from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.head_measures import SHARES, measure_heads
-from bert_probe.errors import SelectionError
+from bert_probe.errors import ShapeError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.words import Unit, word_lens
+from bert_probe.results import frames
+from bert_probe.results.kinds import Flag
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text.words import word_lens
 
 LABELS = {
     "self": "same token",
@@ -28,44 +34,55 @@ LABEL_SHARE = 0.5
 BROAD_ENTROPY = 0.85
 """Without such a share it is called broad if its entropy is at least this part of the uniform row's."""
 
+Labels = tuple[tuple[str, ...], ...]
+"""[layer][head], a word for what stands out in a head, or ""."""
 
-@dataclass(frozen=True, eq=False)
-class HeadProfiles:
-    """Measures of every head of a model on one text, averaged over the queries.
+
+@question("heads")
+class Heads(Question):
+    """Profiles of all heads: measures of where each one's attention goes, averaged over the queries.
+
+    Most of them are those of Clark et al. 2019, sections 3 and 4; see `measure_heads`.
 
     Attributes:
-        values: name of a measure → float64 [layer, head], see `measure_heads`.
+        words: merge pieces into words first: attention summed over keys, averaged over queries.
+    """
+
+    words: bool = asked(Flag(), default=False, about=WORDS)
+
+    def of(self, trace: Trace) -> HeadProfiles:
+        """The profiles on a text.
+
+        Raises:
+            OutOfMemoryError: a layer's attention needs more memory than is free.
+        """
+        values = measure_heads(trace, word_lens(trace) if self.words else None)
+        return HeadProfiles(self, Subject.of(trace), values, head_labels(values))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadProfiles(Result):
+    """Measures of every head of a model on one text.
+
+    Attributes:
+        values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
         labels: [layer][head], a word for what stands out, or "".
-        words: whether pieces were merged into words.
     """
 
-    values: dict[str, Array]
-    labels: tuple[tuple[str, ...], ...]
-    words: bool
+    question: Heads
+    values: Mapping[str, Array]
+    labels: Labels
 
-    @property
-    def layers(self) -> int:
-        """Number of layers."""
-        return len(self.labels)
+    def __post_init__(self) -> None:
+        check_grid(self.labels, self.values)
 
-    @property
-    def heads(self) -> int:
-        """Heads in a layer."""
-        return len(self.labels[0])
+    def frame(self) -> pd.DataFrame:
+        """A row for each head: layer, head, the measures, label."""
+        return frames.by_head(self.values, self.labels)
 
 
-def head_profiles(trace: Trace, words: bool = False) -> HeadProfiles:
-    """Profile every head.
-
-    Args:
-        words: merge pieces into words first (see `WordLens.merge`).
-    """
-    values = measure_heads(trace, word_lens(trace) if words else None)
-    return HeadProfiles(values, head_labels(values), words)
-
-
-def head_labels(values: dict[str, Array]) -> tuple[tuple[str, ...], ...]:
-    """A word for what stands out in each head's measures, or "", [layer][head]; see `LABEL_SHARE`."""
+def head_labels(values: Mapping[str, Array]) -> Labels:
+    """A word for what stands out in each head's measures, [layer, head] each; see `LABEL_SHARE`."""
     layers, heads = values["self"].shape
     return tuple(
         tuple(_label({name: float(values[name][layer, head]) for name in values}) for head in range(heads))
@@ -80,45 +97,16 @@ def _label(profile: dict[str, float]) -> str:
     return "broad" if profile["relative_entropy"] >= BROAD_ENTROPY else ""
 
 
-@dataclass(frozen=True)
-class Found:
-    """How much a head attends from one word to another.
-
-    Attributes:
-        layer, head: from 0.
-        weight: attention from the query word to the key word, mean over the pairs asked for.
-        rank: place of the key word in the query word's row, 1 for the largest; mean over the pairs.
-    """
-
-    layer: int
-    head: int
-    weight: float
-    rank: float
-
-
-def find_heads(trace: Trace, pairs: Sequence[tuple[Unit, Unit]]) -> list[Found]:
-    """All heads, those that attend most from each pair's query word to its key word first.
-
-    Args:
-        pairs: (query, key) words of this trace, see `find_word`; several are averaged.
+def check_grid(labels: Labels, *measured: Mapping[str, Array]) -> None:
+    """Refuse measures that are not [layer, head] as the labels are.
 
     Raises:
-        SelectionError: no pair.
+        ShapeError: one of them is not.
     """
-    if not pairs:
-        raise SelectionError("No pair of words is given. Choose a query and a key.")
-    lens = word_lens(trace)
-    place = {unit.positions: index for index, unit in enumerate(lens.units)}
-    found = []
-    for layer in range(trace.layers):
-        merged = lens.merge(trace.attention(layer))
-        weights, ranks = [], []
-        for query, key in pairs:
-            rows = merged[:, place[query.positions]]
-            weight = rows[:, place[key.positions]]
-            weights.append(weight)
-            ranks.append(1 + (rows > weight[:, None]).sum(axis=1))
-        mean: Array = np.asarray(np.mean(weights, axis=0, dtype=np.float64))
-        rank: Array = np.asarray(np.mean(ranks, axis=0))
-        found += [Found(layer, head, float(mean[head]), float(rank[head])) for head in range(trace.heads)]
-    return sorted(found, key=lambda one: (-one.weight, one.layer, one.head))
+    wanted = (len(labels), len(labels[0]))
+    for values in measured:
+        for name, value in values.items():
+            if value.shape != wanted:
+                raise ShapeError(
+                    f"{name} has shape {value.shape}; [{wanted[0]} layers, {wanted[1]} heads] is needed."
+                )

@@ -202,10 +202,17 @@ class Places(Kind):
 
 
 class HeadSet(Kind):
-    """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2."""
+    """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2.
+
+    Args:
+        whole_layers: 8 is read as all heads of layer 8. Otherwise a forgotten head is refused.
+    """
 
     metavar = "L.H,…"
     layer, head = Place("layer"), Place("head")
+
+    def __init__(self, *, whole_layers: bool = False) -> None:
+        self.whole_layers = whole_layers
 
     def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
         """Each once."""
@@ -241,6 +248,10 @@ class HeadSet(Kind):
         heads = []
         for one in text.split(","):
             layer, dot, head = one.strip().partition(".")
+            if not dot and self.whole_layers:
+                whole = self.layer.read("layer", layer, sizes)
+                heads += [(whole, head) for head in range(sizes.heads)]
+                continue
             if not dot:
                 raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
             heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import plotly.graph_objects as go
 
 from bert_probe.analyses.projection import Map
@@ -47,12 +46,6 @@ def from_zero_scale(values: Array, at_least: float = 1.0) -> Scale:
         return Scale("sequential", 0, at_least or 1.0)
     digit = 10.0 ** math.floor(math.log10(largest))
     return Scale("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
-
-
-def head_grid(table: pd.DataFrame, column: str) -> Array:
-    """A column of a table with a row for each head, float32 [layer, head]."""
-    values: Array = table.pivot(index="layer", columns="head", values=column).to_numpy(dtype=np.float32)
-    return values
 
 
 def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:

@@ -8,12 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from cachetools import LRUCache
 
-from bert_probe.analyses.ablation import Ablation, Head, Replacement, ablate
-from bert_probe.analyses.heads import HeadProfiles, head_profiles
 from bert_probe.analyses.pooling import Pooling
 from bert_probe.analyses.sentences import SentenceVectors, sentence_vectors
 from bert_probe.model import loading
@@ -26,16 +23,13 @@ CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
 SENTENCE_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
-ABLATIONS = 16
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
 
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-_ablations: LRUCache[tuple[object, ...], Ablation] = LRUCache(ABLATIONS)
 # As long as the trace itself.
-_profiles: WeakKeyDictionary[Trace, dict[bool, HeadProfiles]] = WeakKeyDictionary()
 _sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
     SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
 )
@@ -87,38 +81,6 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
         return _traces.once((checkpoint.description, text, truncate), make)
 
     return [traced(text) for text in texts]
-
-
-def profiles(trace: Trace, words: bool = False) -> HeadProfiles:
-    """What each head does on a text, measured once; with ``words`` between whole words."""
-    with _lock:
-        found = _profiles.get(trace, {}).get(words)
-    if found is None:
-        with _passes:
-            found = head_profiles(trace, words)
-        with _lock:
-            _profiles.setdefault(trace, {})[words] = found
-    return found
-
-
-def ablated(
-    checkpoint: Checkpoint, trace: Trace, heads: tuple[Head, ...], replacement: Replacement
-) -> Ablation:
-    """A text without some heads.
-
-    Raises:
-        SelectionError, UnavailableError: see `bert_probe.ablate`.
-    """
-    encoding = trace.encoding
-    key = (checkpoint.description, encoding.text, encoding.pair, encoding.dropped, heads, replacement)
-    with _lock:
-        found = _ablations.get(key)
-    if found is None:
-        with _passes:
-            found = next(ablate(checkpoint, trace.encoding, [heads], replacement))
-        with _lock:
-            _ablations[key] = found
-    return found
 
 
 def sentences(

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from bert_probe.analyses.heads import head_profiles
+from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.web.components.model_view import Head, model_view
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
@@ -36,7 +36,7 @@ def main() -> None:
     }
     st.set_page_config(layout="wide")
     trace = demo_trace(number["layers"], number["heads"], number["tokens"])
-    values = head_profiles(trace).values
+    values = Heads().of(trace).values
     st.number_input("Layer", 1, trace.layers, key="layer")
     opened = model_view(
         thumbnails(trace),

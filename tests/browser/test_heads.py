@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
+from bert_probe.analyses.find_heads import Found
 from tests.helpers.browser import KNOWN_RULES, App, settled, visit
 
 pytestmark = pytest.mark.browser
@@ -39,10 +40,9 @@ def downloaded(page: Page) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
 
 
-def best(*pairs: tuple[str, str]) -> bert_probe.Found:
+def best(*pairs: tuple[str, str]) -> Found:
     trace = bert_probe.load().trace(TEXT)
-    words = [(bert_probe.find_word(trace, query), bert_probe.find_word(trace, key)) for query, key in pairs]
-    return bert_probe.find_heads(trace, words)[0]
+    return bert_probe.FindHeads(pairs).of(trace).ranked[0]
 
 
 def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
@@ -87,9 +87,8 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(app: App, pag
     page.keyboard.type("layer 5")
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
-    checkpoint = bert_probe.load()
     heads = [(2, 6), *((4, head) for head in range(12))]
-    (result,) = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), [heads])
+    result = bert_probe.Ablate(heads).of(bert_probe.load().trace(TEXT))
     shown = page.get_by_test_id("stMetricValue")
     expect(shown.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
     expect(shown.nth(1)).to_have_text(f"{result.cls_change:.4f}")
@@ -105,13 +104,9 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(app: App, pag
 def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Switch off each head in turn").click()
-    checkpoint = bert_probe.load()
-    results = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), bert_probe.each_head(checkpoint))
-    first = max(results, key=lambda one: one.mean_token_change)
-    ((layer, head),) = first.heads
-    expect(
-        page.get_by_text(f"Without layer {layer + 1}, head {head + 1} the tokens change most")
-    ).to_be_visible()
+    first = bert_probe.AblateEach().of(bert_probe.load().trace(TEXT)).table().iloc[0]
+    where = f"layer {first['layer']:.0f}, head {first['head']:.0f}"
+    expect(page.get_by_text(f"Without {where} the tokens change most")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
 
 
@@ -132,7 +127,7 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page) -> None:
     page.get_by_role("button", name="Profile 3 sentences").click()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
     settled(page)
-    expected = bert_probe.profile_sentences(bert_probe.load(), lines[:3])
+    expected = bert_probe.HeadMeans().of(bert_probe.load(), lines[:3])
     row = downloaded(page)[14]
     assert float(row["next_high"]) == pytest.approx(expected.high["next"][1, 2], abs=1e-5)
     # The file is still there after a look at another page.

@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Download, Locator, Page, expect
 
-from bert_probe.analyses.heads import head_profiles
+from bert_probe.analyses.heads import Heads
 from bert_probe.web import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.helpers.browser import App, settled, visit
@@ -44,7 +44,7 @@ def readout(page: Page) -> str:
 
 
 def values(measure: str) -> np.ndarray:
-    return head_profiles(demo_trace(LAYERS, HEADS, TOKENS)).values[MEASURES[measure]]
+    return Heads().of(demo_trace(LAYERS, HEADS, TOKENS)).values[MEASURES[measure]]
 
 
 def sentence(layer: int, head: int, measure: str = "") -> str:

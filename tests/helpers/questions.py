@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bert_probe.analyses.ablation import Ablate, AblateEach
 from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
+from bert_probe.analyses.find_heads import FindHeads
+from bert_probe.analyses.head_means import HeadMeans
+from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.pooler import Pooler
@@ -69,6 +73,7 @@ class Example:
     others: dict[str, Any] = field(default_factory=dict)
 
 
+_ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
 _SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
 
 EXAMPLES = (
@@ -111,4 +116,24 @@ EXAMPLES = (
     Example(Vectors(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
     Example(Parameters(), the_model, {"columns": "main"}),
     Example(Parameters("main"), the_model, {"columns": "all"}),
+    Example(Heads(), one_trace, {"words": True}),
+    Example(
+        HeadMeans(words=True, resamples=20, seed=3),
+        many_sentences,
+        {"words": False, "confidence": 0.5, "resamples": 30, "seed": 4},
+    ),
+    Example(FindHeads([("river", "boats")]), one_trace, {"pairs": [("boats", "river")]}),
+    Example(FindHeads([("The", "river"), (3, 1)]), one_trace, {"pairs": [("The", "river"), (3, 2)]}),
+    Example(Ablate([(2, 3)]), one_trace, _ABLATE),
+    Example(
+        Ablate([(2, 3), (4, -1)], "mean", show="set"),
+        one_trace,
+        {**_ABLATE, "replacement": "zero", "show": "tokens"},
+    ),
+    Example(
+        Ablate([(0, 1)], show="difference", specials=True),
+        one_trace,
+        {**_ABLATE, "show": "after", "specials": False},
+    ),
+    Example(AblateEach(), one_trace, {"replacement": "mean"}),
 )

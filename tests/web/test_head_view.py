@@ -77,7 +77,7 @@ def test_what_is_fewer_numbers_travels(minilm: Checkpoint) -> None:
 
 def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> None:
     trace = minilm.trace("word " * 600, truncate=True)
-    labels = bert_probe.head_profiles(trace).labels
+    labels = bert_probe.Heads().of(trace).labels
     assert len(trace.tokens) == 512
     assert len(head_view.payload(Picture(trace, labels=labels), 3, key="k")) <= 1.6e6
 

