@@ -204,7 +204,7 @@ class SimilarityChange:
 
     Attributes:
         tokens: the tokens compared.
-        before, after: float32 [token, token], -1 to 1, symmetric; NaN for a vector of zeros.
+        before, after: [token, token], -1 to 1, symmetric, in the trace's type; NaN for a vector of zeros.
     """
 
     tokens: tuple[Token, ...]

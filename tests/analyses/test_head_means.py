@@ -11,13 +11,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
 
+import bert_probe
 from bert_probe.analyses import head_means
 from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, head_labels
 from bert_probe.cli.main import main
-from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError, TooLongError
+from bert_probe.errors import (
+    EmptyTextError,
+    SelectionError,
+    ShapeError,
+    TextError,
+    TooLongError,
+    UnavailableError,
+)
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
@@ -142,6 +152,23 @@ def test_progress_is_reported_and_what_it_raises_ends_the_work(
 
     with pytest.raises(KeyError, match="enough"):
         HeadMeans().of(minilm, SENTENCES, report=stop)
+
+
+def test_a_model_that_learns_meanwhile_gives_no_mean(
+    family_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_means, "BATCH_TOKENS", 1)
+    folder = family_folder("bert")
+    model = AutoModel.from_pretrained(folder)
+    checkpoint = bert_probe.wrap(model, AutoTokenizer.from_pretrained(folder))
+
+    def learn(done: int, total: int) -> None:  # noqa: ARG001
+        if done == 1:
+            with torch.no_grad():
+                model.encoder.layer[0].output.dense.bias += 1
+
+    with pytest.raises(UnavailableError, match="its weights differ"):
+        HeadMeans(resamples=1).of(checkpoint, ["we left", "the ground", "we"], report=learn)
 
 
 def test_the_bootstrap_can_be_ended_too(minilm: Checkpoint) -> None:
