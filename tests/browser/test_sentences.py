@@ -32,6 +32,12 @@ def paste(page: Page, texts: list[str]) -> None:
     settled(page)
 
 
+def computed(page: Page) -> Page:
+    """The same page, when the vectors are there and a picture of them is drawn."""
+    expect(page.get_by_role("button", name="Export")).to_be_visible(timeout=60_000)
+    return settled(page)
+
+
 def show(page: Page, part: str) -> None:
     page.get_by_text(part, exact=True).click()
     settled(page)
@@ -39,7 +45,9 @@ def show(page: Page, part: str) -> None:
 
 def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
+    computed(page)
     paste(page, TEXTS)
+    computed(page)
     found = bert_probe.sentence_vectors(bert_probe.load(), TEXTS, "model")
     picture = page.get_by_role("application", name="Cosine of every two sentences")
     expect(picture).to_be_visible()
@@ -99,6 +107,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
 
 def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
+    computed(page)
     chart = page.locator(".js-plotly-plot .nsewdrag").first
     expect(chart).to_be_visible()
     chart.scroll_into_view_if_needed()
@@ -142,6 +151,7 @@ def test_umap_runs_beside_the_page_and_can_be_cancelled(app: App, page: Page) ->
 
 def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences")
+    computed(page)
     paste(page, [HOSTILE, f"{HOSTILE} again", "A third one"])
     for part in ("Table", "Nearest pairs", "Map", "Heatmap"):
         show(page, part)
@@ -154,17 +164,12 @@ def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> No
 
 def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
-    paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(1500)])
-    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,500 sentences"))).to_be_visible(timeout=60_000)
+    paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(1000)])
+    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,000 sentences"))).to_be_visible(timeout=60_000)
     page.get_by_role("button", name="Cancel").click()
     expect(page.get_by_text(re.compile(r"Cancelled.*Nothing was kept\."))).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     page.get_by_role("button", name="Compute the vectors").click()
-    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,500 sentences"))).to_be_visible(timeout=60_000)
+    expect(page.get_by_text(re.compile(r"[\d,]+ of 1,000 sentences"))).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Most alike first")).to_be_visible(timeout=120_000)
-    assert "sentences_part=nearest" in page.url
-    # Fewer begin by themselves.
-    paste(page, TEXTS)
-    _, content = download(page, "CSV")
-    best = next(csv.DictReader(io.StringIO(content.decode())))
-    assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
+    assert "sentences_part=nearest" in page.url, "what was chosen outlives the wait"
