@@ -21,7 +21,7 @@ found = result.inventory
 with st.container(horizontal=True, gap="large"):
     st.metric("Parameters", f"{found.total:,}", help="Numbers in the weights, shared ones counted once.")
     st.metric("Tensors", f"{len(found.rows):,}", help="Named arrays that hold them.")
-    st.metric("Memory", f"{found.bytes / 1e6:,.1f} MB", help=f"At {about.dtype} precision, weights alone.")
+    st.metric("Memory", f"{found.megabytes:,.1f} MB", help=f"At {about.dtype} precision, weights alone.")
     st.metric(
         "Layers × heads",
         f"{about.layers} × {about.heads}",

@@ -133,7 +133,7 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
             "The products of query and key",
             "vector",
         )
-    scores = figures.symmetric_scale(steps.scaled, steps.scores[~steps.masked])
+    scores = figures.symmetric_scale(steps.scaled, steps.allowed_scores)
     with said(
         "3 · Scale",
         [
@@ -170,11 +170,10 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
 def masking(steps: AttentionSteps) -> str:
     """What is added to the scores of this query."""
     sentences = ["This layer sees only a window around the query."] if steps.local else []
-    count = int(steps.masked.sum())
-    if count:
+    if steps.forbidden:
         sentences.append(
-            f"{count} of {len(steps.tokens)} keys may not be attended to: −∞ is added to them, hatched in "
-            "the picture, so that their weight becomes exactly 0."
+            f"{steps.forbidden} of {len(steps.tokens)} keys may not be attended to: −∞ is added to them, "
+            "hatched in the picture, so that their weight becomes exactly 0."
         )
     else:
         sentences.append(f"No key is forbidden: this query may attend to all {len(steps.tokens)}.")

@@ -99,6 +99,11 @@ class Inventory:
         return sum(row.bytes for row in self.rows)
 
     @property
+    def megabytes(self) -> float:
+        """The same in millions of bytes."""
+        return self.bytes / 1e6
+
+    @property
     def tied(self) -> int:
         """How many are shared with another one and counted there."""
         return sum(row.tied_to is not None for row in self.rows)

@@ -184,6 +184,17 @@ class AttentionSteps(Result):
         return np.isneginf(self.mask)
 
     @property
+    def forbidden(self) -> int:
+        """How many keys may not be attended to."""
+        return int(self.masked.sum())
+
+    @property
+    def allowed_scores(self) -> Array:
+        """The scores of the other keys, which are finite, [allowed key]."""
+        allowed: Array = self.scores[~self.masked]
+        return allowed
+
+    @property
     def biased(self) -> bool:
         """Whether anything but 0 and -inf is added to the scaled scores."""
         return bool(self.mask[~self.masked].any())

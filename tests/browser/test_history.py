@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, settled, visit
 
 pytestmark = pytest.mark.browser
 

@@ -1,0 +1,151 @@
+"""Reading source without running it: what a file imports, and whether a page computes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+PLAIN = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
+"""What a page may take from the standard library: nothing that computes, and nothing that runs code."""
+
+TABLES = {"DataFrame", "Index", "Series"}
+"""What a page may take from pandas: tables that it puts together and their types."""
+
+REDUCING = frozenset(
+    """
+    abs agg aggregate all any apply argmax argmin argpartition argsort average clip corr corrwith cov
+    cummax cummin cumprod cumsum describe diff divide dot eval exp groupby idxmax idxmin interpolate
+    kurt log log2 matmul max mean median melt min mode mul multiply nanmax nanmean nlargest norm
+    nsmallest pct_change pivot pivot_table pow prod product ptp quantile rank resample rolling round
+    searchsorted sem skew softmax sort_values sqrt std sub subtract sum tensordot trace transform
+    transpose unique value_counts var vecdot where
+    """.split()  # noqa: SIM905
+)
+"""Methods of arrays and tables that make other numbers of them."""
+
+COMPUTING = {"abs", "divmod", "eval", "exec", "__import__", "max", "min", "pow", "round", "sum"}
+"""Builtins that compute, or that run what a reader of the source does not see."""
+
+LIBRARIES = {"np", "numpy", "scipy", "torch", "math"}
+
+
+def imported(source: str) -> Iterator[tuple[str, bool]]:
+    """Full names that a source imports, and whether only for types: ``from a.b import c`` gives ``a.b.c``.
+
+    An import by a name that is computed comes as "a computed name".
+    """
+    tree = ast.parse(source)
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        for_types = id(node) in guarded
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, for_types) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the direction"
+            yield from ((f"{node.module}.{alias.name}", for_types) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("__import__", "import_module")):
+            name = node.args[0] if node.args else None
+            yield str(name.value) if isinstance(name, ast.Constant) else "a computed name", for_types
+
+
+def page_faults(source: str) -> list[str]:
+    """What a page does that it must not, a sentence each: it may read controls, ask, and draw.
+
+    Numbers may be counted from 1 instead of 0, texts and lists joined, and sizes of pictures worked out from
+    how much there is to draw. Everything else is computing, which belongs into the package.
+    """
+    tree = ast.parse(source)
+    types = _annotations(tree)
+    faults = [f"imports {name}" for name, _ in imported(source) if not _may_import(name)]
+    return faults + [
+        f"line {getattr(node, 'lineno', 0)} computes: {ast.unparse(node)}"
+        for node in ast.walk(tree)
+        if id(node) not in types and any(rule(node) for rule in _RULES)
+    ]
+
+
+def _may_import(name: str) -> bool:
+    package, _, rest = name.partition(".")
+    if package == "bert_probe":
+        return not rest.startswith("cli") and not any(part.startswith("_") for part in rest.split("."))
+    return package in PLAIN | {"streamlit", "pandas"} and name != "functools.reduce"
+
+
+def _annotations(tree: ast.AST) -> set[int]:
+    """All nodes that are a part of a type."""
+    found: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node.returns)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "cast"):
+            found += node.args
+    return {id(inner) for node in found if node is not None for inner in ast.walk(node)}
+
+
+def _calculates(node: ast.AST) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        number = isinstance(node.operand, ast.Constant)
+        return isinstance(node.op, ast.USub | ast.Invert | ast.UAdd) and not number
+    if isinstance(node, ast.BinOp):
+        return not _harmless(node.op, node.left, node.right)
+    return isinstance(node, ast.AugAssign) and not _harmless(node.op, node.target, node.value)
+
+
+def _harmless(op: ast.operator, left: ast.expr, right: ast.expr) -> bool:
+    """Joining texts, lists and dicts; counting from 1; sizes of what is drawn."""
+    if isinstance(op, ast.Add | ast.Mult | ast.Mod) and (_is_text_or_list(left) or _is_text_or_list(right)):
+        return True
+    if isinstance(op, ast.BitOr):
+        return isinstance(left, ast.Dict | ast.Set) or isinstance(right, ast.Dict | ast.Set)
+    if isinstance(op, ast.Add | ast.Sub) and isinstance(right, ast.Constant) and right.value == 1:
+        return True
+    sizes = isinstance(op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv)
+    return sizes and _is_size(left) and _is_size(right)
+
+
+def _is_text_or_list(node: ast.expr) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_text_or_list(node.body) and _is_text_or_list(node.orelse)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Mult) and (
+            _is_text_or_list(node.left) or _is_text_or_list(node.right)
+        )
+    text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return text or isinstance(node, ast.JoinedStr | ast.List | ast.ListComp | ast.Tuple)
+
+
+def _is_size(node: ast.expr) -> bool:
+    """A whole number that is written there, or how many of something there are."""
+    if isinstance(node, ast.BinOp):
+        return _is_size(node.left) and _is_size(node.right) and _harmless(node.op, node.left, node.right)
+    counted = isinstance(node, ast.Call) and ast.unparse(node.func) == "len"
+    return counted or (isinstance(node, ast.Constant) and isinstance(node.value, int))
+
+
+def _calls_what_computes(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        sizes = node.func.id in ("min", "max") and not node.keywords and all(map(_is_size, node.args))
+        return node.func.id in COMPUTING and not (sizes and len(node.args) > 1)
+    return isinstance(node.func, ast.Attribute) and node.func.attr in REDUCING
+
+
+def _reaches_a_library(node: ast.AST) -> bool:
+    """``trace.np.exp``, ``np.exp`` however np came, and what of pandas is no table."""
+    if isinstance(node, ast.Name):
+        return node.id in LIBRARIES
+    if not isinstance(node, ast.Attribute):
+        return False
+    of_pandas = isinstance(node.value, ast.Name) and node.value.id in ("pd", "pandas")
+    return node.attr in LIBRARIES or (of_pandas and node.attr not in TABLES)
+
+
+_RULES: tuple[Callable[[ast.AST], bool], ...] = (_calculates, _calls_what_computes, _reaches_a_library)
