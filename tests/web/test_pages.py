@@ -18,6 +18,8 @@ from bert_probe.analyses.similarity import Similarity
 from bert_probe.cli.main import main
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding
+from bert_probe.model.trace import Trace
 from bert_probe.results import files
 from bert_probe.web import state, store
 from bert_probe.web.examples import EXAMPLES
@@ -176,17 +178,20 @@ def test_a_change_of_view_does_not_run_the_model_again(monkeypatch: pytest.Monke
     assert len(passes) == 1
 
 
-def test_two_texts_to_compare_are_read_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
+def test_each_of_two_texts_is_read_once_and_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself, as the line in Python and on the command line reads it: a batch would change last digits."""
+    read = []
     original = Checkpoint.trace_encodings
 
-    def counted(self: Checkpoint, encodings: list[object]) -> object:
-        sizes.append(len(encodings))
-        return original(self, encodings)  # type: ignore[arg-type]
+    def noted(self: Checkpoint, encodings: list[Encoding]) -> list[Trace]:
+        read.append([one.text for one in encodings])
+        return original(self, encodings)
 
-    monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
-    opened(a="first of two new sentences", b="second of two new sentences")
-    assert sizes == [2]
+    monkeypatch.setattr(Checkpoint, "trace_encodings", noted)
+    one, other = "first of two new sentences", "second of two new sentences"
+    for texts in ({"a": one, "b": other}, {"a": other, "b": one}):
+        opened(**texts)
+    assert read == [[one], [other]]
 
 
 def test_truncation_is_part_of_what_a_trace_is_kept_under() -> None:
