@@ -7,7 +7,7 @@
 """
 
 from bert_probe.analyses.ablation import Ablate, AblateEach
-from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, AttentionMaps
+from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
@@ -18,31 +18,20 @@ from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.projection import Map, pca_map, umap_map
-from bert_probe.analyses.reach import Reach, TokenReach
+from bert_probe.analyses.reach import Reach
 from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.analyses.steps import Steps
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.analyses.vectors import Vectors
 from bert_probe.errors import (
-    ArchitectureError,
     CheckpointError,
-    EmptyTextError,
-    ExportError,
-    NetworkError,
-    NotFoundError,
-    OutOfMemoryError,
     ProbeError,
     SelectionError,
-    ShapeError,
     TextError,
-    TokenizerError,
-    TooLongError,
     UnavailableError,
-    WeightsError,
 )
-from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.encoding import Encoding, Token, Word
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.given import from_attention
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
@@ -55,37 +44,26 @@ from bert_probe.results.sentence_tables import (
     sentences_table,
 )
 from bert_probe.text.sentence_files import read_sentences
-from bert_probe.text.words import Unit, WordLens, find_token, find_word, word_lens, word_name
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Ablate",
     "AblateEach",
-    "ArchitectureError",
     "Attention",
     "AttentionLong",
-    "AttentionMap",
-    "AttentionMaps",
     "Baseline",
     "Checkpoint",
     "CheckpointError",
     "Compare",
     "CompareRow",
     "Context",
-    "Description",
     "Embedding",
-    "EmptyTextError",
-    "Encoding",
-    "ExportError",
     "FindHeads",
     "HeadMeans",
     "Heads",
     "Map",
     "NearPair",
-    "NetworkError",
-    "NotFoundError",
-    "OutOfMemoryError",
     "Parameters",
     "Pooler",
     "ProbeError",
@@ -93,24 +71,13 @@ __all__ = [
     "Result",
     "SelectionError",
     "SentenceVectors",
-    "ShapeError",
     "Similarity",
     "Steps",
     "TextError",
-    "Token",
-    "TokenReach",
-    "TokenizerError",
     "Tokens",
-    "TooLongError",
     "Trace",
     "UnavailableError",
-    "Unit",
     "Vectors",
-    "WeightsError",
-    "Word",
-    "WordLens",
-    "find_token",
-    "find_word",
     "from_attention",
     "load",
     "map_table",
@@ -122,7 +89,5 @@ __all__ = [
     "sentence_vectors_table",
     "sentences_table",
     "umap_map",
-    "word_lens",
-    "word_name",
     "wrap",
 ]

@@ -17,7 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 from bert_probe.analyses.pooling import POOLINGS, Pooling
 from bert_probe.analyses.sentences import sentence_vectors
 from bert_probe.cli import attention, heads, pairs, parameters, steps, vectors
-from bert_probe.cli.app import app as start_app
+from bert_probe.cli.app import app
 from bert_probe.cli.options import (
     common,
 )
@@ -28,14 +28,14 @@ from bert_probe.text.sentence_files import sentences_from_file
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-def app() -> None:
+def commands() -> None:
     """Open a transformer encoder and see what it does with your text.
 
     Tables go to standard output as CSV, or to a file with --out.
     """
 
 
-@app.command()
+@commands.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--pooling",
@@ -55,7 +55,7 @@ def sentences(
 
 
 for _command in (
-    start_app,
+    app,
     vectors.tokens,
     attention.attention,
     attention.rollout,
@@ -72,13 +72,13 @@ for _command in (
     pairs.compare,
     pairs.context,
 ):
-    app.add_command(_command)
+    commands.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every failure that a person can mend is one line and status 2."""
     try:
-        app.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
+        commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
     except ProbeError as error:
         _fail(str(error))
     except NoArgsIsHelpError as error:

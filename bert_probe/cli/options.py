@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
@@ -13,7 +12,7 @@ from typing import Any
 
 import click
 
-from bert_probe.errors import ExportError, SelectionError
+from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.results import files
@@ -150,27 +149,3 @@ def _print(content: bytes) -> None:
 
 
 pair_option = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
-words_option = click.option("--words", is_flag=True, help="Merge the pieces of a word.")
-residual_option = click.option(
-    "--residual",
-    type=click.FloatRange(0, 1),
-    show_default="0.5",
-    help="For rollout: the share that the residual connection carries.",
-)
-layer_from_0_option = click.option(
-    "--layer", default="last", metavar="N|last", help="Layer; 0 is the output of the embeddings."
-)
-
-
-def counted(given: str, what: str, first: int, count: int, word: str) -> int:
-    """A number as people count, checked; "last" is the highest."""
-    if given == word == "last":
-        return count
-    # Plain digits alone: int() would also read "1_0" or " 3".
-    number = int(given) if re.fullmatch("[0-9]{1,9}", given) else -1
-    if not first <= number <= count:
-        raise SelectionError(
-            f"There is no {what} {given}: this model has {what}s {first} to {count}. "
-            f"Give one of them{' or ' + word if word else ''}."
-        )
-    return number

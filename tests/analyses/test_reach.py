@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bert_probe import Attention, Reach
-from bert_probe.cli.main import app
+from bert_probe.cli.main import commands
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_rounded
@@ -77,7 +77,7 @@ def test_the_residual_share_travels_with_the_numbers(minilm: Checkpoint) -> None
 
 
 def printed(*arguments: str) -> list[list[str]]:
-    result = CliRunner().invoke(app, list(arguments))
+    result = CliRunner().invoke(commands, list(arguments))
     assert result.exit_code == 0, result.output
     return list(csv.reader(io.StringIO(result.stdout)))
 

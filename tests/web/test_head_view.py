@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.words import word_lens
 from bert_probe.web import layers
 from bert_probe.web.attention import head as head_page
 from bert_probe.web.components import head_view
@@ -94,7 +95,7 @@ def test_value_norms_travel(minilm: Checkpoint, times: int, words: bool) -> None
     assert opened(payload)[0]["full"] == pytest.approx(np.max(maps))
     found = attention_of(payload)
     if opened(payload)[0]["kind"] == "vectors" and words:
-        found = bert_probe.word_lens(trace).merge(found)
+        found = word_lens(trace).merge(found)
     np.testing.assert_allclose(found, maps, rtol=1e-5, atol=1e-6)
 
 
