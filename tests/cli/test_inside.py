@@ -39,7 +39,11 @@ def test_steps(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     assert trace.k is not None
     Expected(trace.k[5, 2, 9], SAME).check(numbers(vectors[1]))
     assert vectors == rows(["steps", TEXT, "--query", "11", "--key", "9", "--head", "3"], capsys)
-    assert Steps(5, 2, 11, 9).of(trace).shell.startswith("bert-probe steps --query 11 --head 3 --layer 6")
+    for asked, options in (
+        (Steps(5, 2, 11, 9), "--layer 6 --head 3 --query 11 --key 9"),
+        (Steps(query="ground"), "--head 1 --layer 6 --query 11"),
+    ):
+        assert asked.of(trace).shell == f"bert-probe steps {options} '{TEXT}'"
 
 
 def test_anatomy(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:

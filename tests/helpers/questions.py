@@ -108,7 +108,7 @@ EXAMPLES = (
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
     Example(Tokens(), one_trace),
     Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
-    Example(Steps(head=11, key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
+    Example(Steps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
     Example(Embedding("river"), one_trace, {"token": 2}),
     Example(Embedding(), one_trace, {"token": 2}),
     Example(Pooler(), one_trace),

@@ -107,3 +107,19 @@ def test_answers_are_made_once_and_a_report_is_no_cause(minilm: Checkpoint) -> N
         answers.of(Attention(9).of, trace)
     assert answers.of(Attention(2).of, trace) is not first
     assert slots.taken == 3
+
+
+def test_what_a_function_makes_of_a_text_is_kept_too_and_apart_from_what_others_make() -> None:
+    class Made:
+        nbytes = 1
+
+    def one(_text: str) -> Made:
+        return Made()
+
+    def other(_text: str) -> Made:
+        return Made()
+
+    answers = Answers(10)
+    first = answers.of(one, "a")
+    assert answers.of(one, "a") is first
+    assert len({id(made) for made in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
