@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         delay=PATIENCE,
         miniters=0,
         leave=False,
-        dynamic_ncols=True,
+        ncols=_columns() - 1,
+        nrows=24,  # of a terminal that says it has none it would write nothing
         file=sys.stderr,
     ) as bar:
 
@@ -44,3 +46,11 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
             bar.update(0)
 
         yield report
+
+
+def _columns() -> int:
+    """Width of the terminal; 80 where it does not say, as one without a window."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from contextlib import redirect_stderr
 
@@ -74,6 +75,19 @@ def test_bytes_are_shown_in_millions_and_an_unknown_total_is_no_share(clock: Cal
         report(3_000_000, 12_000_000)
         assert "Downloading:  25%|" in terminal.seen
         assert "| 3.00M/12.0M [" in terminal.seen
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(0, 79), (40, 39)])
+def test_a_bar_is_as_wide_as_the_terminal_and_seen_where_that_is_unknown(
+    columns: int, expected: int, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(terminal, "fileno", lambda: 2)
+    monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((columns, columns)))
+    with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as report:
+        clock(2)
+        report(200, 400)
+        assert len(terminal.seen) == expected
 
 
 def test_it_is_wiped_away_when_the_work_fails(clock: Callable[[float], None]) -> None:
