@@ -83,8 +83,9 @@ def switched_off(off: torch.Tensor, replacement: str) -> Iterator[None]:
 
     def change(layer: int, call: AttentionCall) -> torch.Tensor:
         output = call.output
-        mean = output.mean(dim=1, keepdim=True)
-        instead = mean if replacement == "mean" else torch.zeros_like(mean)
+        instead = (
+            output.mean(dim=1, keepdim=True) if replacement == "mean" else torch.zeros_like(output[:, :1])
+        )
         return torch.where(off[layer][:, None, :, None], instead, output)
 
     with changing(change):
