@@ -30,7 +30,7 @@ def lines() -> Iterator[Line]:
     batch = round(BATCH_TOKENS * COUNT / tokens)  # as many tokens in a batch as ours
 
     def ours(some: list[str]) -> np.ndarray:
-        return bert_probe.sentence_vectors(checkpoint, some, "model").vectors
+        return bert_probe.Sentences("model").of(checkpoint, some).vectors
 
     def theirs(some: list[str]) -> np.ndarray:
         return rival.encode(some, batch_size=batch, show_progress_bar=False)

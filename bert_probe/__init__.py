@@ -17,9 +17,9 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.pooler import Pooler
-from bert_probe.analyses.projection import Map, pca_map, umap_map
+from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
-from bert_probe.analyses.sentences import NearPair, SentenceVectors, sentence_vectors
+from bert_probe.analyses.sentences import Sentences
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.analyses.steps import Steps
 from bert_probe.analyses.tokens import Tokens
@@ -37,12 +37,6 @@ from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.model.wrapping import wrap
 from bert_probe.results.result import Result, save
-from bert_probe.results.sentence_tables import (
-    map_table,
-    nearest_table,
-    sentence_vectors_table,
-    sentences_table,
-)
 from bert_probe.text.sentence_files import read_sentences
 
 __version__ = "0.1.0"
@@ -62,15 +56,14 @@ __all__ = [
     "FindHeads",
     "HeadMeans",
     "Heads",
-    "Map",
-    "NearPair",
     "Parameters",
     "Pooler",
     "ProbeError",
+    "Projection",
     "Reach",
     "Result",
     "SelectionError",
-    "SentenceVectors",
+    "Sentences",
     "Similarity",
     "Steps",
     "TextError",
@@ -80,14 +73,7 @@ __all__ = [
     "Vectors",
     "from_attention",
     "load",
-    "map_table",
-    "nearest_table",
-    "pca_map",
     "read_sentences",
     "save",
-    "sentence_vectors",
-    "sentence_vectors_table",
-    "sentences_table",
-    "umap_map",
     "wrap",
 ]

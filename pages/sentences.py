@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 from functools import partial
 
 import pandas as pd
 import streamlit as st
 
-import bert_probe
-from bert_probe import Map, SentenceVectors
+from bert_probe.analyses import layouts
 from bert_probe.analyses.pooling import POOLINGS, offered, recipe
+from bert_probe.analyses.projection import Projection, SentenceMap
+from bert_probe.analyses.sentences import Sentences, SentenceVectors
 from bert_probe.errors import ProbeError
-from bert_probe.results import files
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.result import Result
+from bert_probe.results.spelling import SENTENCES_FILE
+from bert_probe.run.cache import key_of
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.export import export, written
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
 ORDERS = {"tree": "Alike ones together", "given": "As given"}
 NAMES = {"model": "The model's own", "mean": "Mean", "cls": "[CLS]", "pooler": "Pooler", "max": "Maximum"}
-MAPS = {"pca": "PCA", "umap": "UMAP"}
-PAIRS = 50
-FILE = "sentences.txt"
+MAPS = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+UNITS = {"pca": "", "tsne": "", "umap": "rounds"}
+COMPILING = "Takes some seconds; the first time half a minute more, in which its code is compiled."
+MEANING = {
+    "pca": "The two directions in which the vectors differ most, without the others. Points that are far "
+    "apart are different; points that are close may still differ in a direction that is not shown.",
+    "tsne": "Neighbours stay neighbours (van der Maaten and Hinton 2008). Distances between groups, their "
+    "sizes and the axes mean nothing. Vectors of length 1, fixed seed.",
+    "umap": "Neighbours stay neighbours (McInnes, Healy and Melville 2018). Distances between groups, their "
+    "sizes and the axes mean nothing. Cosine distances, fixed seed.",
+}
 MOST = 2_000
 """Sentences that this page takes: as many as a matrix of all against all can be looked at."""
 
 
-def chosen_pooling() -> str:
+def pick(key: str, label: str, options: dict[str, str], default: str, about: str | None = None) -> str:
+    """A choice that always stands in the address: what is usual on this page is not so elsewhere."""
+    chosen = state.pick(key, label, options, default, about)
+    state.remember(key, chosen)
+    return chosen
+
+
+def chosen_pooling(checkpoint: Checkpoint) -> str:
     """How a sentence's tokens become one vector, with a sentence that says so."""
     possible = offered(checkpoint)
-    pooling = state.pick(
+    pooling = pick(
         "pooling",
         "Pooling",
         {name: NAMES[name] for name in possible},
@@ -41,13 +61,15 @@ def chosen_pooling() -> str:
     return pooling
 
 
-def measured(sentences: tuple[str, ...], pooling: str, cause: Hashable) -> SentenceVectors | None:
+def measured(
+    asked: Sentences, checkpoint: Checkpoint, sentences: tuple[str, ...], truncate: bool
+) -> SentenceVectors | None:
     """The sentences' vectors; None while there are none."""
     found = jobs.run(
         "sentence vectors",
-        cause,
+        key_of(asked, checkpoint, sentences, truncate),
         "Compute the vectors",
-        partial(store.sentences, checkpoint, sentences, pooling, request.truncate),
+        lambda report: store.answers.of(asked.of, checkpoint, sentences, truncate, report=report),
         unit="sentences",
         start=True,
     )
@@ -60,66 +82,44 @@ def measured(sentences: tuple[str, ...], pooling: str, cause: Hashable) -> Sente
     return found
 
 
-def python(found: SentenceVectors, *lines: str) -> str:
-    """A script that makes the same vectors and ends in ``lines``."""
-    cut = ", truncate=True" if request.truncate else ""
-    return blocks.python_code(
-        request,
-        f"sentences = bert_probe.read_sentences({FILE!r})",
-        f"found = bert_probe.sentence_vectors(checkpoint, sentences, {found.pooling!r}{cut})",
-        *lines,
+def exports(shown: Result, name: str, found: SentenceVectors) -> None:
+    """The export menu of a part; the sentences and their vectors are in each."""
+    vectors = found.showing(show="vectors")
+    export(
+        shown,
+        name,
+        [
+            (f"{SENTENCES_FILE}, which both below read", SENTENCES_FILE, partial(as_lines, found.sentences)),
+            ("Vectors, CSV", "sentence-vectors.csv", partial(written, vectors, "csv")),
+        ],
     )
 
 
-def exports(found: SentenceVectors, frame: pd.DataFrame, name: str, note: str, *lines: str) -> None:
-    """The export menu of a part; the sentences and their vectors are in each."""
-    pooled = ("--pooling", found.pooling)
-    command = blocks.command_line(request, "sentences", *pooled, texts=[FILE], note=note)
-    more = [
-        (f"{FILE}, which both below read", FILE, lambda: "\n".join(found.sentences).encode()),
-        ("Vectors, CSV", "sentence-vectors.csv", lambda: vectors_csv(found)),
-    ]
-    blocks.exports(frame, name, python(found, *lines), command, more)
-
-
-def vectors_csv(found: SentenceVectors) -> bytes:
-    return files.to_bytes(bert_probe.sentence_vectors_table(found), "csv")
-
-
-def labels(found: SentenceVectors, order: tuple[int, ...]) -> list[str]:
-    return [f"{index + 1} {found.sentences[index]}" for index in order]
+def as_lines(sentences: Sequence[str]) -> bytes:
+    return "\n".join(sentences).encode()
 
 
 def similarity_part(found: SentenceVectors, part: str) -> None:
     """All against all, as a picture or as numbers."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        ordering = state.pick("sentences_order", "Order", ORDERS, "tree")
-        order = found.order if ordering == "tree" else tuple(range(len(found.sentences)))
-        frame = bert_probe.sentences_table(found, order)
+        shown = found.showing(order=pick("sentences_order", "Order", ORDERS, "tree"))
+        cosines, labels = shown.cosines, [f"{index + 1} {found.sentences[index]}" for index in shown.order]
         st.space("stretch")
-        differs = "The command line keeps the order given:" if ordering == "tree" else ""
-        exports(
-            found,
-            frame,
-            "sentences",
-            differs,
-            f"bert_probe.sentences_table(found{', found.order' if ordering == 'tree' else ''})",
-        )
+        exports(shown, "sentences", found)
     title = "Cosine of every two sentences"
     if part == "table":
-        named = frame.set_axis(labels(found, order)).set_axis(labels(found, order), axis=1)
         st.dataframe(
-            named.rename_axis("sentence"),
+            pd.DataFrame(cosines, index=pd.Index(labels, name="sentence"), columns=labels),
             width="stretch",
-            height=min(38 + 35 * len(named), 640),
-            column_config={name: st.column_config.NumberColumn(format="%.4f") for name in named},
+            height=min(38 + 35 * len(labels), 640),
+            column_config={name: st.column_config.NumberColumn(format="%.4f") for name in labels},
             alt=title,
         )
         return
     cell = matrix(
-        frame.to_numpy(),
-        labels(found, order),
-        labels(found, order),
+        cosines,
+        labels,
+        labels,
         key="sentences_matrix",
         scale=Scale("diverging", -1, 1),
         row_axis="sentence",
@@ -131,19 +131,19 @@ def similarity_part(found: SentenceVectors, part: str) -> None:
     if cell is None:
         blocks.caveat("Click a cell to read its two sentences in full.")
     else:
-        for index in (order[cell.row], order[cell.column]):
+        for index in (shown.order[cell.row], shown.order[cell.column]):
             st.text(f"{index + 1}  {found.sentences[index]}")
-        st.markdown(f"Cosine **{frame.iloc[cell.row, cell.column]:.4f}**")
+        st.markdown(f"Cosine **{cosines[cell.row, cell.column]:.4f}**")
 
 
-def nearest_part(found: SentenceVectors) -> None:
+def nearest_part(found: SentenceVectors, checkpoint: Checkpoint) -> None:
     """The pairs that are most alike."""
-    pairs = found.nearest(PAIRS)
-    table = bert_probe.nearest_table(found, pairs)
+    asked = Sentences.from_address(state.address(), checkpoint.description)
+    shown = found.showing(show="nearest", order=asked.order, count=asked.count)
+    table = shown.frame()
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Most alike first", anchor=False)
-        line = f"bert_probe.nearest_table(found, found.nearest({PAIRS}))"
-        exports(found, table, "nearest-sentences", "The command line gives the whole matrix:", line)
+        exports(shown, "nearest-sentences", found)
     st.dataframe(
         table,
         hide_index=True,
@@ -158,51 +158,41 @@ def nearest_part(found: SentenceVectors) -> None:
     )
 
 
-def laid_out(found: SentenceVectors, cause: Hashable) -> Map | None:
+def laid_out(found: SentenceVectors, checkpoint: Checkpoint, truncate: bool) -> SentenceMap | None:
     """The map that was asked for; None while there is none."""
-    method = state.pick("sentences_map", "Map", MAPS, "pca")
-    if method == "pca":
-        return found.plane
+    possible = {method: MAPS[method] for method in layouts.installed()}
+    method = state.pick("sentences_map", "Map", possible, "pca")
+    asked = Projection(method, found.question.pooling)
     return jobs.run(
-        "umap",
-        cause,
-        "Lay out with UMAP",
-        partial(bert_probe.umap_map, found.vectors),
-        unit="rounds",
-        note="Takes some seconds; the first time half a minute more, in which its code is compiled.",
+        f"sentence map {method}",
+        key_of(asked, checkpoint, found.sentences, truncate),
+        f"Lay out with {MAPS[method]}",
+        partial(asked.of_vectors, found),
+        unit=UNITS[method],
+        note=COMPILING if method == "umap" else "",
+        start=method != "umap",
     )
 
 
-def map_part(found: SentenceVectors, cause: Hashable) -> None:
+def map_part(found: SentenceVectors, checkpoint: Checkpoint, truncate: bool) -> None:
     """The sentences on a plane."""
-    plane = laid_out(found, cause)
+    plane = laid_out(found, checkpoint, truncate)
     if plane is None:
         return
-    table = bert_probe.map_table(found, plane)
-    made = "found.plane" if plane.method == "pca" else "bert_probe.umap_map(found.vectors)"
+    table, method = plane.frame(), plane.question.method
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        st.header(f"Sentences by {MAPS[plane.method]}", anchor=False)
-        line = f"bert_probe.map_table(found, {made})"
-        exports(found, table, "sentence-map", "The command line gives the matrix of cosines:", line)
+        st.header(f"Sentences by {MAPS[method]}", anchor=False)
+        exports(plane, "sentence-map", found)
     event = st.plotly_chart(
-        figures.sentence_map(plane, found.sentences),
+        figures.sentence_map(plane),
         width="stretch",
         config=figures.MAP_CONFIG,
-        key=f"sentences_map_{plane.method}",
+        key=f"sentences_map_{method}",
         on_select="rerun",
         selection_mode=("points", "box", "lasso"),
         alt=f"{len(found.sentences)} sentences as points of a plane",
     )
-    if plane.method == "pca":
-        blocks.caveat(
-            "The two directions in which the vectors differ most, without the others. Points that are far "
-            "apart are different; points that are close may still differ in a direction that is not shown."
-        )
-    else:
-        blocks.caveat(
-            "Neighbours stay neighbours (McInnes, Healy and Melville 2018). Distances between groups, their "
-            "sizes and the axes mean nothing. Cosine distances, fixed seed."
-        )
+    blocks.caveat(MEANING[method])
     picked = [point for point in event.selection.point_indices if point < len(table)]
     st.dataframe(
         table.iloc[sorted(set(picked))] if picked else table,
@@ -216,35 +206,39 @@ def map_part(found: SentenceVectors, cause: Hashable) -> None:
     st.caption(f"{len(set(picked)):,} selected." if picked else all_of_them)
 
 
-def show(sentences: tuple[str, ...], pooling: str) -> None:
+def show(asked: Sentences, checkpoint: Checkpoint, sentences: tuple[str, ...], truncate: bool) -> None:
     """The sentences compared."""
     sentence_input.check_number(sentences, MOST)
-    cause = (checkpoint.description, sentences, pooling, request.truncate)
-    found = measured(sentences, pooling, cause)
+    found = measured(asked, checkpoint, sentences, truncate)
     if found is None:
         return
     part = state.pick("sentences_part", "Show", PARTS, "heatmap")
     if part == "nearest":
-        nearest_part(found)
+        nearest_part(found, checkpoint)
     elif part == "map":
-        map_part(found, cause)
+        map_part(found, checkpoint, truncate)
     else:
         similarity_part(found, part)
 
 
-blocks.heading(
-    "Sentences",
-    "A sentence becomes one vector, made of its tokens' vectors. Compare up to 2,000 of them: which say "
-    "alike things, and which stand alone.",
-)
-checkpoint = workbench.checkpoint()
-request = workbench.request()
-try:
-    given = sentence_input.chosen()
-    pooling = chosen_pooling()
-    if given is None:
-        st.info("Choose a file: one sentence a line, or a table with a header.")
-    else:
-        show(given, pooling)
-except ProbeError as error:
-    blocks.refusal(error, "Change the sentences above, or choose the example.")
+def main() -> None:
+    """The page."""
+    blocks.heading(
+        "Sentences",
+        "A sentence becomes one vector, made of its tokens' vectors. Compare up to 2,000 of them: which say "
+        "alike things, and which stand alone.",
+    )
+    checkpoint = workbench.checkpoint()
+    request = workbench.request()
+    try:
+        given = sentence_input.chosen()
+        asked = Sentences(chosen_pooling(checkpoint))
+        if given is None:
+            st.info("Choose a file: one sentence a line, or a table with a header.")
+        else:
+            show(asked, checkpoint, given, request.truncate)
+    except ProbeError as error:
+        blocks.refusal(error, "Change the sentences above, or choose the example.")
+
+
+main()

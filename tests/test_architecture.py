@@ -40,7 +40,7 @@ FLOORS = {
 DOORS = {("cli.app", "web")}
 """The one command that starts the pages; it imports them when it runs."""
 
-UNTIED_YET = {"results.tables", "results.sentence_tables"}
+UNTIED_YET = {"results.tables"}
 """Tables of results that do not make their own yet."""
 
 FINDING = {"analyses.measures"}

@@ -21,7 +21,7 @@ def cosine(a: Array, b: Array) -> Array:
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ShapeError(f"Rows of one length are needed; the shapes are {a.shape} and {b.shape}.")
     # Double precision, so that a vector's cosine with itself is 1 and not 0.99999994.
-    product = _unit(a) @ _unit(b).T
+    product = unit_rows(a) @ unit_rows(b).T
     bounded: Array = np.clip(product, -1.0, 1.0).astype(np.result_type(a, b, np.float32))
     return bounded
 
@@ -37,13 +37,14 @@ def cosine_of_rows(a: Array, b: Array) -> Array:
     """
     if a.ndim != 2 or a.shape != b.shape:
         raise ShapeError(f"Two matrices of one shape are needed; the shapes are {a.shape} and {b.shape}.")
-    one, other = _unit(a), _unit(b)
+    one, other = unit_rows(a), unit_rows(b)
     product = np.clip((one * other).sum(axis=1), -1.0, 1.0)
     same: Array = np.where((one == other).all(axis=1), 1.0, product)
     return same
 
 
-def _unit(rows: Array) -> Array:
+def unit_rows(rows: Array) -> Array:
+    """Rows [n, hidden] divided by their lengths, in float64; NaN where a row is all zeros."""
     rows = rows.astype(np.float64)
     # By the largest value first, so that no square is too large or too small to be held.
     peaks = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)

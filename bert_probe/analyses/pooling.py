@@ -10,17 +10,15 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
+from bert_probe.errors import CheckpointError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 
-Pooling = Literal["mean", "cls", "pooler", "max", "model"]
-
-POOLINGS: Mapping[Pooling, str] = {
+POOLINGS: Mapping[str, str] = {
     "mean": "The mean of all the sentence's token vectors, [CLS] and [SEP] among them.",
     "cls": "The last-layer vector of the first token, [CLS] or <s>.",
     "pooler": "What the pooler makes of [CLS]; BERT's was trained to tell whether two sentences follow.",
@@ -86,16 +84,13 @@ class Recipe:
         }
 
 
-def recipe(checkpoint: Checkpoint, pooling: Pooling) -> Recipe:
-    """The recipe that a name stands for in a checkpoint.
+def recipe(checkpoint: Checkpoint, pooling: str) -> Recipe:
+    """The recipe that a name of `POOLINGS` stands for in a checkpoint.
 
     Raises:
-        SelectionError: no such pooling.
         UnavailableError: the checkpoint lacks what it needs.
         CheckpointError: its own pooling cannot be read.
     """
-    if pooling not in get_args(Pooling):
-        raise SelectionError(f"There is no pooling {pooling!r}; choose {', '.join(POOLINGS)}.")
     if pooling == "model":
         return _own(checkpoint)
     possible = offered(checkpoint)
@@ -106,11 +101,11 @@ def recipe(checkpoint: Checkpoint, pooling: Pooling) -> Recipe:
     return Recipe((pooling,))
 
 
-def offered(checkpoint: Checkpoint) -> tuple[Pooling, ...]:
+def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Poolings that a checkpoint has what it takes for; its own first, if it ships one."""
-    own: tuple[Pooling, ...] = ("model",) if _has_own(checkpoint) else ()
-    cls: tuple[Pooling, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
-    pooler: tuple[Pooling, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
+    own: tuple[str, ...] = ("model",) if _has_own(checkpoint) else ()
+    cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
+    pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
     return (*own, "mean", *cls, *pooler, "max")
 
 
@@ -211,14 +206,22 @@ def pool(output: Any, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
 
     Args:
         output: of the model; mask: 1 at tokens, 0 at padding, [sentence, token].
+
+    Returns:
+        In float32, or float64 where the model computes in it: sums in half precision would lose too much.
     """
-    states = output.last_hidden_state
+    states = _whole(output.last_hidden_state)
+    kept = mask[..., None].to(states.dtype)
     parts = [
-        output.pooler_output if mode == "pooler" else _MODES[mode](states.float(), mask[..., None].float())
+        _whole(output.pooler_output) if mode == "pooler" else _MODES[mode](states, kept)
         for mode in recipe.modes
     ]
-    pooled = torch.cat([part.float() for part in parts], dim=-1)
+    pooled = torch.cat(parts, dim=-1)
     return torch.nn.functional.normalize(pooled, dim=-1) if recipe.normalised else pooled
+
+
+def _whole(states: torch.Tensor) -> torch.Tensor:
+    return states if states.dtype == torch.float64 else states.float()
 
 
 def _sum(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -1,128 +1,115 @@
-"""Vectors laid out on a plane, so that an eye can go over many of them."""
+"""Sentences on a plane: those that say alike things lie near each other."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from bert_probe.errors import ShapeError, UnavailableError
-from bert_probe.model.progress import Report
-from bert_probe.model.trace import Array
+from bert_probe.analyses.layouts import METHODS, Layout
+from bert_probe.analyses.sentences import POOLED, POOLING, Sentences, SentenceVectors
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report, ignore
+from bert_probe.results.kinds import Choice
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
 
-SEED = 0
-NEIGHBOURS = 15
 
-
-@dataclass(frozen=True, eq=False)
-class Map:
-    """Vectors as points of a plane.
+@question("sentence map", command="sentences")
+class Projection(Question):
+    """Sentences laid out on a plane, each by one vector of its own.
 
     Attributes:
-        points: float32 [vector, 2].
-        method: how they were laid out.
-        explained: share of the variance along each of the two axes, 0 to 1; None where axes mean nothing.
+        method: "pca", "tsne" or "umap", which is an extra; see `layouts`.
+        pooling: as in `Sentences`.
     """
 
-    points: Array
-    method: Literal["pca", "umap"]
-    explained: tuple[float, float] | None = None
+    method: str = asked(Choice(METHODS), default="pca", key="sentences_map", option="")
+    pooling: str = asked(POOLING, default="mean", about=POOLED)
+
+    def of(
+        self,
+        checkpoint: Checkpoint,
+        sentences: Sequence[str],
+        truncate: bool = False,
+        report: Report = ignore,
+    ) -> SentenceMap:
+        """The plane, from the vectors on.
+
+        Args:
+            truncate, report: as in `Sentences.of`; laying out is told as all sentences done.
+
+        Raises:
+            ProbeError: as `Sentences.of` and `of_vectors`.
+        """
+        vectors = Sentences(self.pooling).of(checkpoint, sentences, truncate, report)
+        count = len(vectors.sentences)
+        return self.of_vectors(vectors, lambda _done, _total: report(count, count))
+
+    def of_vectors(self, vectors: SentenceVectors, report: Report = ignore) -> SentenceMap:
+        """The plane of vectors that are there already.
+
+        Args:
+            report: see the method in `layouts`.
+
+        Raises:
+            SelectionError: they were pooled in another way.
+            UnavailableError: too few or too equal vectors, or UMAP is not installed.
+        """
+        if vectors.question.pooling != self.pooling:
+            raise SelectionError(
+                f"These vectors are pooled by {vectors.question.pooling}, not by {self.pooling}. "
+                "Ask for a map of these."
+            )
+        layout = METHODS[self.method](vectors.vectors, report)
+        return SentenceMap(self, vectors.subject, vectors.sentences, layout, vectors.facts)
+
+    def options(self) -> list[str]:
+        """Without it the command gives cosines."""
+        return ["--map", self.method, *super().options()]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SentenceMap(Result):
+    """Sentences as points of a plane, in the order given.
+
+    Attributes:
+        sentences: as written.
+        layout: their points, float32 [sentence, 2], and what the method says of these.
+        pooled: facts of the vectors.
+    """
+
+    question: Projection
+    sentences: tuple[str, ...]
+    layout: Layout
+    pooled: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        if self.points.ndim != 2 or self.points.shape[1] != 2:
-            raise ShapeError(f"Points have shape {self.points.shape}; [vector, 2] is needed.")
+        if len(self.layout.points) != len(self.sentences):
+            raise ShapeError(f"{len(self.sentences)} sentences do not fit {len(self.layout.points)} points.")
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the pooling did, what the method was told, and the variance along the axes."""
+        explained = self.layout.explained
+        shares = {} if explained is None else {"explained_variance": list(explained)}
+        return {**self.pooled, **self.layout.settings, **shares}
 
-def pca_map(vectors: Array) -> Map:
-    """The first two principal components (Pearson 1901; Hotelling 1933).
+    def frame(self) -> pd.DataFrame:
+        """A row for each sentence: number from 1, x, y, sentence."""
+        return pd.DataFrame(
+            {
+                "number": range(1, len(self.sentences) + 1),
+                "x": self.layout.points[:, 0],
+                "y": self.layout.points[:, 1],
+                "sentence": list(self.sentences),
+            }
+        )
 
-    The sign of a component, which is arbitrary, makes its largest loading positive.
-
-    Args:
-        vectors: [vector, hidden].
-
-    Raises:
-        UnavailableError: fewer than two different vectors.
-    """
-    _check(vectors, 2)
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    left, singular, axes = np.linalg.svd(centred, full_matrices=False)
-    variance = singular**2
-    if not variance.sum() > 0:
-        raise UnavailableError("All vectors are equal, so there is nothing to lay out. Give other sentences.")
-    points = np.zeros((len(vectors), 2), np.float32)
-    explained = [0.0, 0.0]
-    for axis in range(min(2, len(singular))):
-        sign = np.sign(axes[axis, np.abs(axes[axis]).argmax()])
-        points[:, axis] = sign * singular[axis] * left[:, axis]
-        explained[axis] = float(variance[axis] / variance.sum())
-    return Map(points, "pca", (explained[0], explained[1]))
-
-
-def umap_map(vectors: Array, report: Report | None = None) -> Map:
-    """UMAP (McInnes, Healy and Melville 2018): near vectors stay near; distances and axes mean little.
-
-    With cosine distances, 15 neighbours (fewer where there are fewer vectors), starting from the
-    principal components, and a fixed seed, so that a map repeats on one machine. The first one in a
-    process takes half a minute longer, in which its code is compiled.
-
-    Args:
-        report: told after each epoch; what it raises is raised when the epochs are over.
-
-    Raises:
-        UnavailableError: fewer than three vectors, or umap-learn is not installed.
-    """
-    _check(vectors, 3)
-    try:
-        from umap import UMAP  # seconds, which only this function should cost
-    except ModuleNotFoundError as error:
-        if error.name != "umap":
-            raise
-        raise UnavailableError(
-            "UMAP is an extra that is not installed. Run pip install umap-learn, or choose another map."
-        ) from None
-
-    bar = _Bar(report)
-    shown = {"disable": report is None, "file": bar, "bar_format": "{n}/{total}", "mininterval": 0}
-    mapper = UMAP(
-        n_neighbors=min(NEIGHBOURS, len(vectors) - 1),
-        metric="cosine",
-        init="pca",
-        random_state=SEED,
-        n_jobs=1,
-        tqdm_kwds=shown,
-    )
-    points = np.asarray(mapper.fit_transform(vectors), np.float32)
-    if bar.raised is not None:
-        raise bar.raised
-    return Map(points, "umap")
-
-
-class _Bar:
-    """Where UMAP writes its progress bar: the numbers in it go to a report."""
-
-    def __init__(self, report: Report | None) -> None:
-        self._report = report
-        self.raised: BaseException | None = None
-
-    def write(self, text: str) -> None:
-        found = re.search(r"(\d+)/(\d+)", text)
-        if found is None or self._report is None or self.raised is not None:
-            return
-        try:
-            self._report(int(found[1]), int(found[2]))
-        except BaseException as error:
-            # Raised from here it would leave tqdm's lock taken, and every later bar would wait for ever.
-            self.raised = error
-
-    def flush(self) -> None:
-        pass
-
-
-def _check(vectors: Array, least: int) -> None:
-    if vectors.ndim != 2:
-        raise ShapeError(f"Vectors have shape {vectors.shape}; [vector, hidden] is needed.")
-    if len(vectors) < least:
-        raise UnavailableError(f"A map of {len(vectors)} says nothing. Give {least} sentences or more.")
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the points."""
+        return self.layout.points.nbytes

@@ -7,24 +7,14 @@ standard error and exit status 2.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 import click
-import pandas as pd
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe.analyses.pooling import POOLINGS, Pooling
-from bert_probe.analyses.sentences import sentence_vectors
-from bert_probe.cli import attention, heads, pairs, parameters, steps, vectors
+from bert_probe.cli import attention, heads, pairs, parameters, sentences, steps, vectors
 from bert_probe.cli.app import app
-from bert_probe.cli.options import (
-    common,
-)
 from bert_probe.errors import ProbeError
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import sentence_tables
-from bert_probe.text.sentence_files import sentences_from_file
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -33,25 +23,6 @@ def commands() -> None:
 
     Tables go to standard output as CSV, or to a file with --out.
     """
-
-
-@commands.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--pooling",
-    type=click.Choice(list(POOLINGS)),
-    default="mean",
-    show_default=True,
-    help="How a sentence's tokens become one vector; model: as the checkpoint was made to be used.",
-)
-@click.option("--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text.")
-@common
-def sentences(
-    checkpoint: Checkpoint, file: Path, pooling: Pooling, column: str | None, truncate: bool
-) -> pd.DataFrame:
-    """Cosine of every two sentences of FILE: one a line, or a column of a table."""
-    read = sentences_from_file(file, column)
-    return sentence_tables.sentences_table(sentence_vectors(checkpoint, read, pooling, truncate=truncate))
 
 
 for _command in (
@@ -71,6 +42,7 @@ for _command in (
     pairs.baseline,
     pairs.compare,
     pairs.context,
+    sentences.sentences,
 ):
     commands.add_command(_command)
 

@@ -93,7 +93,8 @@ class Answers:
 
     Args:
         most: bytes of all of them together.
-        slots: taken while one is made; it bounds how many are at once.
+        slots: taken while one is made; it bounds how many are at once. Work that reports takes none: it
+            goes in small steps, for as long as it lasts, and its jobs are bounded themselves.
     """
 
     def __init__(self, most: float, slots: AbstractContextManager[Any] | None = None) -> None:
@@ -114,7 +115,7 @@ class Answers:
         key = (*key_of(asked, *subjects), causes)
 
         def make() -> R:
-            with self._slots:
+            with nullcontext() if "report" in more else self._slots:
                 return ask(*subjects, **more)
 
         answer: R = self._cache.once(key, make)

@@ -59,10 +59,6 @@ def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ..
     return sentences_of(content, path.name, column)
 
 
-sentences_from_file = read_sentences
-"""The name by which the command line knows `read_sentences`."""
-
-
 def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
     """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
 

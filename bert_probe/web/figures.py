@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.projection import Map
+from bert_probe.analyses.projection import SentenceMap
 from bert_probe.model.trace import Array
 from bert_probe.web.components.matrix import Scale
 
@@ -96,13 +95,14 @@ def as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def sentence_map(plane: Map, sentences: Sequence[str]) -> Any:
+def sentence_map(plane: SentenceMap) -> Any:
     """Sentences as points, each with its number where there are few, and its text on hover."""
+    sentences, layout = plane.sentences, plane.layout
     few = len(sentences) <= MOST_NUMBERED
     figure = go.Figure()
     figure.add_scatter(
-        x=plane.points[:, 0],
-        y=plane.points[:, 1],
+        x=layout.points[:, 0],
+        y=layout.points[:, 1],
         mode="markers+text" if few else "markers",
         text=[str(number) for number in range(1, len(sentences) + 1)] if few else None,
         textposition="top center",
@@ -113,8 +113,8 @@ def sentence_map(plane: Map, sentences: Sequence[str]) -> Any:
         unselected={"marker": {"opacity": 0.35}},
     )
     named = [{"title": "", "showticklabels": False}] * 2
-    if plane.explained is not None:
-        shares = zip(("First", "Second"), plane.explained, strict=True)
+    if layout.explained is not None:
+        shares = zip(("First", "Second"), layout.explained, strict=True)
         named = [{"title": f"{name} component, {share:.1%} of the variance"} for name, share in shares]
     figure.update_layout(
         height=520,

@@ -9,10 +9,6 @@ import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from cachetools import LRUCache
-
-from bert_probe.analyses.pooling import Pooling
-from bert_probe.analyses.sentences import SentenceVectors, sentence_vectors
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
@@ -21,7 +17,7 @@ from bert_probe.run.cache import Answers, Cache
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
-SENTENCE_BYTES = 200_000_000
+ANSWER_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
 
 Text = tuple[str, str | None]
@@ -29,12 +25,6 @@ Text = tuple[str, str | None]
 
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
-# As long as the trace itself.
-_sentences: LRUCache[tuple[object, ...], SentenceVectors] = LRUCache(
-    SENTENCE_BYTES, getsizeof=lambda found: found.nbytes
-)
-ANSWER_BYTES = 200_000_000
-_lock = threading.Lock()
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
 _passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
 
@@ -81,25 +71,6 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
         return _traces.once((checkpoint.description, text, truncate), make)
 
     return [traced(text) for text in texts]
-
-
-def sentences(
-    checkpoint: Checkpoint, texts: tuple[str, ...], pooling: Pooling, truncate: bool, report: Report
-) -> SentenceVectors:
-    """Vectors of sentences, made once for all sessions.
-
-    Raises:
-        ProbeError: see `sentence_vectors`.
-    """
-    key = (checkpoint.description, texts, pooling, truncate)
-    with _lock:
-        found = _sentences.get(key)
-    if found is None:
-        # One small batch at a time, so none of the few places for passes is taken.
-        found = sentence_vectors(checkpoint, texts, pooling, truncate=truncate, report=report)
-        with _lock:
-            _sentences[key] = found
-    return found
 
 
 @dataclass

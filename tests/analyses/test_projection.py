@@ -1,97 +1,95 @@
-"""Maps: principal components by hand and against scikit-learn, UMAP repeatable and stoppable."""
+"""Maps of sentences: from their vectors on, or of vectors that are there; both the same."""
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from bert_probe import Map, pca_map, umap_map
-from bert_probe.errors import ShapeError, UnavailableError
-
-
-def test_components_by_hand() -> None:
-    # Along (3, 4)/5 the places are −5, 0, 5; across it nothing.
-    found = pca_map(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
-    np.testing.assert_allclose(found.points, [[-5, 0], [0, 0], [5, 0]], atol=1e-6)
-    assert found.explained == pytest.approx((1, 0), abs=1e-12)
-    turned = pca_map(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
-    np.testing.assert_allclose(turned.points, found.points[::-1], atol=1e-6, err_msg="the sign is fixed")
+from bert_probe import Projection, Sentences
+from bert_probe.analyses import layouts, sentences
+from bert_probe.analyses.layouts import Layout
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import files
+from bert_probe.web.examples import SENTENCES
 
 
-def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
-    from sklearn.decomposition import PCA
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_a_map_of_vectors_that_are_there_runs_no_model_and_is_the_same(
+    method: str, minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Projection(method, "model")
+    whole = asked.of(minilm, SENTENCES)
+    found = Sentences("model").of(minilm, SENTENCES)
 
-    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32) * np.arange(1, 9)
-    ours, theirs = pca_map(vectors), PCA(2)
-    points = theirs.fit_transform(vectors.astype(np.float64))
-    np.testing.assert_allclose(np.abs(ours.points), np.abs(points), atol=1e-4)
-    assert ours.explained == pytest.approx(tuple(theirs.explained_variance_ratio_), abs=1e-6)
+    def refused(*_given: object) -> None:
+        raise AssertionError("the model runs")
 
-
-@given(
-    hnp.arrays(np.float32, st.tuples(st.integers(2, 8), st.integers(1, 5)), elements=st.integers(-50, 50)),
-    st.floats(-100, 100, width=16),
-)
-def test_where_the_origin_lies_changes_nothing(vectors: np.ndarray, shift: float) -> None:
-    if (vectors == vectors[0]).all():
-        with pytest.raises(UnavailableError, match="equal"):
-            pca_map(vectors)
-        return
-    one, other = pca_map(vectors), pca_map(vectors + np.float32(shift))
-    assert one.explained == pytest.approx(other.explained, abs=1e-4)
-    spread = np.linalg.norm(one.points[:, None] - one.points[None], axis=-1)
-    true = np.linalg.norm(vectors[:, None].astype(float) - vectors[None], axis=-1)
-    assert (spread <= true + 1e-3).all(), "a plane shows no distance too large"
+    monkeypatch.setattr(sentences, "forward", refused)
+    again = asked.of_vectors(found)
+    assert np.array_equal(again.layout.points, whole.layout.points)
+    assert again.provenance == whole.provenance
+    assert (again.python, again.shell) == (whole.python, whole.shell)
+    assert files.to_bytes(again.table(), "json") == files.to_bytes(whole.table(), "json")
 
 
-def test_umap_repeats_reports_and_can_be_stopped() -> None:
-    rng = np.random.default_rng(1)
-    centres = rng.normal(size=(2, 16)) * 4
-    vectors = (centres[np.arange(24) % 2] + rng.normal(size=(24, 16)) / 4).astype(np.float32)
+def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
+    found = Projection("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
+    expected = layouts.pca(Sentences("model").of(minilm, [*SENTENCES, "word " * 300]).vectors)
+    frame = found.table()
+    assert list(frame) == ["number", "x", "y", "sentence"]
+    assert frame["number"].tolist() == list(range(1, 12))
+    assert np.array_equal(frame[["x", "y"]].to_numpy(), expected.points)
+    assert frame["sentence"].tolist()[:10] == list(SENTENCES)
+    about = frame.attrs["provenance"]
+    assert about["question"] == {"analysis": "sentence map", "method": "pca", "pooling": "model"}
+    assert about["facts"]["explained_variance"] == list(expected.explained or ())
+    assert about["facts"]["tokens_dropped_of_sentence"] == {"11": 46}
+    assert about["facts"]["recipe"]["normalised"]
+    assert json.loads(files.to_bytes(frame, "json"))
+
+
+def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
+    found = Projection("tsne").of(minilm, SENTENCES)
+    assert found.facts["perplexity"] == 3
+    assert found.facts["seed"] == 0
+    assert "explained_variance" not in found.facts
+
+
+def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None:
+    for method in ("pca", "tsne"):
+        points = Projection(method, "model").of(minilm, SENTENCES).layout.points
+        distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+        np.fill_diagonal(distances, np.inf)
+        assert distances[2].argmin() == 3, method
+
+
+def test_vectors_of_another_pooling_are_refused(minilm: Checkpoint) -> None:
+    found = Sentences("cls").of(minilm, SENTENCES)
+    with pytest.raises(SelectionError, match="pooled by cls, not by mean"):
+        Projection("tsne").of_vectors(found)
+
+
+def test_few_sentences_and_unknown_methods_are_refused(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match="A map of 1 says nothing"):
+        Projection().of(minilm, ["alone"])
+    with pytest.raises(UnavailableError, match="4 sentences or more"):
+        Projection("tsne").of(minilm, ["one", "two", "three"])
+    with pytest.raises(SelectionError, match="no method som; use pca, tsne or umap"):
+        Projection("som")
+
+
+def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
+    found = Projection().of(minilm, SENTENCES)
+    with pytest.raises(ShapeError, match="10 sentences do not fit 3 points"):
+        replace(found, layout=Layout(np.zeros((3, 2), np.float32)))
+
+
+def test_progress_goes_on_while_it_is_laid_out(minilm: Checkpoint) -> None:
     told: list[tuple[int, int]] = []
-    found = umap_map(vectors, lambda done, total: told.append((done, total)))
-    assert found.method == "umap"
-    assert found.explained is None
-    assert found.points.shape == (24, 2)
-    assert np.array_equal(umap_map(vectors).points, found.points)
-    assert told[-1][0] == told[-1][1]
-    assert len(told) > 100
-    inside = np.linalg.norm(found.points[0] - found.points[2])
-    assert inside < np.linalg.norm(found.points[0] - found.points[1]), "two groups stay two"
-
-    class StopError(Exception):
-        pass
-
-    def stop(done: int, _total: int) -> None:
-        if done > 5:
-            raise StopError
-
-    # In a thread of its own, as on the page: a lock left behind would let no other thread draw a bar.
-    with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
-        pool.submit(umap_map, vectors, stop).result()
-    with ThreadPoolExecutor(1) as pool:
-        again = pool.submit(umap_map, vectors, lambda *_: None)
-        assert np.array_equal(again.result(timeout=60).points, found.points)
-
-
-def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(UnavailableError, match="pip install umap-learn"):
-        umap_map(np.ones((3, 3), np.float32))
-
-
-def test_too_few_vectors_and_wrong_shapes_are_refused() -> None:
-    with pytest.raises(UnavailableError, match="2 sentences or more"):
-        pca_map(np.ones((1, 3), np.float32))
-    with pytest.raises(UnavailableError, match="3 sentences or more"):
-        umap_map(np.ones((2, 3), np.float32))
-    with pytest.raises(ShapeError):
-        pca_map(np.ones(3, np.float32))
-    with pytest.raises(ShapeError):
-        Map(np.ones((3, 3), np.float32), "pca")
+    Projection("tsne").of(minilm, SENTENCES, report=lambda done, total: told.append((done, total)))
+    assert told[0] == (0, 10)
+    assert told[-2:] == [(10, 10), (10, 10)]

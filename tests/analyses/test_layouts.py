@@ -1,0 +1,220 @@
+"""Layouts: principal components by hand and against scikit-learn, t-SNE and UMAP repeatable."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bert_probe.analyses import layouts
+from bert_probe.analyses.cosine import unit_rows
+from bert_probe.analyses.layouts import Layout, pca, tsne, umap
+from bert_probe.errors import ShapeError, UnavailableError
+from tests.helpers.exactness import assert_rounded, largest
+
+
+def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors [count, 16] around as many centres, which they belong to in turn; and whose each is."""
+    rng = np.random.default_rng(seed)
+    whose = np.arange(count) % groups
+    centres = np.eye(16)[:groups] * 4
+    return (centres[whose] + rng.normal(size=(count, 16)) / 8).astype(np.float32), whose
+
+
+def apart(points: np.ndarray, whose: np.ndarray) -> bool:
+    """Whether every point is nearer to all of its own group than to any other."""
+    distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    same = whose[:, None] == whose[None]
+    return all(distances[i, same[i]].max() < distances[i, ~same[i]].min() for i in range(len(points)))
+
+
+def test_components_by_hand() -> None:
+    # Along (3, 4)/5 the places are −5, 0, 5; across it nothing.
+    found = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
+    assert_rounded(found.points, [[-5, 0], [0, 0], [5, 0]])
+    assert found.explained == pytest.approx((1, 0), abs=1e-12)
+    turned = pca(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
+    assert_rounded(turned.points, found.points[::-1], what="the sign is fixed")
+
+
+def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
+    from sklearn.decomposition import PCA
+
+    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32) * np.arange(1, 9)
+    ours, theirs = pca(vectors), PCA(2)
+    points = theirs.fit_transform(vectors.astype(np.float64))
+    assert_rounded(np.abs(ours.points), np.abs(points), 2)
+    assert ours.explained == pytest.approx(tuple(theirs.explained_variance_ratio_), rel=1e-10)
+
+
+@given(
+    hnp.arrays(np.float32, st.tuples(st.integers(2, 8), st.integers(1, 5)), elements=st.integers(-50, 50)),
+    st.floats(-100, 100, width=16),
+)
+def test_where_the_origin_lies_changes_nothing(vectors: np.ndarray, shift: float) -> None:
+    if (vectors == vectors[0]).all():
+        with pytest.raises(UnavailableError, match="equal"):
+            pca(vectors)
+        return
+    doubles = vectors.astype(np.float64)
+    one, other = pca(vectors), pca(doubles + shift)
+    assert one.explained == pytest.approx(other.explained, abs=1e-9)
+    spread = np.linalg.norm(one.points[:, None] - one.points[None], axis=-1)
+    true = np.linalg.norm(doubles[:, None] - doubles[None], axis=-1)
+    few = 8 * np.finfo(np.float32).eps * largest(one.points)
+    assert (spread <= true + few).all(), "a plane shows no distance too large"
+
+
+@pytest.mark.parametrize("count", [12, 60, 150])
+def test_groups_stay_apart_in_t_sne(count: int) -> None:
+    vectors, whose = clusters(count)
+    found = tsne(vectors)
+    assert found.points.shape == (count, 2)
+    assert found.points.dtype == np.float32
+    assert found.explained is None
+    assert apart(found.points, whose)
+    assert not apart(found.points, np.roll(np.sort(whose), 1)), "the measure can fail"
+
+
+def test_t_sne_repeats_however_many_threads_there_are() -> None:
+    vectors, _ = clusters(100)
+    first = tsne(vectors).points
+    assert np.array_equal(tsne(vectors).points, first)
+    with ThreadPoolExecutor(2) as pool:
+        for again in pool.map(tsne, [vectors, vectors]):
+            assert np.array_equal(again.points, first)
+
+
+def test_t_sne_looks_at_directions_alone() -> None:
+    vectors, whose = clusters(60)
+    lengths = np.random.default_rng(2).uniform(0.01, 100, size=(60, 1)).astype(np.float32)
+    assert apart(tsne(vectors * lengths).points, whose)
+    # To powers of two not a digit changes.
+    assert np.array_equal(tsne(vectors * np.float32(2.0**40)).points, tsne(vectors).points)
+
+
+def test_t_sne_is_scikit_learn_s_of_vectors_of_length_1() -> None:
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    vectors, _ = clusters(100)
+    rows = unit_rows(vectors)
+    start = PCA(2, svd_solver="full").fit_transform(rows)
+    ours = tsne(vectors).points
+    # Signs are theirs here: each axis is turned until it begins as ours does.
+    start *= np.sign((start * ours).sum(axis=0)) * 1e-4 / start[:, 0].std()
+    mapper = TSNE(perplexity=30, init=start.astype(np.float32), random_state=0)
+    theirs = mapper.fit_transform(rows.astype(np.float32))
+    one, other = (np.linalg.norm(points[:, None] - points[None], axis=-1) for points in (ours, theirs))
+    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.99, "but for last digits at the start"
+
+
+@pytest.mark.parametrize(("count", "perplexity"), [(4, 1), (10, 3), (61, 20), (91, 30), (200, 30)])
+def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: float) -> None:
+    found = tsne(clusters(count)[0])
+    assert found.settings == {"perplexity": perplexity, "seed": 0}
+    assert np.isfinite(found.points).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=st.integers(-3, 3)),
+    st.sampled_from([pca, tsne]),
+)
+def test_hostile_vectors_give_finite_points_or_a_sentence(
+    vectors: np.ndarray, method: Callable[[np.ndarray], Layout]
+) -> None:
+    directions = np.unique(np.round(unit_rows(vectors[vectors.any(axis=1)]), 5), axis=0)
+    if len(vectors) < (2 if method is pca else 4) or (method is tsne and not vectors.any(axis=1).all()):
+        refused = True
+    else:
+        refused = len(directions if method is tsne else np.unique(vectors, axis=0)) == 1
+    if refused:
+        with pytest.raises(UnavailableError, match=r"\.$"):
+            method(vectors)
+        return
+    found = method(vectors)
+    assert found.points.shape == (len(vectors), 2)
+    assert np.isfinite(found.points).all()
+
+
+@pytest.mark.parametrize("method", [tsne, umap])
+def test_what_has_no_direction_or_only_one_is_refused(method: Callable[[np.ndarray], Layout]) -> None:
+    vectors, _ = clusters(6)
+    with pytest.raises(UnavailableError, match="all zeros"):
+        method(np.concatenate([vectors, np.zeros((1, 16), np.float32)]))
+    with pytest.raises(UnavailableError, match="point the same way"):
+        method(vectors[:1] * np.arange(1, 7, dtype=np.float32)[:, None])
+    with pytest.raises(UnavailableError, match="point the same way"):
+        method(np.repeat(vectors[:1], 6, axis=0))
+
+
+@pytest.mark.parametrize("method", [pca, tsne, umap])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_no_number_is_refused(method: Callable[[np.ndarray], Layout], bad: float) -> None:
+    vectors, _ = clusters(6)
+    vectors[2, 3] = bad
+    with pytest.raises(UnavailableError, match="no number"):
+        method(vectors)
+
+
+def test_equal_vectors_among_others_are_laid_out() -> None:
+    vectors, _ = clusters(20)
+    found = tsne(np.concatenate([vectors, vectors[:5]]))
+    distances = np.linalg.norm(found.points[:5] - found.points[20:], axis=-1)
+    whole = np.linalg.norm(found.points.max(axis=0) - found.points.min(axis=0))
+    assert (distances < whole / 10).all(), "equal ones lie together"
+
+
+def test_umap_repeats_reports_and_can_be_stopped() -> None:
+    vectors, whose = clusters(24, groups=2)
+    told: list[tuple[int, int]] = []
+    found = umap(vectors, lambda done, total: told.append((done, total)))
+    assert found.explained is None
+    assert found.settings == {"neighbours": 15, "seed": 0}
+    assert found.points.shape == (24, 2)
+    assert np.array_equal(umap(vectors).points, found.points)
+    assert told[-1][0] == told[-1][1]
+    assert len(told) > 100
+    assert apart(found.points, whose)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done: int, _total: int) -> None:
+        if done > 5:
+            raise StopError
+
+    # In a thread of its own, as on the page: a lock left behind would let no other thread draw a bar.
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StopError):
+        pool.submit(umap, vectors, stop).result()
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(umap, vectors, lambda *_: None)
+        assert np.array_equal(again.result(timeout=60).points, found.points)
+
+
+def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert layouts.installed() == ("pca", "tsne", "umap")
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(UnavailableError, match="pip install umap-learn"):
+        umap(clusters(3)[0])
+    monkeypatch.setattr(layouts, "find_spec", lambda _name: None)
+    assert layouts.installed() == ("pca", "tsne")
+
+
+@pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])
+def test_too_few_vectors_and_wrong_shapes_are_refused(
+    method: Callable[[np.ndarray], Layout], least: int
+) -> None:
+    with pytest.raises(UnavailableError, match=f"A map of {least - 1} .* {least} sentences or more"):
+        method(clusters(least)[0][: least - 1])
+    with pytest.raises(ShapeError):
+        method(np.ones(3, np.float32))
+    with pytest.raises(ShapeError):
+        Layout(np.ones((3, 3), np.float32))
