@@ -31,7 +31,9 @@ def metric(page: Page, label: str) -> Locator:
 def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()
+    expect(page.get_by_text("In layer 2, head 3,")).to_be_visible()
     strip(page, "This token looks (query)").get_by_role("radio", name="knew").click()
+    expect(page.get_by_text("knew (4) gives")).to_be_visible()
     strip(page, "at this one (key)").get_by_role("radio", name="left").click()
     expect(page.get_by_text("knew (4) gives left (9)")).to_be_visible()
     settled(page)
