@@ -7,7 +7,7 @@ import streamlit as st
 
 from bert_probe.analyses.attention import AttentionLong, AttentionMap, Head
 from bert_probe.results import files
-from bert_probe.web import blocks, state
+from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components.matrix import matrix
@@ -19,7 +19,8 @@ def part(drawn: Drawn, as_table: bool) -> None:
     layer, head = _controls(drawn)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         specials, renormalise, root = _switches(drawn, as_table)
-        shown = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise).of(drawn.trace)
+        asked = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise)
+        shown = store.answers.of(asked.of, drawn.trace)
         everything = drawn.all(specials=specials, renormalise=renormalise)
         st.space("stretch")
         _exports(drawn, shown, everything)

@@ -21,13 +21,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 from streamlit.components.v2 import component
 
-from bert_probe.analyses.attention import Attention
+from bert_probe.analyses.attention import Attention, Head
 from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.web import palette
+from bert_probe.web import palette, store
 
 _FOLDER: Final = Path(__file__).parent
 # One ES module in several files: the browser gets them joined, with a single `export default` at the end.
@@ -116,6 +116,10 @@ class Picture:
         """The measure itself."""
         return measure_named(self.measure)
 
+    def asked(self, layer: int, head: Head) -> Attention:
+        """What is asked of a layer and head, from 0."""
+        return Attention(layer, head, self.measure, self.words, residual=self.residual)
+
     @property
     def units(self) -> tuple[Token | Unit, ...]:
         """The tokens, or words, of the text."""
@@ -192,7 +196,8 @@ def _numbers(
     trace, what = picture.trace, picture.what
     plain = {"dim": 0, "scaling": 1.0, "weighted": False, "maskRows": 0, "full": 1.0}
     if what.of_heads is None:
-        whole = _map(picture, layer, "mean")
+        # Kept, for it may have taken many runs of the layer.
+        whole = store.answers.of(picture.asked(layer, "mean").of, trace).weights
         return "weights", [0], [_floats(whole)], plain | {"full": _full(picture, [whole])}
     heads = list(range(trace.heads))
     # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
@@ -214,9 +219,8 @@ def _full(picture: Picture, maps: Sequence[Array]) -> float:
     return 1.0 if picture.what.shared_out(picture.trace) else max(float(one.max()) for one in maps) or 1.0
 
 
-def _map(picture: Picture, layer: int, head: int | Literal["mean"]) -> Array:
-    asked = Attention(layer, head, measure=picture.measure, words=picture.words, residual=picture.residual)
-    return asked.of(picture.trace).weights
+def _map(picture: Picture, layer: int, head: int) -> Array:
+    return picture.asked(layer, head).of(picture.trace).weights
 
 
 def _vectors(trace: Trace, layer: int, count: int) -> tuple[list[Array], dict[str, Any]] | None:
