@@ -31,11 +31,12 @@ SHARES = (
 
 MEASURES = ("entropy_bits", "mean_distance", *SHARES, "relative_entropy", "difference_from_mean")
 
-BLOCK = 400_000
-"""Weights that are worked on at once: few enough for a processor's cache, enough to be worth the calls."""
+BLOCK = 2**19
+"""Weights that a thread works on at once: few enough to stay near it in the cache, yet enough to be worth a
+call, at each of which the threads wait for one another."""
 LANES = 64
 """Numbers that a reduction takes at a time, and what is left of a row one by one: rows are made as long as
-several of these. The margin is little more, which bounds the queries of a block."""
+several of these, which also leaves room for a margin."""
 
 
 @torch.inference_mode()
@@ -87,23 +88,28 @@ class _Frame:
     of a row reads zeros of the next one's margin. So all distances are had from sums of columns.
 
     Attributes:
-        margin: its width.
+        width, margin: of a row, and of its margin.
         scores, weights: without the margin; `whole_scores`, `whole_weights`: with it, contiguous.
-        slanted: the weights, [head, row, key − query], from the least of these in the block.
+        slanted: for as many rows at a time as the margin allows, the row after the last of them, and their
+            weights, [head, row, key − query], from the least of these.
         mean: over the heads, [row, margin and key].
     """
 
     def __init__(self, heads: int, rows: int, length: int, dtype: torch.dtype) -> None:
-        width = -(-(length + rows - 1) // LANES) * LANES
-        margin = self.margin = width - length
+        most = min(rows, LANES + 1)
+        self.width = width = -(-(length + most - 1) // LANES) * LANES
+        self.margin = margin = width - length
         # The last row has no next one, so as many zeros follow it.
-        room = torch.zeros(heads * rows * width + rows - 1, dtype=dtype)
+        room = torch.zeros(heads * rows * width + most - 1, dtype=dtype)
         self.whole_weights = room[: heads * rows * width].view(heads, rows, width)
         self.whole_scores = torch.full_like(self.whole_weights, -torch.inf)
         self.weights, self.scores = self.whole_weights[:, :, margin:], self.whole_scores[:, :, margin:]
-        self.slanted = room.as_strided(
-            (heads, rows, length + rows - 1), (rows * width, width + 1, 1), margin - (rows - 1)
-        )
+        self.slanted = []
+        for first in range(0, rows, most):
+            after = min(first + most, rows)
+            beyond = after - first - 1
+            shape, strides = (heads, after - first, length + beyond), (rows * width, width + 1, 1)
+            self.slanted.append((after, room.as_strided(shape, strides, first * width + margin - beyond)))
         self.mean = room.new_empty(rows, width)
 
 
@@ -135,10 +141,12 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     by_key = zeros(len(segments), heads, length)
     by_step = zeros(heads, 2 * length + 1)
     for block, entropy in filled:
-        frame, first, after = block.frame, block.queries.start, block.queries.stop
+        frame, first = block.frame, block.queries.start
         for received, (run, _) in zip(by_key, segments, strict=True):
             received += frame.weights[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
-        by_step[:, length + 1 - after : 2 * length - first] += frame.slanted.sum(dim=1)
+        for after, slanted in frame.slanted:
+            least = length + 1 - first - after
+            by_step[:, least : least + slanted.shape[2]] += slanted.sum(dim=1)
         for name, places in block.pairs.items():
             sums[name] += frame.whole_weights.flatten(1).index_select(1, places).sum(dim=1)
         sums["entropy_bits"] += entropy.sum(dim=1)
@@ -186,8 +194,7 @@ def _blocks(trace: Trace, features: _Features) -> list[_Block]:
     """The queries, a few at a time."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
-    # An odd number where a text is long: of 64, the rows of all heads would meet in few lines of the cache.
-    size = max(1, min(LANES + 1, length, BLOCK // (heads * length)))
+    size = max(1, min(length, BLOCK * torch.get_num_threads() // (heads * length)))
     frames = {rows: _Frame(heads, rows, length, dtype) for rows in {size, length % size} - {0}}
     blocks = []
     for first in range(0, length, size):
@@ -199,8 +206,7 @@ def _blocks(trace: Trace, features: _Features) -> list[_Block]:
             np.fill_diagonal(alike[:, first:], False)
             row, key = alike.nonzero()
             if len(row):
-                width = frame.whole_weights.shape[-1]
-                pairs[name] = torch.from_numpy(row * width + frame.margin + key)
+                pairs[name] = torch.from_numpy(row * frame.width + frame.margin + key)
         blocks.append(_Block(queries, frame, pairs))
     return blocks
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import bert_probe
 from bert_probe.analyses import head_measures
@@ -90,11 +91,14 @@ def test_the_measures_equal_their_definitions(
     assert measured["same_word"].max() > 0.01
 
 
+@pytest.mark.parametrize("rows", [40, 70, 1000])
 def test_the_measures_hold_where_the_last_block_is_smaller_and_two_texts_meet_within_one(
-    double_minilm: bert_probe.Checkpoint,
+    double_minilm: bert_probe.Checkpoint, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = double_minilm.trace(f"{TEXT} " * 7, f"{PAIR} " * 8)
-    assert len(trace.tokens) % (head_measures.LANES + 1) > 1
+    length = len(trace.tokens)
+    assert min(length % 40, length % 70, length % (head_measures.LANES + 1)) > 1
+    monkeypatch.setattr(head_measures, "BLOCK", -(-rows * 12 * length // torch.get_num_threads()))
     measured = measure_heads(trace, None)
     expected = reference(trace, 3, 7)
     assert expected["other_segment"] > 0.01
