@@ -37,6 +37,8 @@ call, at each of which the threads wait for one another."""
 LANES = 64
 """Numbers that a reduction takes at a time, and what is left of a row one by one: rows are made as long as
 several of these, which also leaves room for a margin."""
+NEVER = -1e30
+"""A score that makes no weight, in float32 either."""
 
 
 @torch.inference_mode()
@@ -83,33 +85,34 @@ class _Features:
 class _Frame:
     """Room for the attention of a few queries, [head, row, key], used again for block after block.
 
-    Each row begins with a margin where scores are −∞ and weights 0. Read with a stride of one more than a
-    row's width, the weights at one distance from their query stand in one column: what runs over the end
-    of a row reads zeros of the next one's margin. So all distances are had from sums of columns.
+    Each row begins with a margin of keys that get nothing. Read with a stride of one more than a row's
+    width, the weights at one distance from their query stand in one column: what runs over the end of a
+    row reads zeros of the next one's margin. So all distances are had from sums of columns.
 
     Attributes:
         width, margin: of a row, and of its margin.
-        scores, weights: without the margin; `whole_scores`, `whole_weights`: with it, contiguous.
+        scores, weights: with the margin.
+        within: the weights without it.
         slanted: for as many rows at a time as the margin allows, the row after the last of them, and their
             weights, [head, row, key − query], from the least of these.
-        mean: over the heads, [row, margin and key].
+        mean: the weights' mean over the heads.
     """
 
-    def __init__(self, heads: int, rows: int, length: int, dtype: torch.dtype) -> None:
-        most = min(rows, LANES + 1)
-        self.width = width = -(-(length + most - 1) // LANES) * LANES
-        self.margin = margin = width - length
+    def __init__(self, heads: int, rows: int, length: int, margin: int, dtype: torch.dtype) -> None:
+        most = margin + 1
+        self.width = width = margin + length
+        self.margin = margin
         # The last row has no next one, so as many zeros follow it.
         room = torch.zeros(heads * rows * width + most - 1, dtype=dtype)
-        self.whole_weights = room[: heads * rows * width].view(heads, rows, width)
-        self.whole_scores = torch.full_like(self.whole_weights, -torch.inf)
-        self.weights, self.scores = self.whole_weights[:, :, margin:], self.whole_scores[:, :, margin:]
+        self.weights = room[: heads * rows * width].view(heads, rows, width)
+        self.within = self.weights[:, :, margin:]
         self.slanted = []
         for first in range(0, rows, most):
             after = min(first + most, rows)
             beyond = after - first - 1
             shape, strides = (heads, after - first, length + beyond), (rows * width, width + 1, 1)
             self.slanted.append((after, room.as_strided(shape, strides, first * width + margin - beyond)))
+        self.scores = torch.empty_like(self.weights)
         self.mean = room.new_empty(rows, width)
 
 
@@ -143,16 +146,16 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     for block, entropy in filled:
         frame, first = block.frame, block.queries.start
         for received, (run, _) in zip(by_key, segments, strict=True):
-            received += frame.weights[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
+            received += frame.within[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
         for after, slanted in frame.slanted:
             least = length + 1 - first - after
             by_step[:, least : least + slanted.shape[2]] += slanted.sum(dim=1)
         for name, places in block.pairs.items():
-            sums[name] += frame.whole_weights.flatten(1).index_select(1, places).sum(dim=1)
+            sums[name] += frame.weights.flatten(1).index_select(1, places).sum(dim=1)
         sums["entropy_bits"] += entropy.sum(dim=1)
         # Last, as it writes over the weights.
-        torch.mean(frame.whole_weights, dim=0, out=frame.mean)
-        sums["difference_from_mean"] += frame.whole_weights.sub_(frame.mean).abs_().sum(dim=(1, 2))
+        torch.mean(frame.weights, dim=0, out=frame.mean)
+        sums["difference_from_mean"] += frame.weights.sub_(frame.mean).abs_().sum(dim=(1, 2))
     for name, chosen in features.keys.items():
         sums[name] = by_key.sum(dim=0) @ chosen
     for received, (_, other) in zip(by_key, segments, strict=True):
@@ -173,29 +176,46 @@ def _filled(trace: Trace, layer: int, lens: WordLens | None, blocks: list[_Block
         given = trace.attention(layer)
         merged: torch.Tensor = from_dlpack(given if lens is None else lens.merge(given))
         for block in blocks:
-            weights = block.frame.weights.copy_(merged[:, block.queries])
+            weights = block.frame.within.copy_(merged[:, block.queries])
             yield block, torch.special.entr(weights).sum(dim=-1)
         return
-    assert trace.queries is not None  # they come with masks
-    assert trace.keys is not None
-    assert trace.scaling is not None
-    queries = from_dlpack(trace.queries[layer]) * trace.scaling[layer]
-    keys = from_dlpack(trace.keys[layer]).transpose(-1, -2)
+    queries, keys = _operands(trace, layer, blocks[0].frame.margin)
     for block in blocks:
         frame = block.frame
         torch.bmm(queries[:, block.queries], keys, out=frame.scores)
-        torch.softmax(frame.whole_scores, dim=-1, out=frame.whole_weights)
+        torch.softmax(frame.scores, dim=-1, out=frame.weights)
         # −Σ p log p = log Z − Σ p s, and log Z = max s − log max p: no logarithm of every weight.
-        log_sum = frame.whole_scores.amax(dim=-1) - frame.whole_weights.amax(dim=-1).log_()
+        log_sum = frame.scores.amax(dim=-1) - frame.weights.amax(dim=-1).log_()
         yield block, log_sum - frame.scores.mul_(frame.weights).sum(dim=-1)
 
 
+def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What multiplies to a layer's scores, [head, query, size + 1] and [head, size + 1, margin and key].
+
+    One dimension more than the head's says which keys are the margin's, so that a block is one product.
+    """
+    assert trace.queries is not None  # they come with masks
+    assert trace.keys is not None
+    assert trace.scaling is not None
+    given = from_dlpack(trace.queries[layer])
+    heads, length, size = given.shape
+    queries = given.new_ones(heads, length, size + 1)
+    torch.mul(given, trace.scaling[layer], out=queries[:, :, :size])
+    keys = given.new_zeros(heads, margin + length, size + 1)
+    keys[:, margin:, :size] = from_dlpack(trace.keys[layer])
+    keys[:, :margin, size] = NEVER
+    return queries, keys.transpose(1, 2)
+
+
 def _blocks(trace: Trace, features: _Features) -> list[_Block]:
-    """The queries, a few at a time."""
+    """The queries, a few at a time, about equally many."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
-    size = max(1, min(length, BLOCK * torch.get_num_threads() // (heads * length)))
-    frames = {rows: _Frame(heads, rows, length, dtype) for rows in {size, length % size} - {0}}
+    most = max(1, BLOCK * torch.get_num_threads() // (heads * length))
+    size = -(-length // -(-length // most))
+    margin = min(size - 1, LANES)
+    margin += -(margin + length) % LANES  # so that a row is a multiple of them
+    frames = {rows: _Frame(heads, rows, length, margin, dtype) for rows in {size, length % size} - {0}}
     blocks = []
     for first in range(0, length, size):
         queries = slice(first, min(first + size, length))
