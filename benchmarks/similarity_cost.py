@@ -25,7 +25,8 @@ def lines() -> Iterator[Line]:
 
     def vector(text: str, position: int) -> torch.Tensor:
         with torch.inference_mode():
-            return model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, position]
+            states: torch.Tensor = model(**tokenizer(text, return_tensors="pt")).last_hidden_state
+        return states[0, position]
 
     def notebook() -> np.ndarray:
         rows, columns = (len(tokenizer(text)["input_ids"]) - 2 for text in (TEXT_A, TEXT_B))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ def _model(name: str, folder: Path) -> Iterator[Line]:
         found = len(checkpoint.encode(text))
         if found != length:
             raise RuntimeError(f"The text has {found} tokens, not {length}.")
-        timed = paired(lambda text=text: checkpoint.trace(text), forward)
+        timed = paired(partial(checkpoint.trace, text), forward)
         low, high = timed.spread
         yield Line(
             f"Trace of {length} tokens, {name}",

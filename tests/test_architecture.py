@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import bert_probe
-from tests.helpers.source import imported, page_faults
+from tests.helpers.source import globals_read, imported, page_faults
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = sorted((ROOT / "bert_probe").rglob("*.py"))
@@ -260,6 +260,27 @@ def test_what_computes_in_a_page_is_found(line: str) -> None:
 )
 def test_what_counts_joins_and_draws_is_no_fault(line: str) -> None:
     assert page_faults(line) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=names(PAGES))
+def test_functions_of_a_page_are_given_what_they_read(path: Path) -> None:
+    assert globals_read(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f():\n    return request\nrequest = 1", ["f reads request"]),
+        ("def f():\n    return [request for _ in 'ab']\nrequest = 1", ["f reads request"]),
+        ("with open() as request:\n    pass\ndef f():\n    return lambda: request", ["f reads request"]),
+        ("def f(request):\n    return request\nrequest = 1\nf(request)", []),
+        ("def f():\n    request = 2\n    return request\nrequest = 1", []),
+        ("PAIRS = 50\nimport a\ndef f():\n    return PAIRS, a, f", []),
+        ("names = 'ab'\nshown = [name for name in names]\ntell(lambda: names)", []),
+    ],
+)
+def test_what_a_function_reads_of_its_script_is_found(source: str, found: list[str]) -> None:
+    assert globals_read(source) == found
 
 
 # ---------------------------------------------------------------- packages

@@ -4,13 +4,14 @@ import streamlit as st
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.model.trace import Trace
 from bert_probe.web.components.model_view import Head, model_view
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
 
 
-def demo_trace(layers: int, heads: int, count: int):
+def demo_trace(layers: int, heads: int, count: int) -> Trace:
     return random_trace([f"token{i}" for i in range(count)], layers, heads)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import ConsoleMessage, Frame, Page
 
-from tests.helpers.browser import App, Watch, visit
+from tests.helpers.browser import App, Watch, inject, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
@@ -133,7 +133,7 @@ def test_hostile_tokens_are_shown_and_run_nothing(page: Page, frames: App, watch
         found = texts(frame, "#left text")
     # Half of a surrogate pair is no text; browsers and this test's wire show the sign for that.
     assert [text.replace("�", "\ud800") for text in found] == list(HOSTILE_TOKENS)
-    page.wait_for_timeout(300)
+    still(frame)
     assert frame.evaluate("window.__pwned") is None
     assert page.evaluate("window.__pwned") is None
     assert frame.locator("img").count() == 0
@@ -156,10 +156,7 @@ def test_the_frame_can_reach_nothing(page: Page, frames: App, watch: Watch) -> N
 
 def test_injected_markup_does_not_run_even_if_it_were_there(page: Page, frames: App, watch: Watch) -> None:
     frame = drawn(page, frames, "layer=0")
-    frame.evaluate(
-        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.__pwned=1\">')"
-    )
-    page.wait_for_timeout(300)
+    inject(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors
     watch.errors.clear()

@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe.analyses.minimal_pair import MinimalPair
 from bert_probe.web.examples import EXAMPLES
-from tests.helpers.browser import KNOWN_RULES, App, download, go_to, settled, visit
+from tests.helpers.browser import KNOWN_RULES, App, download, go_to, settled, still, visit
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
@@ -107,6 +107,6 @@ def test_every_state_of_the_page_passes_axe(
         new_page(color_scheme=theme, viewport={"width": 700, "height": 900}),
         f"{app.origin}/compare?{address}",
     )
-    page.wait_for_timeout(500)
+    still(page)
     violations = Axe().run(page).response["violations"]
     assert [found for found in violations if found["id"] not in KNOWN_RULES] == []

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Download, Locator, Page, expect
 
 from tests.browser.demo_components import HOSTILE, attention, tokens
-from tests.helpers.browser import App, settled, visit
+from tests.helpers.browser import App, settled, still, visit
 
 pytestmark = pytest.mark.browser
 
@@ -109,7 +109,7 @@ def test_hovering_asks_nothing_of_the_server(page: Page, demo: App) -> None:
     assert box is not None
     for step in range(30):
         page.mouse.move(box["x"] + 90 + step * 12, box["y"] + 120 + step * 9)
-    page.wait_for_timeout(300)
+    still(page)
     assert len(frames) == before
 
 
@@ -157,14 +157,14 @@ def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demo: App) -> None:
     page.get_by_role("button", name="Zoom in").click()
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
-    page.wait_for_timeout(100)
+    still(page)
     before = scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]")
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.6})
     page.get_by_text("pinned: Cell").wait_for()
     settled(page)
-    page.wait_for_timeout(200)
+    still(page)
     assert scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]") == before
 
 
@@ -178,7 +178,7 @@ def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demo: App) -> None:
     page.keyboard.down("Control")
     page.mouse.wheel(0, -240)
     page.keyboard.up("Control")
-    page.wait_for_timeout(150)
+    still(page)
     page.mouse.move(x + 1, y)
     page.mouse.move(x, y)
     assert readout(page) == cell

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 import bert_probe
 from bert_probe.model.trace import Array
 from bert_probe.web.components.head_view import STEPS
-from tests.helpers.browser import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, settled, still, visit
 from tests.helpers.families import LONG
 
 pytestmark = pytest.mark.browser
@@ -72,7 +72,7 @@ def test_rows_and_columns_are_the_library_s(app: App, page: Page, text: str) -> 
     expected = np.stack([weights[1, 5], weights[8, 5], (weights[1, 5] + weights[8, 5]) / 2], axis=1)
     np.testing.assert_allclose(numbers, expected, atol=5.1e-5)
     view(page, app, f"a={quote(text)}&layer=4&head=9&pins=key.3.7")
-    page.wait_for_timeout(500)  # the sums of all rows are gone through meanwhile
+    still(page)  # the sums of all rows are gone through meanwhile
     names, numbers = table(page)
     np.testing.assert_allclose(numbers[:, 0], weights[8][:, [3, 7]].sum(axis=1), atol=5.1e-5)
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
 from bert_probe.analyses.find_heads import Found
-from tests.helpers.browser import KNOWN_RULES, App, settled, visit
+from tests.helpers.browser import KNOWN_RULES, App, settled, still, visit
 
 pytestmark = pytest.mark.browser
 
@@ -177,7 +177,7 @@ def test_every_part_passes_axe(app: App, new_page: Callable[..., Page], theme: s
     found = {}
     for name, address in (("find", {"find_pairs": "4-5,11-9"}), ("ablation", {}), ("many", {})):
         part(page, app, name, **address)
-        page.wait_for_timeout(500)
+        still(page)
         for violation in Axe().run(page).response["violations"]:
             if violation["id"] not in KNOWN_RULES:
                 found[name, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]

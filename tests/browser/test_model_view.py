@@ -17,7 +17,7 @@ from playwright.sync_api import Download, Locator, Page, expect
 from bert_probe.analyses.heads import Heads
 from bert_probe.web import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.helpers.browser import App, settled, visit
+from tests.helpers.browser import App, settled, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
@@ -155,7 +155,7 @@ def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demo: App) -
     page.get_by_label("Sort by").select_option("Entropy")
     for column in range(HEADS):
         page.mouse.move(*middle(grid, 2, column, True))
-    page.wait_for_timeout(300)
+    still(page)
     assert len(frames) == before
 
 

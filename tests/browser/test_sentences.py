@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe import Projection, Sentences
 from bert_probe.web.examples import SENTENCES
-from tests.helpers.browser import App, download, go_to, matrix_of, settled, visit
+from tests.helpers.browser import App, download, go_to, matrix_of, settled, still, visit
 from tests.helpers.exactness import assert_rounded
 
 pytestmark = pytest.mark.browser
@@ -115,7 +115,7 @@ def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
     chart = page.locator(".js-plotly-plot .nsewdrag").first
     expect(chart).to_be_visible()
     chart.scroll_into_view_if_needed()
-    page.wait_for_timeout(500)
+    still(page)
     box = chart.bounding_box()
     assert box is not None
     # A lasso around everything, then the table says how many.

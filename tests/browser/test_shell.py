@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from tests.helpers.browser import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, inject, settled, visit
 
 pytestmark = pytest.mark.browser
 
@@ -53,11 +53,10 @@ def test_a_file_goes_up_and_another_comes_down(page: Page, widgets: App) -> None
 def test_a_script_in_the_page_does_not_run(page: Page, widgets: App, watch: Watch) -> None:
     """The policy is the second line of defence: should markup ever get in, it stays markup."""
     visit(page, widgets.origin)
-    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.__pwned=1\">')")
+    inject(page)
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), {text: 'window.__pwned=1'}))"
     )
-    page.wait_for_timeout(300)
     assert page.evaluate("window.__pwned") is None
     assert any("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()

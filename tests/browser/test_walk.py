@@ -16,7 +16,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.helpers.browser import KNOWN_RULES, App, download, go_to, matrix_of, settled, visit
+from tests.helpers.browser import KNOWN_RULES, App, download, go_to, matrix_of, settled, still, visit
 
 pytestmark = pytest.mark.browser
 
@@ -168,7 +168,7 @@ def test_pages_pass_axe(app: App, new_page: Callable[..., Page], theme: str) -> 
     found = {}
     for title in PAGES:
         go_to(page, title)
-        page.wait_for_timeout(500)
+        still(page)
         violations = Axe().run(page).response["violations"]
         for violation in violations:
             if violation["id"] not in KNOWN_RULES:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Frame, Page, expect
 
 # Stock Streamlit fails these two by itself.
 KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
@@ -40,6 +40,37 @@ def settled(page: Page, timeout: float = 60_000) -> Page:
     """The same page, when Streamlit's script is not running any more."""
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=timeout)
     return page
+
+
+def still(place: Page | Frame) -> None:
+    """Wait until nothing has changed or moved for ten of the browser's frames."""
+    place.evaluate(_UNTIL_STILL)
+
+
+_UNTIL_STILL = """() => new Promise(done => {
+  let frames = 0;
+  const changes = new MutationObserver(() => { frames = 0; });
+  changes.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
+  const ends = one => one.playState === "running" && one.effect.getComputedTiming().endTime !== Infinity;
+  const look = () => {
+    frames = document.getAnimations().some(ends) ? 0 : frames + 1;
+    if (frames < 10) return requestAnimationFrame(look);
+    changes.disconnect();
+    done();
+  };
+  look();
+})"""
+
+
+def inject(place: Page | Frame) -> None:
+    """Put an image into the page that runs a script when it cannot be had, and wait until it could have."""
+    place.evaluate(
+        """() => new Promise(done => {
+          const image = '<img src=x onerror="window.__pwned=1">';
+          document.body.insertAdjacentHTML("beforeend", image);
+          document.body.lastElementChild.addEventListener("error", done);
+        })"""
+    )
 
 
 def go_to(page: Page, title: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Callable, Iterator
 
 PLAIN = {"__future__", "collections", "contextlib", "dataclasses", "functools", "pathlib", "typing"}
@@ -67,6 +68,34 @@ def page_faults(source: str) -> list[str]:
         for node in ast.walk(tree)
         if id(node) not in types and any(rule(node) for rule in _RULES)
     ]
+
+
+def globals_read(source: str) -> list[str]:
+    """What functions of a script read although the script assigns it, ``function reads name``.
+
+    Constants and types, which begin with a capital, may be read; anything else is to be given as an argument.
+    """
+    script = symtable.symtable(source, "page", "exec")
+    variables = {
+        symbol.get_name()
+        for symbol in script.get_symbols()
+        if symbol.is_assigned() and not symbol.is_imported() and not symbol.is_namespace()
+    }
+    return [
+        f"{function.get_name()} reads {name}"
+        for function in script.get_children()
+        if function.get_name().isidentifier() and function.get_name() not in _UNNAMED
+        for name in sorted(_globals_of(function) & variables)
+        if not name.lstrip("_")[:1].isupper()
+    ]
+
+
+_UNNAMED = {"lambda", "listcomp", "setcomp", "dictcomp", "genexpr"}
+
+
+def _globals_of(table: symtable.SymbolTable) -> set[str]:
+    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    return own.union(*map(_globals_of, table.get_children()))
 
 
 def _may_import(name: str) -> bool:

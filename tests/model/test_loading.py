@@ -278,7 +278,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
     # Under the name of a known architecture the known code runs, not that of the folder.
     change_config(folder, model_type="bert")
     tokenizer = folder / "tokenizer_config.json"
-    evil = {"auto_map": {"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]}}
+    evil: dict[str, Any] = {"auto_map": {"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]}}
     tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()) | evil))
     assert type(bert_probe.load(folder).model).__module__.startswith("transformers.")
     evil["tokenizer_class"] = "EvilTokenizer"
@@ -554,7 +554,7 @@ def test_every_dtype_computes_in_itself(
     trace, double = checkpoint.trace(TEXT), double_family(name).trace(TEXT)
     kept = np.float64 if dtype == "float64" else np.float32
     assert trace.vectors(-1).dtype == trace.attention(0).dtype == kept
-    off = own_error(trace.vectors(-1), double.vectors(-1)) / float(torch.finfo(checkpoint.model.dtype).eps)
+    off = own_error(trace.vectors(-1), double.vectors(-1)) / torch.finfo(getattr(torch, dtype)).eps
     # Some units of its own last place: with a finer dtype's places it would be less, with none more.
     assert off == 0 if dtype == "float64" else 1 < off < 64
 
@@ -668,7 +668,7 @@ def test_a_trace_does_not_change_the_model(folder: Path) -> None:
 
 
 def test_the_names_of_the_families_in_the_refusal_are_those_that_are_tested() -> None:
-    plain = loading.SUPPORTED.lower().replace("-", "").replace("_", "")
+    plain = checks.SUPPORTED.lower().replace("-", "").replace("_", "")
     for name in (
         "bert",
         "roberta",

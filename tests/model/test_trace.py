@@ -285,7 +285,8 @@ def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:
     assert trace.masks[0] is None
     assert trace.masks[1] is trace.masks[2]
     assert trace.masks[1].dtype == np.bool_
-    arrays = [*trace.states, *trace.queries, *trace.keys, *trace.values, trace.masks[1]]
+    parts = (trace.states, trace.queries, trace.keys, trace.values, trace.masks[1:2])
+    arrays: list[Any] = [array for part in parts if part for array in part]
     assert trace.nbytes == sum(array.nbytes for array in arrays)
 
 
@@ -382,7 +383,7 @@ def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.nd
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     module = torch.nn.Module()
-    module.is_causal = False
+    module.is_causal = False  # type: ignore[assignment]
     with torch.inference_mode(), recording() as calls:
         recorded_attention(module, q, k, v, mask, **options)
     (call,) = calls

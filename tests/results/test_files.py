@@ -266,7 +266,7 @@ def _columns(path: Path) -> tuple[dict[str, Any], Any]:
         return table.to_pydict(), json.loads(table.schema.metadata[b"bert_probe"])
     frame = pd.read_csv(path, keep_default_na=False, na_values=[""], dtype={"word": "Int64", "head": str})
     frame = frame.astype({name: "Int64" for name in ("start", "end") if name in frame})
-    cells = {name: [None if pd.isna(cell) else cell for cell in frame[name].tolist()] for name in frame}
+    cells = {str(name): [None if pd.isna(cell) else cell for cell in frame[name].tolist()] for name in frame}
     return cells, json.loads(path.with_name("x.csv.meta.json").read_text(encoding="utf-8"))
 
 

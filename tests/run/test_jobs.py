@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,10 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(jobs, "_EVERY", 0.02)
     yield
     until(all_jobs_ended)
+
+
+def progressed(job: Job[str], progress: tuple[int, int]) -> bool:
+    return job.progress == progress
 
 
 def test_a_job_reports_and_brings_its_result() -> None:
@@ -87,7 +92,7 @@ def test_a_job_ends_when_nobody_has_been_there_for_a_while(monkeypatch: pytest.M
     for done, seconds in ((1, jobs.GRACE), (2, jobs.GRACE / 2)):
         now[0] += seconds
         work.step()
-        until(lambda done=done: job.progress == (done, 100))  # a connection may come back
+        until(partial(progressed, job, (done, 100)))  # a connection may come back
         there[0] = not there[0]
     assert not there[0]
     now[0] += jobs.GRACE + 1

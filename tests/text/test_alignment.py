@@ -105,8 +105,10 @@ def test_case_counts_where_the_model_tells_it_apart(
     minilm: Checkpoint, family: Callable[[str], Checkpoint]
 ) -> None:
     texts = ("We left it", "we LEFT it")
-    assert changed(align_traces(*(minilm.trace(text) for text in texts))) == ([], [])
-    one, other = changed(align_traces(*(family("roberta").trace(text) for text in texts), words=True))
+    a, b = (minilm.trace(text) for text in texts)
+    assert changed(align_traces(a, b)) == ([], [])
+    a, b = (family("roberta").trace(text) for text in texts)
+    one, other = changed(align_traces(a, b, words=True))
     assert (one, other) == (["We", "left"], ["we", "LEFT"])
 
 
