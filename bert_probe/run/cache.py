@@ -58,10 +58,8 @@ class Cache(Generic[K, V]):
                     flight = self._flights[key] = Future()
             if mine:
                 return self._make(key, make, flight)
-            try:
+            if flight.exception() is None:
                 return flight.result()
-            except BaseException:
-                continue
 
     def _make(self, key: K, make: Callable[[], V], flight: Future[V]) -> V:
         try:
