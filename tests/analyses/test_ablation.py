@@ -7,7 +7,7 @@ import io
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,7 +203,12 @@ def test_progress_is_told_and_what_it_raises_ends_the_work(
 
     runs: list[int] = []
     running = Checkpoint.running
-    monkeypatch.setattr(Checkpoint, "running", lambda self: runs.append(1) or running(self))
+
+    def counted(self: Checkpoint) -> AbstractContextManager[torch.nn.Module]:
+        runs.append(1)
+        return running(self)
+
+    monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
         AblateEach().of(trace, stop)
     assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time

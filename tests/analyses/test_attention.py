@@ -20,10 +20,11 @@ from bert_probe.analyses.measures.rollout import rollout
 from bert_probe.analyses.measures.value_norm import value_norms
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
 from bert_probe.results.provenance import Subject
-from bert_probe.text.words import word_lens
+from bert_probe.text.words import Unit, word_lens
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.traces import hand_trace
 
@@ -102,10 +103,10 @@ def test_a_map_refuses_labels_that_do_not_fit(hand: Trace) -> None:
 
 
 @pytest.mark.parametrize("head", [*range(12), "mean"])
-def test_the_frame_is_the_traces_attention(minilm: Checkpoint, head: int) -> None:
+def test_the_frame_is_the_traces_attention(minilm: Checkpoint, head: Head) -> None:
     trace = minilm.trace(TEXT)
     for layer in range(trace.layers):
-        frame = Attention(layer, head).of(trace).table()  # type: ignore[arg-type]
+        frame = Attention(layer, head).of(trace).table()
         expected = trace.mean_attention(layer) if head == "mean" else trace.attention(layer, head)
         assert frame.to_numpy().dtype == np.float32
         assert np.array_equal(frame.to_numpy(), expected)
@@ -148,7 +149,7 @@ def test_every_measure_takes_every_option(
     shown = Attention(3, head, measure, words, specials, renormalise, residual=0.3).of(trace)
     expected = measured(trace, measure, head)
     lens = word_lens(trace)
-    units = lens.units if words else trace.tokens
+    units: tuple[Token | Unit, ...] = lens.units if words else trace.tokens
     if words:
         expected = lens.merge(expected)
     if not specials:

@@ -145,12 +145,12 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     a, b = checkpoint.trace(FULL), checkpoint.trace(EMPTY)
     pair = Compare().of(a, b)
-    names = [[*map(str, trace.tokens)] for trace in (a, b)]
-    assert [one for one, other in zip(*names, strict=True) if one != other] == ["full"]
+    names_a, names_b = ([*map(str, trace.tokens)] for trace in (a, b))
+    assert [one for one, other in zip(names_a, names_b, strict=True) if one != other] == ["full"]
     encodings = [a.encoding, b.encoding]
     for what in ("total_variation", "jensen_shannon", "moved"):
         assert getattr(pair, what).dtype == dtype
-        raw.expect_of(encodings, changes(*names, what)).check(getattr(pair, what), what)
+        raw.expect_of(encodings, changes(names_a, names_b, what)).check(getattr(pair, what), what)
     assert pair.total_variation.max() > 0.1
 
 

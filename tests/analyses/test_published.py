@@ -130,7 +130,7 @@ def test_parameters_are_as_many_as_published(architecture: dict[str, tuple[int, 
 def test_parameters_have_the_published_names_and_shapes_in_their_order(
     architecture: dict[str, tuple[int, ...]],
 ) -> None:
-    rows = [[name, list(shape)] for name, shape in architecture.items()]
+    rows: list[list[Any]] = [[name, list(shape)] for name, shape in architecture.items()]
     assert rows[:5] == PARAMETERS["embedding_group"]
     assert rows[-2:] == PARAMETERS["output_group"]
     first = [name for name, _ in rows if name.startswith("encoder.layer.0.")]

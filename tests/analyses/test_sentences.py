@@ -34,6 +34,7 @@ from bert_probe.errors import (
     TooLongError,
     UnavailableError,
 )
+from bert_probe.model import forward as passes
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
@@ -315,7 +316,7 @@ def test_many_sentences_are_read_in_small_batches_and_reported(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    original = sentences.forward
+    original = passes.forward
 
     def watched(checkpoint: Any, texts: Any) -> Any:
         sizes.append(len(texts) * max(len(text) for text in texts))
@@ -341,7 +342,7 @@ def test_equal_sentences_are_read_once_and_are_equal(minilm: Checkpoint) -> None
 
 def test_nothing_but_the_vectors_is_kept(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[weakref.ref[torch.Tensor]] = []
-    original = sentences.forward
+    original = passes.forward
 
     def watched(checkpoint: Any, texts: Any) -> Any:
         assert sum(one() is not None for one in held) <= 1, "the batch before, until this one takes its place"

@@ -239,7 +239,7 @@ class Biased(torch.nn.Module):
         x = torch.sin(input_ids[..., None] * self.table)[:, None]
         places = torch.arange(input_ids.shape[1])
         bias = -0.3 * (places - places[:, None]).abs()[None, None].float()
-        mixed, _ = recorded_attention(self, x, x * 2, x * 3, None, position_bias=bias)
+        mixed, _none = recorded_attention(self, x, x * 2, x * 3, None, position_bias=bias)
         return SimpleNamespace(hidden_states=(x[:, 0], mixed[:, :, 0]), last_hidden_state=mixed[:, :, 0])
 
 

@@ -21,7 +21,7 @@ import bert_probe
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import files, tables
+from bert_probe.results import files, frames
 
 TEXT = 'He said "stop", 東京; =1+1 and left, left.'
 PAIR = "Did he\nleft?"
@@ -130,7 +130,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 def test_any_float32_comes_back(form: str, values: np.ndarray, folder: Path) -> None:
     rows = [f"r{number}" for number in range(values.shape[0])]
     columns = [f"c{number}" for number in range(values.shape[1])]
-    back = there_and_back(tables.matrix_table(values, rows, columns, {}), form, folder)
+    back = there_and_back(frames.matrix(values, rows, columns), form, folder)
     assert (back.rows, back.columns) == (rows, columns)
     assert same_bits(back.values, values)
 
@@ -142,19 +142,19 @@ def test_the_edges_of_float32_come_back(form: str, tmp_path: Path) -> None:
     edges += [0.1, 1 / 3, 16777216, 16777217, 1e22, np.nextafter(np.float32(1), np.float32(2)), np.nan]
     values = np.array([edges], np.float32)
     columns = [f"c{number}" for number in range(len(edges))]
-    back = there_and_back(tables.matrix_table(values, ["r"], columns, {}), form, tmp_path)
+    back = there_and_back(frames.matrix(values, ["r"], columns), form, tmp_path)
     assert same_bits(back.values, values)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npz"])
 def test_infinities_come_back(form: str, tmp_path: Path) -> None:
     values = np.array([[np.inf, -np.inf]], np.float32)
-    back = there_and_back(tables.matrix_table(values, ["r"], ["a", "b"], {}), form, tmp_path)
+    back = there_and_back(frames.matrix(values, ["r"], ["a", "b"]), form, tmp_path)
     assert same_bits(back.values, values)
 
 
 def test_infinities_in_json_are_refused_and_not_emptied(tmp_path: Path) -> None:
-    frame = tables.matrix_table(np.array([[np.inf]], np.float32), ["r"], ["a"], {})
+    frame = frames.matrix(np.array([[np.inf]], np.float32), ["r"], ["a"])
     with pytest.raises(ExportError, match="JSON cannot hold"):
         files.save(frame, tmp_path / "x.json")
     assert not list(tmp_path.iterdir())
@@ -163,7 +163,7 @@ def test_infinities_in_json_are_refused_and_not_emptied(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_awkward_tokens_come_back(form: str, tmp_path: Path) -> None:
     values = np.arange(len(AWKWARD) ** 2, dtype=np.float32).reshape(len(AWKWARD), -1)
-    back = there_and_back(tables.matrix_table(values, AWKWARD, AWKWARD, {}), form, tmp_path)
+    back = there_and_back(frames.matrix(values, AWKWARD, AWKWARD), form, tmp_path)
     assert back.rows == AWKWARD
     named_once = form in ("json", "parquet")  # whose columns need names of their own
     assert back.columns == (numbered(AWKWARD) if named_once else AWKWARD)
@@ -182,7 +182,7 @@ def test_awkward_tokens_come_back(form: str, tmp_path: Path) -> None:
 )
 def test_any_tokens_come_back(form: str, names: list[str], folder: Path) -> None:
     values = np.arange(len(names) ** 2, dtype=np.float32).reshape(len(names), -1)
-    back = there_and_back(tables.matrix_table(values, names, names, {}), form, folder)
+    back = there_and_back(frames.matrix(values, names, names), form, folder)
     assert back.rows == names
     if form in ("json", "parquet") and len({*names, "token"}) <= len(names):
         names = numbered(names)
@@ -349,6 +349,7 @@ def test_the_long_csv_has_the_same_header(trace: Trace) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_a_folder_whose_name_is_no_unicode_can_be_named(form: str, tmp_path: Path) -> None:
     about = {"model": "models/\udcff", "text": "naïve 東京"}
-    frame = tables.matrix_table(np.ones((1, 1), np.float32), ["a"], ["b"], about)
-    assert there_and_back(frame, form, tmp_path).provenance == about | {"view": {}}
+    frame = frames.matrix(np.ones((1, 1), np.float32), ["a"], ["b"])
+    frame.attrs["provenance"] = about
+    assert there_and_back(frame, form, tmp_path).provenance == about
     assert zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "x"))).testzip() is None

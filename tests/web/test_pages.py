@@ -211,11 +211,11 @@ def test_texts_whose_boundaries_differ_do_not_share_a_trace() -> None:
 def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    one, other = family_folder("bert"), tmp_path / "two heads"
-    shutil.copytree(one, other)
-    config = json.loads((one / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
-    four, two = (store.open_checkpoint(str(folder), "") for folder in (one, other))
+    folders = family_folder("bert"), tmp_path / "two heads"
+    shutil.copytree(*folders)
+    config = json.loads((folders[0] / "config.json").read_text())
+    (folders[1] / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
+    four, two = (store.open_checkpoint(str(folder), "") for folder in folders)
     assert four.description.weights_sha256 == two.description.weights_sha256
     one, other = (store.answers.of(Baseline().of, checkpoint) for checkpoint in (four, two))
     assert one.unrelated.mean != other.unrelated.mean
