@@ -16,6 +16,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Report
 from bert_probe.run.jobs import Job
+from bert_probe.web import state
 
 T = TypeVar("T")
 
@@ -81,6 +82,7 @@ def run(
 
 
 def _held() -> dict[str, Job[Any]]:
+    state.hold(_JOBS)
     held: dict[str, Job[Any]] = st.session_state.setdefault(_JOBS, {})
     return held
 

@@ -17,21 +17,24 @@ _ADDRESS = "address"
 """Session key of the parameters to be shown in the address, those of other pages included."""
 _PAGE, _DRAWN = "page shown", "drawn by page"
 """Session keys of the page that is drawn, and of the page that last drew each widget."""
-_PUBLISHED = "address shown"
-"""Session key of the parameters that the browser was last given to show."""
+_WENT = "went"
+"""Parameter by which the browser tells of a step back or forward, and session key of the last one told."""
 _HELD = "held over"
 """Session key of the names of all session keys that no address can hold."""
 
 
 def enter(page: str) -> None:
     """A page is drawn from here on."""
-    given = dict(st.query_params)
-    published = st.session_state.get(_PUBLISHED)
-    # Another page's link comes without parameters: what was chosen goes along. Any other difference is the
-    # reader's: back, forward, or an address edited by hand.
-    if published is not None and given and given != published:
-        _go_to(given)
+    went = st.query_params.get(_WENT)
+    if went is not None and went != st.session_state.get(_WENT):
+        _go_to(_given())
+        st.session_state[_WENT] = went
     st.session_state[_PAGE] = page
+
+
+def _given() -> dict[str, str]:
+    """Parameters that the browser came with, as far as they are of the pages."""
+    return {name: value for name, value in st.query_params.items() if name != _WENT}
 
 
 def _go_to(given: dict[str, str]) -> None:
@@ -39,7 +42,7 @@ def _go_to(given: dict[str, str]) -> None:
     kept: set[str] = st.session_state.get(_HELD, set())
     for key in [key for key in st.session_state if key not in kept | {_HELD}]:
         del st.session_state[key]
-    st.session_state[_ADDRESS] = st.session_state[_PUBLISHED] = given
+    st.session_state[_ADDRESS] = given
 
 
 def hold(*keys: str) -> None:
@@ -50,7 +53,7 @@ def hold(*keys: str) -> None:
 def address() -> dict[str, str]:
     """Parameters of the address, from the first visit on; change them with `remember`."""
     if _ADDRESS not in st.session_state:
-        st.session_state[_ADDRESS] = dict(st.query_params)
+        st.session_state[_ADDRESS] = _given()
     held: dict[str, str] = st.session_state[_ADDRESS]
     return held
 
@@ -68,7 +71,6 @@ def publish() -> None:
     wanted = address()
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
-    st.session_state[_PUBLISHED] = dict(wanted)
 
 
 def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str) -> None:

@@ -82,7 +82,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         meta = json.loads(archive.read("attention-layer4-head9.csv.meta.json"))
         assert archive.read("attention-layer4-head9.csv").startswith(b"token,[CLS]")
-    assert (meta["text"], meta["view"]["layer"], meta["view"]["head"]) == (TEXT, 4, 9)
+    assert (meta["text"], meta["question"]["layer"], meta["question"]["head"]) == (TEXT, 4, 9)
 
     _, content = download(page, "All layers and heads, long CSV")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

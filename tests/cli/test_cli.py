@@ -167,7 +167,7 @@ def test_every_command_writes_provenance(run: Run, tmp_path: Path, command: str)
     assert run(command, *given, "--out", str(path)) == Ended(0, b"", "")
     about = json.loads(path.read_text(encoding="utf-8"))["provenance"]
     assert about["weights_sha256"].startswith("53aa51172d142c89")
-    assert about["view"]["table"] == command
+    assert about["question"]["analysis"] == {"embeddings": "vectors"}.get(command, command)
 
 
 def test_a_text_may_begin_with_a_dash(table: Table) -> None:

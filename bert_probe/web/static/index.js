@@ -10,3 +10,11 @@ history.pushState = (state, title, url) => {
   if (to.pathname === location.pathname && !location.search) history.replaceState(state, title, url);
   else push(state, title, url);
 };
+
+// Back and forward are marked in the address, once each. A click may be sent before the browser has taken over the
+// address of the last one, so that an older address alone tells nothing.
+addEventListener("popstate", () => {
+  const to = new URL(location.href);
+  to.searchParams.set("went", String(Date.now()));
+  history.replaceState(history.state, "", to);
+});
