@@ -88,8 +88,8 @@ def said(title: str, sentences: Sequence[str], label: str, value: str, how: str)
     return picture
 
 
-def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
-    """Steps 1 to 4: q and k, their product, the scaling, the mask."""
+def query_and_key(steps: AttentionSteps, key: int) -> None:
+    """Steps 1 and 2: q and k, and their product."""
     query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
     heads = ", ".join(str(head + 1) for head in steps.sharing)
     notes = [
@@ -133,6 +133,10 @@ def from_vectors_to_score(steps: AttentionSteps, key: int) -> None:
             "The products of query and key",
             "vector",
         )
+
+
+def scale_and_mask(steps: AttentionSteps, key: int) -> None:
+    """Steps 3 and 4: the scaling and the mask, for all keys."""
     scores = figures.symmetric_scale(steps.scaled, steps.allowed_scores)
     with said(
         "3 · Scale",
@@ -183,9 +187,9 @@ def masking(steps: AttentionSteps) -> str:
     return " ".join(sentences)
 
 
-def from_score_to_output(steps: AttentionSteps, key: int) -> None:
-    """Steps 5 to 7: the softmax, the weighted value, the sum."""
-    query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
+def weight_and_value(steps: AttentionSteps, key: int) -> None:
+    """Steps 5 and 6: the softmax, and the value with its weight."""
+    key_name = name(steps.tokens[key])
     with said(
         "5 · Softmax",
         [
@@ -223,6 +227,11 @@ def from_score_to_output(steps: AttentionSteps, key: int) -> None:
             "The value, and what is left of it",
             "vector",
         )
+
+
+def add_up(steps: AttentionSteps) -> None:
+    """Step 7: the sum over all keys."""
+    query_name = name(steps.tokens[steps.query])
     positions, summands = steps.summands(PARTS)
     rows = [f"{steps.tokens[position].display} ({position})" for position in positions]
     rows += [f"{len(steps.tokens) - len(positions)} others"] if len(summands) > len(positions) else []
@@ -321,8 +330,10 @@ else:
     largest, most = name(trace.tokens[steps.strongest]), number(steps.weights[steps.strongest])
     st.markdown(f"{answer}. Its largest weight, {most}, goes to {largest}.")
 with st.container(key="steps"):
-    from_vectors_to_score(steps, key)
-    from_score_to_output(steps, key)
+    query_and_key(steps, key)
+    scale_and_mask(steps, key)
+    weight_and_value(steps, key)
+    add_up(steps)
     check(steps, study.checkpoint.description.dtype)
 numbers(steps.frame(), "Numbers: all keys")
 numbers(steps.vectors(key), "Numbers: the vectors")
