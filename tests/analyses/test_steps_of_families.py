@@ -1,0 +1,112 @@
+"""The steps of attention in every family, against the raw model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_probe import Checkpoint, Steps
+from bert_probe.analyses.head_outputs import head_outputs
+from bert_probe.errors import UnavailableError
+from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.helpers.raw import Raw
+
+Checkpoints = Callable[[str], Checkpoint]
+
+SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
+
+HIDDEN = sorted(FAMILIES.keys() - set(SHOWN))
+
+
+def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
+    """What each layer's heads give in the raw model, [token, head × dim]."""
+    with raw.projected() as given:
+        raw.run(trace.encoding)
+    return [layer.reshape(len(trace.tokens), -1).numpy() for layer in given]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_steps_are_those_of_the_raw_model(
+    name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
+) -> None:
+    trace = double_family(name).trace(LONG, PAIR, truncate=True)
+    outputs = head_outputs(trace)
+    expected = projected(Raw(family_folder(name), "float64"), trace)
+    assert len(outputs.layers) == len(expected) == trace.layers
+    assert outputs.nbytes == sum(layer.nbytes for layer in expected)
+    for layer, seen in enumerate(outputs.layers):
+        assert seen.shape[:2] == (trace.heads, len(trace.tokens))
+        assert_exact(seen.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
+        for head in range(trace.heads):
+            for query in (0, 30, len(trace.tokens) - 1):
+                steps = Steps(layer, head, query).of(trace, outputs)
+                np.testing.assert_array_equal(steps.model_output, seen[head, query])
+                assert_exact(steps.weights, trace.attention(layer, head)[query])
+                scores = trace.scores(layer, head)[query]
+                np.testing.assert_array_equal(np.isneginf(scores), steps.masked)
+                assert_exact(steps.scores[~steps.masked], scores[~steps.masked])
+                assert steps.difference <= EXACT * largest(seen)
+                assert steps.spacing == np.spacing(largest(steps.model_output))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_replay_and_check_are_as_good_as_the_raw_model(
+    name: str, family: Checkpoints, family_folder: Callable[[str], Path]
+) -> None:
+    trace = family(name).trace(LONG, PAIR, truncate=True)
+    outputs = head_outputs(trace)
+    raw = Raw(family_folder(name))
+    layers = zip(projected(raw, trace), projected(raw.twin, trace), strict=True)
+    weights = raw.numbers(trace.encoding)
+    assert trace.values is not None
+    for layer, (single, double) in enumerate(layers):
+        expected = as_raw(single, double)
+        seen = outputs.layers[layer]
+        expected.check(seen.swapaxes(0, 1).reshape(single.shape), "what the kernel returned")
+        replay = trace.attention(layer) @ trace.values[layer]
+        expected.check(replay.swapaxes(0, 1).reshape(single.shape), "weights · values")
+        queries = (0, 30, len(trace.tokens) - 1)
+        steps = [[Steps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)]
+        weights.near(
+            [[one.weights for one in row] for row in steps],
+            weights.arrays[f"attention {layer}"][:, queries],
+            "weights",
+        )
+        # Each of the two is as near to the raw model's.
+        most = 2 * expected.share * largest(single)
+        assert max(one.difference for row in steps for one in row) <= most
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
+    trace = family(name).trace(TEXT)
+    for ask in (head_outputs, Steps().of):
+        with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
+            ask(trace)
+
+
+def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
+    rotary = set()
+    for name in SHOWN:
+        trace = family(name).trace(TEXT)
+        outputs = head_outputs(trace)
+        steps = [Steps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
+        rotary |= {name} if steps[0].rotary else set()
+        assert [one.local for one in steps] == [False, name == "modernbert", name == "modernbert"]
+        assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
+    assert rotary == {"modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3"}
+
+
+def test_keys_outside_a_local_window_are_masked(family: Checkpoints) -> None:
+    trace = family("modernbert").trace(LONG, truncate=True)
+    steps = Steps(1, 0, 20).of(trace)
+    far = np.abs(np.arange(len(trace.tokens)) - 20) > 8
+    np.testing.assert_array_equal(steps.masked, far)
+    assert (steps.weights[far] == 0).all()
+    assert (steps.weights[~far] > 0).all()
+    assert not steps.biased

@@ -1,0 +1,137 @@
+"""A wrapped model that changes: numbers are named by the weights of the moment, old ones meet no new ones."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe.errors import UnavailableError
+from bert_probe.model.wrapping import digest
+from bert_probe.run.cache import key_of
+from tests.helpers.families import TEXT
+from tests.helpers.in_memory import left_alone, refused, step
+
+
+def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    before = wrapped.trace(TEXT)
+    kept = before.hidden_states.copy()
+    step(bert, before.encoding)
+    after = wrapped.trace(TEXT)
+    assert before.provenance["weights_sha256"] != after.provenance["weights_sha256"] == digest(bert)
+    assert not np.array_equal(after.hidden_states, before.hidden_states)
+    np.testing.assert_array_equal(before.hidden_states, kept)
+    np.testing.assert_array_equal(
+        after.hidden_states, bert_probe.wrap(bert, tokenizer).trace(TEXT).hidden_states
+    )
+    assert key_of(bert_probe.Attention(), before) != key_of(bert_probe.Attention(), after)
+    assert wrapped.description.weights_sha256 == digest(bert)
+
+
+NEED_BOTH: dict[str, Callable[[Any], Any]] = {
+    "value norms": lambda trace: bert_probe.Attention(measure="value-norm").of(trace),
+    "value zeroing": lambda trace: bert_probe.Attention(measure="value-zeroing").of(trace),
+    "steps": lambda trace: bert_probe.Steps(query=1).of(trace),
+    "embedding": lambda trace: bert_probe.Embedding().of(trace),
+    "pooler": lambda trace: bert_probe.Pooler().of(trace),
+    "another text": lambda trace: trace.checkpoint.trace(TEXT),
+}
+
+
+@pytest.mark.parametrize("what", NEED_BOTH)
+def test_what_needs_the_model_again_refuses_another_one(what: str, bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    trace = wrapped.trace(TEXT)
+    bert.pooler.dense.weight.data[0, 0] += 1  # which counts no version of the tensor up
+    for _ in range(2):
+        left_alone(bert, lambda: refused(UnavailableError, lambda: NEED_BOTH[what](trace)))
+    with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
+        NEED_BOTH[what](trace)
+    bert.pooler.dense.weight.data[0, 0] -= 1
+    same = trace.provenance["weights_sha256"] == digest(bert)
+    assert NEED_BOTH[what](wrapped.trace(TEXT) if not same else trace) is not None
+    assert bert_probe.Attention().of(trace).weights.shape, "what the trace holds itself stays"
+
+
+def test_dtype_and_device_are_those_of_the_moment(bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    trace = wrapped.trace(TEXT)
+    bert.double()
+    assert wrapped.description.dtype == wrapped.trace(TEXT).provenance["dtype"] == "float64"
+    with pytest.raises(UnavailableError, match="it is in float64, no longer float32"):
+        bert_probe.Attention(measure="value-norm").of(trace)
+    bert.bfloat16()
+    assert wrapped.trace(TEXT).provenance["dtype"] == "bfloat16"
+    assert wrapped.trace(TEXT).provenance["device"] == "cpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_model_may_move_to_a_device(bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    before = wrapped.trace(TEXT)
+    bert.cuda()
+    after = wrapped.trace(TEXT)
+    assert after.provenance["device"] == "cuda:0"
+    assert after.provenance["weights_sha256"] == before.provenance["weights_sha256"]
+    with pytest.raises(UnavailableError, match="it is on cuda:0, no longer cpu"):
+        bert_probe.Attention(measure="value-norm").of(before)
+    assert bert_probe.Attention(measure="value-norm").of(after).weights.shape
+
+
+def test_a_model_with_other_parts_must_be_wrapped_again(bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    bert.pooler = None
+    with pytest.raises(UnavailableError, match=r"was rebuilt since it was wrapped.*Wrap it again"):
+        wrapped.trace(TEXT)
+    assert bert_probe.wrap(bert, tokenizer).trace(TEXT).pooler is None
+
+
+def test_equal_weights_of_two_models_share_no_answer(bert: Any, tokenizer: Any) -> None:
+    twin = copy.deepcopy(bert)
+    for module in twin.modules():
+        if isinstance(module, torch.nn.LayerNorm):
+            module.eps = 0.1
+    a, b = (bert_probe.wrap(model, tokenizer) for model in (bert, twin))
+    assert a.description == b.description
+    assert key_of(bert_probe.Attention(), a.trace(TEXT)) != key_of(bert_probe.Attention(), b.trace(TEXT))
+    assert key_of(bert_probe.Attention(), a.trace(TEXT)) == key_of(bert_probe.Attention(), a.trace(TEXT))
+
+
+def test_the_digest_follows_its_recipe() -> None:
+    module = torch.nn.Module()
+    module.register_parameter("b", torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0]])))
+    module.register_buffer("a", torch.tensor(7))
+    a, b = np.array(7, "<i8"), np.array([1, 2, 3, 4], "<f4")
+    lines = f"a int64  {hashlib.sha256(a.tobytes()).hexdigest()}\n"
+    lines += f"b float32 2,2 {hashlib.sha256(b.tobytes()).hexdigest()}\n"
+    assert digest(module) == hashlib.sha256(lines.encode()).hexdigest()
+    module.b.data = module.b.data.T
+    assert digest(module) != hashlib.sha256(lines.encode()).hexdigest(), "in rows, however it is held"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.embeddings.LayerNorm.weight.data.mul_(1.0001),
+        lambda model: model.double(),
+        lambda model: setattr(
+            model.embeddings.LayerNorm, "bias", torch.nn.Parameter(model.embeddings.LayerNorm.bias[None])
+        ),
+        lambda model: model.embeddings.word_embeddings.weight.data.copy_(
+            model.embeddings.word_embeddings.weight.data.flip(0)
+        ),
+    ],
+    ids=["a number", "the dtype", "a shape", "rows in another order"],
+)
+def test_the_digest_sees_every_change(change: Callable[[Any], Any], bert: Any) -> None:
+    before = digest(bert)
+    assert digest(bert) == before
+    change(bert)
+    assert digest(bert) != before
