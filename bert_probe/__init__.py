@@ -6,38 +6,41 @@
 (14, 14)
 """
 
-from bert_probe.analyses.ablation import Ablate, AblateEach
-from bert_probe.analyses.attention import Attention, AttentionLong
-from bert_probe.analyses.baseline import Baseline
-from bert_probe.analyses.context import Context
-from bert_probe.analyses.embedding import Embedding
-from bert_probe.analyses.find_heads import FindHeads
-from bert_probe.analyses.head_means import HeadMeans
-from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.minimal_pair import Compare, CompareRow
-from bert_probe.analyses.parameters import Parameters
-from bert_probe.analyses.pooler import Pooler
-from bert_probe.analyses.projection import Projection
-from bert_probe.analyses.reach import Reach
-from bert_probe.analyses.sentences import Sentences
-from bert_probe.analyses.similarity import Similarity
-from bert_probe.analyses.steps import Steps
-from bert_probe.analyses.tokens import Tokens
-from bert_probe.analyses.vectors import Vectors
-from bert_probe.errors import (
-    CheckpointError,
-    ProbeError,
-    SelectionError,
-    TextError,
-    UnavailableError,
-)
-from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.given import from_attention
-from bert_probe.model.loading import load
-from bert_probe.model.trace import Trace
-from bert_probe.model.wrapping import wrap
-from bert_probe.results.result import Result, save
-from bert_probe.text.sentence_files import read_sentences
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bert_probe.analyses.ablation import Ablate, AblateEach
+    from bert_probe.analyses.attention import Attention, AttentionLong
+    from bert_probe.analyses.baseline import Baseline
+    from bert_probe.analyses.context import Context
+    from bert_probe.analyses.embedding import Embedding
+    from bert_probe.analyses.find_heads import FindHeads
+    from bert_probe.analyses.head_means import HeadMeans
+    from bert_probe.analyses.heads import Heads
+    from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.parameters import Parameters
+    from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.projection import Projection
+    from bert_probe.analyses.reach import Reach
+    from bert_probe.analyses.sentences import Sentences
+    from bert_probe.analyses.similarity import Similarity
+    from bert_probe.analyses.steps import Steps
+    from bert_probe.analyses.tokens import Tokens
+    from bert_probe.analyses.vectors import Vectors
+    from bert_probe.errors import (
+        CheckpointError,
+        ProbeError,
+        SelectionError,
+        TextError,
+        UnavailableError,
+    )
+    from bert_probe.model.checkpoint import Checkpoint
+    from bert_probe.model.given import from_attention
+    from bert_probe.model.loading import load
+    from bert_probe.model.trace import Trace
+    from bert_probe.model.wrapping import wrap
+    from bert_probe.results.result import Result, save
+    from bert_probe.text.sentence_files import read_sentences
 
 __version__ = "0.1.0"
 
@@ -77,3 +80,57 @@ __all__ = [
     "save",
     "wrap",
 ]
+
+_HOMES = {
+    "Ablate": "analyses.ablation",
+    "AblateEach": "analyses.ablation",
+    "Attention": "analyses.attention",
+    "AttentionLong": "analyses.attention",
+    "Baseline": "analyses.baseline",
+    "Checkpoint": "model.checkpoint",
+    "CheckpointError": "errors",
+    "Compare": "analyses.minimal_pair",
+    "CompareRow": "analyses.minimal_pair",
+    "Context": "analyses.context",
+    "Embedding": "analyses.embedding",
+    "FindHeads": "analyses.find_heads",
+    "HeadMeans": "analyses.head_means",
+    "Heads": "analyses.heads",
+    "Parameters": "analyses.parameters",
+    "Pooler": "analyses.pooler",
+    "ProbeError": "errors",
+    "Projection": "analyses.projection",
+    "Reach": "analyses.reach",
+    "Result": "results.result",
+    "SelectionError": "errors",
+    "Sentences": "analyses.sentences",
+    "Similarity": "analyses.similarity",
+    "Steps": "analyses.steps",
+    "TextError": "errors",
+    "Tokens": "analyses.tokens",
+    "Trace": "model.trace",
+    "UnavailableError": "errors",
+    "Vectors": "analyses.vectors",
+    "from_attention": "model.given",
+    "load": "model.loading",
+    "read_sentences": "text.sentence_files",
+    "save": "results.result",
+    "wrap": "model.wrapping",
+}
+"""Name → the module it lies in, which is imported when the name is first used: most of them need torch, which
+alone takes seconds."""
+
+if not TYPE_CHECKING:  # a function of this name would tell type checkers that any name can be had
+
+    def __getattr__(name: str) -> object:
+        """A public name, from now on held by this module itself."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

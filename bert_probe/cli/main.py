@@ -7,44 +7,86 @@ standard error and exit status 2.
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe.cli import attention, heads, pairs, parameters, sentences, steps, vectors
-from bert_probe.cli.app import app
 from bert_probe.errors import ProbeError
 
+COMMANDS = {
+    "ablate": (
+        "heads",
+        "What changes in the last layer when heads are switched off: 1 − cosine of its vectors.",
+    ),
+    "anatomy": (
+        "vectors",
+        "A token's input vector taken apart: word, position, segment, their sum, LayerNorm.",
+    ),
+    "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
+    "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
+    "baseline": (
+        "pairs",
+        "Cosine that unrelated tokens of the model reach, and one word in two sentences, at every layer.",
+    ),
+    "compare": (
+        "pairs",
+        "Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; "
+        "most changed first.",
+    ),
+    "context": ("pairs", "How alike WORD's vectors in several texts are, at every layer from 0."),
+    "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
+    "find": ("heads", "Heads that attend most from one word to another, best first."),
+    "heads": (
+        "heads",
+        "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
+    ),
+    "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
+    "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
+    "rollout": (
+        "attention",
+        "How much of each token reaches each other one through all layers of attention.",
+    ),
+    "sentences": (
+        "sentences",
+        "Cosine of every two sentences of FILE: one a line, or a column of a table.",
+    ),
+    "similarity": (
+        "pairs",
+        "Cosine of every token of TEXT_A with every token of TEXT_B, or of TEXT_A with itself.",
+    ),
+    "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
+    "tokens": ("vectors", "Tokens of TEXT: id, segment, word, place in the text."),
+}
+"""Command → the module of this room that holds it, and its first sentence, for the list of all commands.
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+A module is imported when one of its commands is called: most need torch, which alone takes seconds.
+"""
+
+
+class _Later(click.Command):
+    """Stands for a command in the list of them, and gives way to it when it is called."""
+
+    def __init__(self, name: str, module: str, help_line: str) -> None:
+        super().__init__(name, help=help_line)
+        self._module = module
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """A context of the command itself, which is then what runs."""
+        command: click.Command = getattr(import_module(f"bert_probe.cli.{self._module}"), str(self.name))
+        return command.make_context(*args, **kwargs)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    commands=[_Later(name, *about) for name, about in COMMANDS.items()],
+)
 def commands() -> None:
     """Open a transformer encoder and see what it does with your text.
 
     Tables go to standard output as CSV, or to a file with --out.
     """
-
-
-for _command in (
-    app,
-    vectors.tokens,
-    attention.attention,
-    attention.rollout,
-    heads.heads,
-    heads.find,
-    heads.ablate,
-    steps.steps,
-    vectors.embeddings,
-    vectors.anatomy,
-    vectors.pooler,
-    parameters.parameters,
-    pairs.similarity,
-    pairs.baseline,
-    pairs.compare,
-    pairs.context,
-    sentences.sentences,
-):
-    commands.add_command(_command)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -22,6 +22,9 @@ from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from tests.helpers.questions import EXAMPLES, SENTENCES, Example
 
+PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
+"""All of them, each imported by now: a question is in `QUESTIONS` once its module is imported."""
+
 NAMES = [repr(example.asked) for example in EXAMPLES]
 
 

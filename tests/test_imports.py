@@ -1,0 +1,116 @@
+"""What is imported when: by counting modules, as a clock tells more of the machine than of the program."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import bert_probe
+from bert_probe.cli.main import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"torch", "transformers", "numpy", "pandas", "pyarrow", "scipy", "sklearn", "umap"}
+BROWSER_SIDE = {"streamlit", "plotly", "starlette", "uvicorn", "bertviz", "mpld3"}
+
+
+def modules_after(code: str) -> set[str]:
+    """Full names of the modules that a fresh interpreter holds once it has run the code."""
+    script = f"import json, sys\ntry:\n    {code}\nfinally:\n    sys.stderr.write(json.dumps([*sys.modules]))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
+    )
+    return set(json.loads(done.stderr))
+
+
+def after_command(*arguments: str) -> set[str]:
+    """The same of a command of the shell, which must succeed."""
+    return modules_after(f"from bert_probe.cli.main import main; main({list(arguments)!r})")
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+# ---------------------------------------------------------------- the package
+
+
+def test_the_package_alone_imports_nothing_else() -> None:
+    found = modules_after("import bert_probe")
+    assert not packages(found) & (HEAVY | BROWSER_SIDE | {"click"})
+    assert {name for name in found if name.startswith("bert_probe")} == {"bert_probe"}
+
+
+def test_a_name_brings_its_own_module() -> None:
+    found = modules_after("import bert_probe; bert_probe.TextError")
+    assert "bert_probe.errors" in found
+    assert not packages(found) & HEAVY
+
+
+def test_type_checkers_and_the_program_find_each_name_in_the_same_place() -> None:
+    tree = ast.parse((ROOT / "bert_probe" / "__init__.py").read_text(encoding="utf-8"))
+    for_types = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module != "typing" and node.module != "importlib"
+        for alias in node.names
+    }
+    assert set(for_types) == set(bert_probe.__all__)
+    for name, module in for_types.items():
+        assert getattr(bert_probe, name) is getattr(import_module(str(module)), name)
+        assert vars(bert_probe)[name] is getattr(bert_probe, name), "found again without a search"
+
+
+def test_the_names_are_listed_before_they_are_used() -> None:
+    code = "import bert_probe; assert set(bert_probe.__all__) <= set(dir(bert_probe))"
+    assert "bert_probe.model" not in modules_after(code)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'bert_probe' has no attribute 'Attenton'"):
+        bert_probe.Attenton  # type: ignore[attr-defined]  # noqa: B018
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None:
+    found = after_command(*arguments)
+    assert not packages(found) & (HEAVY | BROWSER_SIDE)
+    assert {name for name in found if name.startswith("bert_probe.")} == {
+        "bert_probe.cli",
+        "bert_probe.cli.main",
+        "bert_probe.errors",
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_in_the_list_is_that_of_the_command(name: str) -> None:
+    module, line = COMMANDS[name]
+    command = getattr(import_module(f"bert_probe.cli.{module}"), name)
+    assert command.name == name
+    assert command.get_short_help_str(1000) == line
+
+
+def test_every_command_is_in_the_list() -> None:
+    import click
+
+    found = set()
+    for path in (ROOT / "bert_probe" / "cli").glob("*.py"):
+        if path.stem not in ("__init__", "main"):
+            held = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
+            found |= {thing.name for thing in held if isinstance(thing, click.Command)}
+    assert found == set(COMMANDS)
+
+
+def test_no_command_but_one_imports_what_the_browser_sees() -> None:
+    others = sorted({module for module, _ in COMMANDS.values()} - {"app"})
+    found = packages(modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in others)}"))
+    assert "torch" in found
+    assert not found & (BROWSER_SIDE | {"sklearn", "umap"})
