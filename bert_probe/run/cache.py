@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from cachetools import LRUCache
+import cachetools
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -28,7 +28,7 @@ class Cache(Generic[K, V]):
     """
 
     def __init__(self, most: float, size: Callable[[V], float] = lambda _: 1) -> None:
-        self._kept: LRUCache[K, V] = LRUCache(most, getsizeof=size)
+        self._kept: cachetools.LRUCache[K, V] = cachetools.LRUCache(most, getsizeof=size)
         self._flights: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
 
@@ -38,9 +38,10 @@ class Cache(Generic[K, V]):
             return self._kept.get(key)
 
     def values(self) -> list[V]:
-        """All that is kept."""
+        """All that is kept; to look through it counts as no use of any."""
         with self._lock:
-            return list(self._kept.values())
+            # The subclass would note each of them as used last.
+            return [cachetools.Cache.__getitem__(self._kept, key) for key in self._kept]
 
     def once(self, key: K, make: Callable[[], V]) -> V:
         """The value of a key, made if need be. Whoever asks while it is made waits for it.
@@ -64,20 +65,18 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], flight: Future[V]) -> V:
         try:
             value = make()
+            fits = self._kept.getsizeof(value) <= self._kept.maxsize
         except BaseException as error:
             with self._lock:
                 del self._flights[key]
             flight.set_exception(error)
             raise
         with self._lock:
-            self._keep(key, value)
+            if fits:
+                self._kept[key] = value
             del self._flights[key]
         flight.set_result(value)
         return value
-
-    def _keep(self, key: K, value: V) -> None:
-        if self._kept.getsizeof(value) <= self._kept.maxsize:
-            self._kept[key] = value
 
     def drop(self, unwanted: Callable[[K], bool]) -> None:
         """Let go of all keys of which this is so."""

@@ -123,3 +123,21 @@ def test_what_a_function_makes_of_a_text_is_kept_too_and_apart_from_what_others_
     first = answers.of(one, "a")
     assert answers.of(one, "a") is first
     assert len({id(made) for made in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3
+
+
+def test_looking_through_all_values_counts_as_no_use() -> None:
+    cache: Cache[str, str] = Cache(2)
+    for key in ("a", "b"):
+        cache.once(key, lambda key=key: key)  # type: ignore[misc]
+    cache.get("a")
+    assert sorted(cache.values()) == ["a", "b"]
+    cache.once("c", lambda: "c")
+    assert (cache.get("a"), cache.get("b")) == ("a", None)
+
+
+def test_a_value_that_cannot_be_measured_leaves_nobody_waiting() -> None:
+    cache: Cache[str, Any] = Cache(2, len)
+    with pytest.raises(TypeError, match="has no len"):
+        cache.once("a", lambda: 5)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(cache.once, "a", lambda: "b").result(10) == "b"
