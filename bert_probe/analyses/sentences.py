@@ -91,13 +91,14 @@ class Sentences(Question):
 
         Raises:
             TextError, EmptyTextError, TooLongError: no sentences, or one that cannot be read.
-            UnavailableError, CheckpointError: see `pooling.recipe`.
+            UnavailableError, CheckpointError: see `pooling.recipe`; a model in memory that changes meanwhile.
             OutOfMemoryError: the machine is too small for one batch.
         """
         if isinstance(sentences, str):
             raise TextError("Give a list of sentences, not a single string.")
         if not sentences:
             raise EmptyTextError("There are no sentences. Give one a line.")
+        checkpoint = checkpoint.now()
         how = recipe(checkpoint, self.pooling)
         inputs = [_inputs(checkpoint, how, number, one, truncate) for number, one in enumerate(sentences, 1)]
         ids = [tuple(one.inputs["input_ids"].tolist()) for one in inputs]
@@ -154,7 +155,8 @@ class Compared:
             OutOfMemoryError: the machine is too small for so many.
         """
         count = len(self.vectors)
-        need = f"need {12 * count**2 / 1e9:,.1f} GB while they are made"  # in float64, then in float32
+        each = 8 + self.vectors.itemsize  # in float64, then in the vectors' own type
+        need = f"need {each * count**2 / 1e9:,.1f} GB while they are made"
         with memory_errors(f"The cosines of {count:,} sentences {need}, more than is free. Give fewer."):
             return read_only(cosine(self.vectors, self.vectors))
 
@@ -277,7 +279,7 @@ class SentenceVectors(Result):
     @property
     def nbytes(self) -> int:
         """Bytes of the vectors and of all cosines, which come to be when they are asked for."""
-        return self.vectors.nbytes + 4 * len(self.sentences) ** 2
+        return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
 def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: Report) -> Array:

@@ -60,6 +60,24 @@ def test_what_needs_the_model_again_refuses_another_one(what: str, bert: Any, to
     assert bert_probe.Attention().of(trace).weights.shape, "what the trace holds itself stays"
 
 
+@pytest.mark.parametrize(
+    "ask", [bert_probe.Sentences(), bert_probe.HeadMeans(resamples=5)], ids=["sentences", "heads"]
+)
+def test_one_answer_is_never_of_two_models(ask: Any, bert: Any, tokenizer: Any) -> None:
+    wrapped = bert_probe.wrap(bert, tokenizer)
+    sentences = [f"{'the boat ' * 60}{number}" for number in range(40)]
+    told: list[int] = []
+
+    def train(done: int, _total: int) -> None:
+        told.append(done)
+        if 0 < done < len(sentences):
+            bert.embeddings.word_embeddings.weight.data[0, 0] += 1
+
+    with pytest.raises(UnavailableError, match=r"its weights differ\. Trace the text again\."):
+        ask.of(wrapped, sentences, report=train)
+    assert 0 < told[-1] < len(sentences)
+
+
 def test_dtype_and_device_are_those_of_the_moment(bert: Any, tokenizer: Any) -> None:
     wrapped = bert_probe.wrap(bert, tokenizer)
     trace = wrapped.trace(TEXT)
