@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_probe.analyses.measures import Measure
 from bert_probe.errors import UnavailableError
+from bert_probe.model.forward import as_array
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 _known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
@@ -15,7 +16,7 @@ _known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 
 
 def value_norms(trace: Trace, layer: int) -> Array:
-    """Length of what each head would carry from each token, ‖v W_O‖, float32 [head, token].
+    """Length of what each head would carry from each token, ‖v W_O‖, [head, token], in the trace's type.
 
     W_O is the head's part of the layer's output projection, without its bias; Kobayashi et al. 2020,
     section 2.2. Where the architecture has no such projection it is ‖v‖, see `projects`.
@@ -41,7 +42,7 @@ def _lengths(trace: Trace, layer: int, values: Array) -> Array:
     checkpoint = trace.checkpoint
     with checkpoint.running():
         projection = checkpoint.projections[layer]
-        weight = None if projection is None else projection.weight.detach().float().cpu().numpy()
+        weight = None if projection is None else as_array(projection.weight.detach())
     if weight is None:
         lengths: Array = np.linalg.norm(values, axis=-1)
         return lengths
@@ -59,7 +60,7 @@ def projects(trace: Trace) -> bool:
 
 
 def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
-    """‖α v W_O‖, attention times the length of what it carries: float32 [head, query, key].
+    """‖α v W_O‖, attention times the length of what it carries: [head, query, key], in the trace's type.
 
     Not a share: rows do not sum to 1. A large weight on a short vector, as often on [SEP], moves little.
 
