@@ -150,8 +150,10 @@ def _watched(model: torch.nn.Module, counted: Any) -> Iterator[list[Call]]:
         if threading.get_ident() == me:
             began.append(counted())
 
-    def end(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def end(module: torch.nn.Module, args: Any, *rest: Any) -> None:
+        # Another thread may call it while it is being taken away, and then without the keywords.
         if threading.get_ident() == me:
+            kwargs, output = rest
             seen.append((module, began.pop(), counted(), args, kwargs, output))
 
     hooks: list[Any] = []

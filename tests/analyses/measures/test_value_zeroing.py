@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import bert_probe
 from bert_probe import Attention
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.measures import value_zeroing as module
-from bert_probe.analyses.measures.value_zeroing import value_zeroing
+from bert_probe.analyses.measures.value_zeroing import _watched, value_zeroing
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.checkpoint import Checkpoint
@@ -148,6 +149,16 @@ def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpo
         thread.join()
     assert not wrong
     assert [len(one._forward_hooks) for one in minilm.model.modules()] == hooks
+
+
+def test_a_hook_that_is_half_taken_away_does_not_stop_another_thread(minilm: Checkpoint) -> None:
+    """torch puts a hook in, and says that it takes keywords, in two steps; a thread may come in between."""
+    with _watched(minilm.model, lambda: 0) as seen:
+        for module in minilm.model.modules():
+            module._forward_hooks_with_kwargs.clear()
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(minilm.trace, TEXT).result(60).layers == minilm.description.layers
+    assert not seen
 
 
 def test_what_cannot_be_zeroed_is_refused(
