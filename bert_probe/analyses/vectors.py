@@ -7,15 +7,15 @@ from typing import Literal
 
 import pandas as pd
 
+from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Place
+from bert_probe.results.kinds import Choice
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 
-LAYER = Place("layer", first=0)
 Which = Literal["tokens", "cls", "pooler"]
 
 
@@ -29,12 +29,7 @@ class Vectors(Question):
         which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
     """
 
-    layer: int = asked(
-        Place("layer", first=0),
-        default=-1,
-        key="vector_layer",
-        about="Layer; 0 is the output of the embeddings.",
-    )
+    layer: int = asked(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
     which: Which = asked(
         Choice(("tokens", "cls", "pooler")),
         default="tokens",
