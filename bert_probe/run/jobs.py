@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Literal, TypeVar, cast
 
+from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Report
 
 T = TypeVar("T")
@@ -35,15 +37,28 @@ class Job(Generic[T]):
     """
 
     def __init__(
-        self, cause: Hashable, work: Callable[[Report], T], alive: Callable[[], bool] = lambda: True
+        self,
+        cause: Hashable,
+        work: Callable[[Report], T],
+        alive: Callable[[], bool] = lambda: True,
+        *,
+        queued: bool = True,
+        silence: float | None = None,
     ) -> None:
-        """Start the work; it goes on while ``alive`` says that somebody waits for it."""
+        """Start the work.
+
+        Args:
+            alive: the work goes on while this says that somebody waits for it.
+            queued: it waits for one of the slots; else it begins at once, and must bound its memory itself.
+            silence: seconds without news after which whoever waits is told that it failed.
+        """
         self.cause = cause
         self.state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
         self.progress: tuple[int, int] | None = None
         self.error: BaseException | None = None
         self._result: T | None = None
-        self._alive, self._seen = alive, time.monotonic()
+        self._alive, self._queued, self._silence = alive, queued, silence
+        self._seen = self._heard = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
         threading.Thread(target=self._run, args=(work,), name="bert-probe job", daemon=True).start()
 
@@ -54,7 +69,12 @@ class Job(Generic[T]):
 
     def wait(self, seconds: float) -> bool:
         """Until it is over, or so long; whether it is over."""
-        return self._over.wait(seconds)
+        if not self._over.wait(seconds):
+            silent = time.monotonic() - self._heard
+            if self._silence is not None and silent > self._silence:
+                # Its thread cannot be stopped from outside; what it still brings is dropped.
+                self._end("failed", error=StalledError(f"Nothing was heard of it for {silent:.0f} seconds."))
+        return self.over
 
     def value(self, timeout: float | None = None) -> T:
         """What the work returned, waited for as long as it takes or ``timeout`` seconds.
@@ -78,26 +98,37 @@ class Job(Generic[T]):
 
     def _run(self, work: Callable[[Report], T]) -> None:
         try:
-            while not _slots.acquire(timeout=_EVERY):
-                self._check()
-            try:
+            with self._slot():
                 self._begin()
                 self._end("done", result=work(self._report))
-            finally:
-                _slots.release()
         except Cancelled:
             self._end("cancelled")
         except BaseException as error:  # raised where its value is asked for
             self._end("failed", error=error)
 
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        if not self._queued:
+            yield
+            return
+        while not _slots.acquire(timeout=_EVERY):
+            self._check()
+        try:
+            yield
+        finally:
+            _slots.release()
+
     def _begin(self) -> None:
         self._check()
+        self._heard = time.monotonic()
         with self._lock:
             if not self.over:
                 self.state = "running"
 
     def _report(self, done: int, total: int) -> None:
         self._check()
+        if (done, total) != self.progress:
+            self._heard = time.monotonic()
         self.progress = done, total
 
     def _check(self) -> None:

@@ -6,6 +6,7 @@ A job belongs to one session and one cause: it ends when its inputs change or th
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -39,6 +40,9 @@ def run(
     note: str = "",
     *,
     start: bool = False,
+    tell: Callable[[int, int], str] | None = None,
+    patience: float | None = None,
+    **limits: Any,
 ) -> T | None:
     """The result of ``work`` for this ``cause``, or None while there is none.
 
@@ -51,6 +55,10 @@ def run(
         work: runs in a thread that must not draw; reports often, as it can be stopped only then.
         unit: what is counted, for "24 of 72 heads".
         start: begin at once. The button is then drawn only to begin again, where that can help.
+        tell: what is said of a report's two numbers, in place of "24 of 72 heads"; of 0 and 0 while there is
+            none.
+        patience: seconds for which the page waits before it shows progress.
+        limits: of the `Job`, see there.
 
     Raises:
         ProbeError: what the work raised, on every run until it is started again or the cause changes.
@@ -66,15 +74,17 @@ def run(
     else:
         begins = _may_begin_again(job, start) and _start_button(place, key, label, _cancelled(job))
     if begins:
-        job = Job(cause, work, _alive())
+        job = Job(cause, work, _alive(), **limits)
     if job is None:
         return None
     held[key] = job  # the last one asked for stands last
     while len(held) > KEPT:
         held.pop(next(iter(held))).cancel()
-    if not job.wait(PATIENCE):
+    if not job.wait(PATIENCE if patience is None else patience):
         with place:
-            _watch(job, key, unit)  # which runs the page again when the job is over
+            _watch(
+                job, key, tell or partial(_counted, unit)
+            )  # which runs the page again when the job is over
         return None
     if begins and _may_begin_again(job, start):
         st.rerun()  # with the button to do so
@@ -113,18 +123,22 @@ def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> boo
 
 
 @st.fragment(run_every=PATIENCE)
-def _watch(job: Job[Any], key: str, unit: str) -> None:
+def _watch(job: Job[Any], key: str, tell: Callable[[int, int], str]) -> None:
     """Progress, drawn again and again without the rest of the page, until the job is over."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
-        said = f"{done:,} of {total:,} {unit}".strip() if total else "Working …"
+        said = tell(done, total)
         if job.state == "waiting":
             said = "Waiting for other work on this machine …"
         st.progress(min(done / total, 1.0) if total else 0.0, said)
         if st.button("Cancel", key=f"{key} cancel"):
             job.cancel()
-    if job.over:
+    if job.wait(0):
         st.rerun()
+
+
+def _counted(unit: str, done: int, total: int) -> str:
+    return f"{done:,} of {total:,} {unit}".strip() if total else "Working …"
 
 
 def _alive() -> Callable[[], bool]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
 
@@ -23,6 +23,17 @@ PASSES_AT_ONCE = 2
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
 
+
+@dataclass
+class Opening:
+    """How far the opening of a checkpoint is: bytes done and in all, and a sentence on its size."""
+
+    done: int = 0
+    total: int = 0
+    notice: str = ""
+
+
+_openings: dict[tuple[str, str], Opening] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
@@ -38,17 +49,42 @@ def opened(model: str, revision: str) -> Checkpoint | None:
     return _checkpoints.get((model, revision))
 
 
-def open_checkpoint(model: str, revision: str, progress: Report | None = None) -> Checkpoint:
+def opening(model: str, revision: str) -> Opening:
+    """How far the opening of a checkpoint is."""
+    return _openings.get((model, revision), Opening())
+
+
+def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Checkpoint:
     """A checkpoint, opened once for all sessions; "" is the built-in. Opening one does not hold up another.
 
+    Args:
+        report: told of the bytes read, also where somebody else began the opening.
+
     Raises:
-        CheckpointError: see `bert_probe.load`.
+        CheckpointError, OutOfMemoryError: see `bert_probe.load`.
     """
+    key = (model, revision)
 
     def load() -> Checkpoint:
-        return loading.load(model or None, revision or None, progress=progress)
+        now = _openings[key] = Opening()
 
-    found = _checkpoints.once((model, revision), load)
+        def progress(done: int, total: int) -> None:
+            now.done, now.total = done, total
+            report(done, total)
+
+        def notice(sentence: str) -> None:
+            now.notice = sentence
+
+        try:
+            return loading.load(model or None, revision or None, progress=progress, notice=notice)
+        finally:
+            del _openings[key]
+
+    def waiting() -> None:
+        now = opening(*key)
+        report(now.done, now.total)
+
+    found = _checkpoints.once(key, load, waiting)
     # A trace holds its model: those of models that had to go go too.
     held = {one.description for one in _checkpoints.values()} | {found.description}
     _traces.drop(lambda key: key[0] not in held)
@@ -71,15 +107,3 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
         return _traces.once((checkpoint.description, text, truncate), make)
 
     return [traced(text) for text in texts]
-
-
-@dataclass
-class DownloadProgress:
-    """Bytes done and in all, written by a download and read by the page that waits for it."""
-
-    done: int = 0
-    total: int = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        """Take a report of the download."""
-        self.done, self.total = done, total

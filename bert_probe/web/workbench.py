@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
 import streamlit as st
+from streamlit import runtime
 
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.web import state, store
+from bert_probe.web import jobs, state, store
 from bert_probe.web.examples import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -23,6 +23,10 @@ SUGGESTED = (
     "distilbert/distilbert-base-uncased",
     "answerdotai/ModernBERT-base",
 )
+_PATIENCE = 1.0
+"""Seconds that a page waits for a model before it shows how far the opening is."""
+_SILENCE = 300.0
+"""Seconds in which nothing is heard of an opening, neither bytes nor an end, after which it is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
 
 
@@ -195,20 +199,31 @@ def checkpoint() -> Checkpoint:
 
 
 def _open(now: Request) -> Checkpoint:
+    """Open it in a job, whose progress stands where the page will be."""
     name = state.plain(now.model or BUILT_IN)
-    progress = store.DownloadProgress()
-    # The hub reports from threads of its own, which cannot draw; this one waits and draws.
-    with ThreadPoolExecutor(1) as pool, st.spinner(f"Opening {name} …"):
-        future = pool.submit(store.open_checkpoint, now.model, now.revision, progress)
-        bar = st.empty()
-        while not future.done():
-            if progress.total:
-                share = min(progress.done / progress.total, 1.0)
-                text = f"Downloading {name}: {progress.done / 1e6:,.0f} of {progress.total / 1e6:,.0f} MB"
-                bar.progress(share, text)
-            time.sleep(0.02)
-        bar.empty()
-        return future.result()
+
+    def tell(done: int, total: int) -> str:
+        far = f": {done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else " …"
+        return f"Opening {name}{far}  \n{store.opening(now.model, now.revision).notice}"
+
+    def work(report: Report) -> Checkpoint:
+        return store.open_checkpoint(now.model, now.revision, report)
+
+    with st.spinner(f"Opening {name} …", show_time=False):
+        found = jobs.run(
+            "opening",
+            ("opening", now.model, now.revision),
+            f"Open {name}",
+            work,
+            start=True,
+            tell=tell,
+            patience=_PATIENCE if runtime.exists() else _SILENCE,
+            queued=False,
+            silence=_SILENCE,
+        )
+    if found is None:
+        st.stop()
+    return found
 
 
 def study() -> Study:

@@ -13,6 +13,7 @@ from transformers import AutoModel
 import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError
 from bert_probe.model import capture, checks
+from bert_probe.model.config import SUPPORTED
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, config, randomize, save_tokenizer
 from tests.helpers.folders import change_config, refused
@@ -52,7 +53,7 @@ def build_like(kind: str, folder: Path, **settings: Any) -> None:
     [
         ("FNetConfig", "FNetModel", {"model_type": "fnet"}),
         ("LongformerConfig", "LongformerModel", {"model_type": "longformer", "attention_window": 16}),
-        ("YosoConfig", "YosoModel", {"model_type": "yoso"}),
+        ("YosoConfig", "yoso", {"model_type": "yoso"}),
         ("TapasConfig", "TapasModel", {"model_type": "tapas", "type_vocab_sizes": [3, 4, 4, 2, 4, 4, 4]}),
     ],
 )
@@ -114,7 +115,7 @@ def test_custom_code_in_a_checkpoint_never_runs(folder: Path, tmp_path: Path) ->
 
 
 def test_the_names_of_the_families_in_the_refusal_are_those_that_are_tested() -> None:
-    plain = checks.SUPPORTED.lower().replace("-", "").replace("_", "")
+    plain = SUPPORTED.lower().replace("-", "").replace("_", "")
     for name in (
         "bert",
         "roberta",
