@@ -18,7 +18,7 @@ from bert_probe.analyses.baseline import BaselineCosines, Spread, baseline_sente
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.provenance import Subject
-from tests.helpers.exactness import ULP
+from tests.helpers.exactness import assert_exact
 from tests.helpers.raw import Raw
 
 LINES = (
@@ -155,7 +155,7 @@ def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
     baseline = by_hand(minilm)
     cosines = np.full((7, 2), 0.5, np.float32)
     less = baseline.corrected(cosines)
-    np.testing.assert_allclose(less[:, 1], [0.5, 0.4, 0.3, 0.2, 0.1, 0, -0.1], rtol=0, atol=ULP)
+    assert_exact(less[:, 1], [0.5, 0.4, 0.3, 0.2, 0.1, 0, -0.1])
     assert less.dtype == np.float64
     assert not baseline.corrected(np.array(baseline.unrelated.mean)).any()
     with pytest.raises(ShapeError, match="3 layers do not fit a baseline of 7"):

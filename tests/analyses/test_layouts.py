@@ -16,7 +16,7 @@ from bert_probe.analyses import layouts
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.analyses.layouts import Layout, pca, tsne, umap
 from bert_probe.errors import ShapeError, UnavailableError
-from tests.helpers.exactness import assert_rounded, largest
+from tests.helpers.exactness import ULP, assert_exact, assert_rounded, largest
 
 
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +38,7 @@ def test_components_by_hand() -> None:
     # Along (3, 4)/5 the places are −5, 0, 5; across it nothing.
     found = pca(np.array([[1, 1], [4, 5], [7, 9]], np.float32))
     assert_rounded(found.points, [[-5, 0], [0, 0], [5, 0]])
-    assert found.explained == pytest.approx((1, 0), abs=1e-12)
+    assert_exact(np.array(found.explained), [1, 0])
     turned = pca(np.array([[7, 9], [4, 5], [1, 1]], np.float32))
     assert_rounded(turned.points, found.points[::-1], what="the sign is fixed")
 
@@ -50,7 +50,7 @@ def test_components_are_scikit_learn_s_but_for_the_sign() -> None:
     ours, theirs = pca(vectors), PCA(2)
     points = theirs.fit_transform(vectors.astype(np.float64))
     assert_rounded(np.abs(ours.points), np.abs(points), 2)
-    assert ours.explained == pytest.approx(tuple(theirs.explained_variance_ratio_), rel=1e-10)
+    assert_exact(np.array(ours.explained), theirs.explained_variance_ratio_)
 
 
 @given(
@@ -64,10 +64,10 @@ def test_where_the_origin_lies_changes_nothing(vectors: np.ndarray, shift: float
         return
     doubles = vectors.astype(np.float64)
     one, other = pca(vectors), pca(doubles + shift)
-    assert one.explained == pytest.approx(other.explained, abs=1e-9)
+    assert_exact(np.array(one.explained), other.explained)
     spread = np.linalg.norm(one.points[:, None] - one.points[None], axis=-1)
     true = np.linalg.norm(doubles[:, None] - doubles[None], axis=-1)
-    few = 8 * np.finfo(np.float32).eps * largest(one.points)
+    few = 8 * ULP * largest(one.points)
     assert (spread <= true + few).all(), "a plane shows no distance too large"
 
 

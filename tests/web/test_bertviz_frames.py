@@ -20,9 +20,12 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.web import bertviz_frames
 from bert_probe.web.bertviz_frames import FrameStore, head_view, model_view
+from tests.helpers.exactness import assert_printed
 from tests.helpers.server import answer_of
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
+DECIMALS = 6
+"""So many are written of each weight."""
 PLAIN = ("[CLS]", "one", "##two", "[SEP]")
 FILTERS = (
     "All",
@@ -87,8 +90,8 @@ def test_the_page_holds_exactly_the_tokens_and_weights(draw: Callable[[Trace], s
     (data,) = params(page)["attention"]
     assert data["left_text"] == data["right_text"] == list(HOSTILE_TOKENS)
     expected = np.stack([trace.attention(layer) for layer in range(trace.layers)])
-    np.testing.assert_allclose(np.array(data["attn"]), expected, rtol=0, atol=1e-6)
-    assert expected.max() > 0.5  # else agreement to 1e-6 would say little
+    assert_printed(data["attn"], expected, DECIMALS)
+    assert expected.max() > 0.5, "else agreement to six decimals would say little"
 
 
 @pytest.mark.parametrize("draw", [head_html, model_html])
@@ -118,7 +121,7 @@ def test_a_pair_has_its_filters_and_slices() -> None:
         assert tuple(part["name"] for part in data) == FILTERS
         assert data[3]["left_text"] == ["[CLS]", "a", "[SEP]"]
         assert data[3]["right_text"] == ["b", "[SEP]"]
-        np.testing.assert_allclose(data[3]["attn"][2], trace.attention(2)[:, :3, 3:], rtol=0, atol=1e-6)
+        assert_printed(data[3]["attn"][2], trace.attention(2)[:, :3, 3:], DECIMALS)
         assert 'id="filter"' in page
 
 
@@ -137,7 +140,7 @@ def test_a_real_trace(minilm: Checkpoint) -> None:
     data = params(head_html(trace))["attention"]
     assert data[0]["left_text"] == [token.display for token in trace.tokens]
     assert data[2]["left_text"] == ["why", "?", "[SEP]"]
-    np.testing.assert_allclose(data[0]["attn"][5], trace.attention(5), rtol=0, atol=1e-6)
+    assert_printed(data[0]["attn"][5], trace.attention(5), DECIMALS)
 
 
 def test_nothing_is_asked_of_another_server_and_the_data_travel_once() -> None:

@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
 from bert_probe.web import palette, serve
+from tests.helpers.exactness import assert_printed
 from tests.helpers.server import answer, finish
 
 ROOT = Path(__file__).parents[2]
@@ -145,7 +146,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_contrast_by_hand() -> None:
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
-    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.005)
+    assert_printed(4.48, contrast("#777777", "#FFFFFF"), decimals=2)
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
