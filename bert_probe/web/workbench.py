@@ -217,13 +217,18 @@ def _open(now: Request) -> Checkpoint:
             work,
             start=True,
             tell=tell,
-            patience=_PATIENCE if runtime.exists() else _SILENCE,
+            patience=_patience(),
             queued=False,
             silence=_SILENCE,
         )
     if found is None:
         st.stop()
     return found
+
+
+def _patience() -> float:
+    """Seconds to wait before progress is shown; where there is no browser, nobody would see it."""
+    return _PATIENCE if runtime.exists() else _SILENCE
 
 
 def study() -> Study:

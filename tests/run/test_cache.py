@@ -12,6 +12,7 @@ import pytest
 from bert_probe import Attention
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled
 from bert_probe.run.cache import Answers, Cache, key_of
 
 
@@ -141,3 +142,24 @@ def test_a_value_that_cannot_be_measured_leaves_nobody_waiting() -> None:
         cache.once("a", lambda: 5)
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(cache.once, "a", lambda: "b").result(10) == "b"
+
+
+def test_one_who_waits_may_give_up_and_the_maker_goes_on() -> None:
+    cache: Cache[str, str] = Cache(1)
+    begun, go = threading.Event(), threading.Event()
+
+    def make() -> str:
+        begun.set()
+        assert go.wait(20)
+        return "value"
+
+    def give_up() -> None:
+        raise Cancelled
+
+    with ThreadPoolExecutor(1) as pool:
+        maker = pool.submit(cache.once, "key", make)
+        assert begun.wait(20)
+        with pytest.raises(Cancelled):
+            cache.once("key", make, waiting=give_up)
+        go.set()
+        assert maker.result(20) == "value"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bert_probe.errors import OutOfMemoryError
+from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.run import jobs
 from bert_probe.run.jobs import Job
@@ -127,3 +127,36 @@ def test_no_more_than_a_few_compute_at_once_and_a_waiting_one_can_be_cancelled()
 def test_jobs_and_bars_need_no_streamlit() -> None:
     code = "import sys, bert_probe.run.jobs, bert_probe.run.progress; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_job_that_is_not_queued_needs_no_slot() -> None:
+    works = [Steps(1) for _ in range(jobs.AT_ONCE)]
+    busy = [Job("cause", work) for work in works]
+    until(lambda: all(work.begun for work in works))
+    assert Job("cause", lambda _: "at once", queued=False).value(20) == "at once"
+    for job, work in zip(busy, works, strict=True):
+        work.step(3)
+        assert job.value(20) == "result"
+
+
+def test_whoever_waits_for_silent_work_is_told_and_its_result_is_dropped() -> None:
+    work = Steps(1)
+    job = Job("cause", work, silence=0.05)
+    until(lambda: job.wait(0.01))
+    assert job.state == "failed"
+    with pytest.raises(StalledError, match="Nothing was heard of it for 0 seconds"):
+        job.value()
+    work.step(3)
+    assert work.ended.wait(20)
+    assert job.state == "failed"
+
+
+def test_the_same_report_again_is_no_news() -> None:
+    def stuck(report: Report) -> None:
+        while True:
+            report(1, 3)
+            threading.Event().wait(0.005)
+
+    job = Job("cause", stuck, silence=0.1)
+    until(lambda: job.wait(0.01))
+    assert isinstance(job.error, StalledError)
