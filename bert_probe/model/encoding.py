@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from bert_probe.errors import EmptyTextError, TextError, TokenizerError, TooLongError
+from bert_probe.errors import EmptyTextError, TokenizerError
+from bert_probe.model.lengths import check_text, kept, most_tokens, too_many
 
 SPACE = "␣"
 """How a token of nothing but spaces is shown."""
@@ -93,7 +95,7 @@ class Encoding:
         text, pair: what was given.
         tokens: in input order.
         inputs: what goes to the model, name → int64 [token], read-only.
-        max_tokens: the longest input the model accepts; None where it has no limit.
+        max_tokens: the longest input that is read; None where nobody set a limit.
         dropped: tokens cut off by truncation, 0 unless it was asked for and needed.
     """
 
@@ -106,6 +108,17 @@ class Encoding:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of texts, tokens and inputs."""
+        texts = sum(sys.getsizeof(text) for text in (self.text, self.pair))
+        # A token's own attributes are numbers, but for how it is shown.
+        tokens = sum(
+            sys.getsizeof(token) + sys.getsizeof(token.__dict__) + sys.getsizeof(token.display)
+            for token in self.tokens
+        )
+        return texts + tokens + sum(values.nbytes for values in self.inputs.values())
 
     @property
     def ids(self) -> list[int]:
@@ -153,8 +166,41 @@ class Inputs:
         return len(self.inputs["input_ids"])
 
 
+@dataclass(frozen=True, eq=False)
+class _Pieces:
+    """What a tokenizer makes of a text, or of a text and its pair: everything is a list over the tokens.
+
+    Attributes:
+        named: what the model may be given, by name.
+        texts: the text it is of, 0 or 1; None for a token that the tokenizer added.
+        words: the word it is of, within its text.
+        spans: characters it covers.
+        added: whether the tokenizer added it.
+    """
+
+    named: Mapping[str, list[int]]
+    texts: list[int | None]
+    words: list[int | None]
+    spans: list[tuple[int, int]]
+    added: list[bool]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def at(self, places: list[int]) -> Self:
+        """Those at some places."""
+
+        def chosen(values: list[Any]) -> list[Any]:
+            return [values[place] for place in places]
+
+        named = {name: chosen(values) for name, values in self.named.items()}
+        return type(self)(
+            named, chosen(self.texts), chosen(self.words), chosen(self.spans), chosen(self.added)
+        )
+
+
 class Encoder:
-    """A tokenizer with the model's limits; safe to use from several threads.
+    """A tokenizer with the model's limits; threads may use it at once, and none waits for another.
 
     Args:
         tokenizer: a fast Hugging Face tokenizer.
@@ -175,8 +221,6 @@ class Encoder:
         self._vocabulary_size = vocabulary_size
         self._input_names = input_names
         self._byte_level = _is_byte_level(tokenizer)
-        # A fast tokenizer keeps its truncation setting as state, so calls take turns.
-        self._lock = threading.Lock()
 
     def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
         """Tokenize a text, or a text and its pair.
@@ -187,9 +231,10 @@ class Encoder:
             TextError: not a string, or one that UTF-8 cannot hold.
         """
         texts = (text,) if pair is None else (text, pair)
-        full, dropped = self._fitted(texts, self.max_tokens, truncate)
-        tokens = self._tokens(full, texts)
-        return Encoding(text, pair, tokens, self._inputs(full), self.max_tokens, dropped)
+        pieces, dropped = self._fitted(texts, self.max_tokens, truncate)
+        tokens = self._tokens(pieces, texts)
+        limit = most_tokens(self.max_tokens)
+        return Encoding(text, pair, tokens, self._inputs(pieces), limit, dropped)
 
     def inputs(self, text: str, max_tokens: int | None = None, truncate: bool = False) -> Inputs:
         """What `encode` gives to the model, without the tokens.
@@ -201,28 +246,25 @@ class Encoder:
             EmptyTextError, TooLongError, TextError: as `encode`.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
-        full, dropped = self._fitted((text,), limit, truncate)
-        return Inputs(self._inputs(full), dropped)
+        pieces, dropped = self._fitted((text,), limit, truncate)
+        return Inputs(self._inputs(pieces), dropped)
 
-    def _fitted(self, texts: tuple[str, ...], limit: int | None, truncate: bool) -> tuple[Any, int]:
+    def _fitted(self, texts: tuple[str, ...], accepted: int | None, truncate: bool) -> tuple[_Pieces, int]:
         """Texts tokenized within a limit, and the number of tokens that were cut off for it."""
         for part in texts:
             check_text(part)
-        full = self._tokenize(texts, None)
-        count = len(full["input_ids"])
-        self._check_not_empty(full, texts)
-        if limit is None or count <= limit:
-            return full, 0
+        whole, limit = self._tokenize(texts), most_tokens(accepted)
+        self._check_not_empty(whole, texts)
+        if len(whole) <= limit:
+            return whole, 0
         if not truncate:
-            raise TooLongError(
-                f"{count:,} tokens; this model accepts {limit:,}. Shorten the text or turn on truncation."
-            )
-        cut = self._tokenize(texts, limit)
+            raise too_many(len(whole), accepted)
+        cut = whole.at(kept(whole.texts, limit, self.tokenizer.truncation_side))
         self._check_not_empty(cut, texts)
-        return cut, count - len(cut["input_ids"])
+        return cut, len(whole) - len(cut)
 
-    def _inputs(self, encoded: Any) -> Mapping[str, np.ndarray]:
-        top = max(encoded["input_ids"])
+    def _inputs(self, pieces: _Pieces) -> Mapping[str, np.ndarray]:
+        top = max(pieces.named["input_ids"])
         if top >= self._vocabulary_size:
             raise TokenizerError(
                 f"The tokenizer gives id {top:,}, but the model's vocabulary ends at "
@@ -230,28 +272,35 @@ class Encoder:
             )
         inputs = {
             name: np.asarray(values, dtype=np.int64)
-            for name, values in encoded.items()
+            for name, values in pieces.named.items()
             if name in self._input_names
         }
         for values in inputs.values():
             values.flags.writeable = False
         return MappingProxyType(inputs)
 
-    def _tokenize(self, texts: tuple[str, ...], limit: int | None) -> Any:
-        with self._lock:
-            return self.tokenizer(
-                *texts,
-                padding=False,
-                truncation=limit is not None,
-                max_length=limit,
-                return_special_tokens_mask=True,
-                return_attention_mask=True,
-                verbose=False,
-            )
+    def _tokenize(self, texts: tuple[str, ...]) -> _Pieces:
+        # Never cut by the tokenizer: it would keep that as a setting, and threads would have to take turns.
+        encoded = self.tokenizer(
+            *texts,
+            padding=False,
+            truncation=False,
+            return_special_tokens_mask=True,
+            return_attention_mask=True,
+            verbose=False,
+        )
+        fast = encoded.encodings[0]
+        return _Pieces(
+            dict(encoded),
+            fast.sequence_ids,
+            fast.word_ids,
+            fast.offsets,
+            [bool(one) for one in encoded["special_tokens_mask"]],
+        )
 
     @staticmethod
-    def _check_not_empty(encoded: Any, texts: tuple[str, ...]) -> None:
-        present = set(encoded.encodings[0].sequence_ids)
+    def _check_not_empty(pieces: _Pieces, texts: tuple[str, ...]) -> None:
+        present = set(pieces.texts)
         for number, part in enumerate(texts):
             if number in present:
                 continue
@@ -262,37 +311,33 @@ class Encoder:
                 what = "holds no character this model's tokenizer keeps, or no room is left for it"
             raise EmptyTextError(f"{which} {what}. Write at least one word.")
 
-    def _tokens(self, encoded: Any, texts: tuple[str, ...]) -> tuple[Token, ...]:
-        fast = encoded.encodings[0]
-        special = encoded["special_tokens_mask"]
-        types = encoded.get("token_type_ids")
-        strings = self.tokenizer.convert_ids_to_tokens(encoded["input_ids"])
-        pieces: dict[tuple[int, int], int] = {}
-        for sequence, word in zip(fast.sequence_ids, fast.word_ids, strict=True):
-            if sequence is not None and word is not None:
-                pieces[sequence, word] = pieces.get((sequence, word), 0) + 1
+    def _tokens(self, pieces: _Pieces, texts: tuple[str, ...]) -> tuple[Token, ...]:
+        ids = pieces.named["input_ids"]
+        types = pieces.named.get("token_type_ids")
+        strings = self.tokenizer.convert_ids_to_tokens(ids)
+        of_word = Counter(zip(pieces.texts, pieces.words, strict=True))
         tokens: list[Token] = []
         segment = 0
         for position, (string, sequence, word, span, added) in enumerate(
-            zip(strings, fast.sequence_ids, fast.word_ids, fast.offsets, special, strict=True)
+            zip(strings, pieces.texts, pieces.words, pieces.spans, pieces.added, strict=True)
         ):
-            is_special = bool(added) or sequence is None
+            is_special = added or sequence is None
             if sequence is not None:
                 segment = sequence
             elif types is not None and len(texts) > 1:
                 segment = types[position]
-            start, end = (None, None) if is_special else _trim(texts[sequence], *span)
+            start, end = (None, None) if is_special else _trim(texts[segment], *span)
             tokens.append(
                 Token(
                     string,
                     position=position,
-                    id=encoded["input_ids"][position],
+                    id=ids[position],
                     segment=segment,
                     word=None if is_special else word,
                     start=start,
                     end=end,
                     special=is_special,
-                    split_word=not is_special and pieces.get((sequence, word), 1) > 1,
+                    split_word=not is_special and word is not None and of_word[sequence, word] > 1,
                     display=self._display(string, is_special),
                 )
             )
@@ -303,22 +348,6 @@ class Encoder:
             return token
         shown = _from_bytes(token) if self._byte_level else token.replace("▁", " ")
         return shown.strip(" ") or SPACE * len(shown) or token
-
-
-def check_text(text: object) -> None:
-    """Refuse what is no string, or one that UTF-8 cannot hold.
-
-    Raises:
-        TextError: with the place.
-    """
-    if not isinstance(text, str):
-        raise TextError(f"A text must be a string, not {type(text).__name__}.")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise TextError(
-            f"Character {error.start} is half of a surrogate pair, which no encoding can hold. Remove it."
-        ) from None
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
-from bert_probe.model.encoding import SPACE, Encoding, Token, check_text
+from bert_probe.model.encoding import SPACE, Encoding, Token
+from bert_probe.model.lengths import check_text
 from bert_probe.model.loading import libraries
 from bert_probe.model.trace import Array, Trace, read_only
 

@@ -194,13 +194,13 @@ class Trace:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays held, those stacked on request included."""
+        """Bytes of text, tokens and all arrays held, those stacked on request included."""
         groups = (self.states, self.queries, self.keys, self.values, self.masks, self.weights)
         # Layers may share one mask, which counts once.
         held = {id(array): array for group in groups for array in group or () if array is not None}
         stacked = [self.__dict__.get(name) for name in ("hidden_states", "q", "k", "v")]
         arrays = [*held.values(), self.pooler, *stacked]
-        return sum(array.nbytes for array in arrays if array is not None)
+        return self.encoding.nbytes + sum(array.nbytes for array in arrays if array is not None)
 
     def vectors(self, layer: int) -> Array:
         """Token vectors after a layer, [token, hidden]; 0 is the output of the embeddings.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -100,8 +101,8 @@ class Result(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that it holds."""
-        return sum(_bytes(getattr(self, one.name)) for one in fields(self))
+        """Bytes of the arrays and texts that it holds."""
+        return _bytes(self.subject.texts) + sum(_bytes(getattr(self, one.name)) for one in fields(self))
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.subject.texts]
@@ -128,6 +129,8 @@ def save(shown: Result | pd.DataFrame, path: str | Path) -> list[Path]:
 def _bytes(value: Any) -> int:
     if isinstance(value, Array):
         return value.nbytes
+    if isinstance(value, str):
+        return sys.getsizeof(value)
     if isinstance(value, Mapping):
         return sum(map(_bytes, value.values()))
     return sum(map(_bytes, value)) if isinstance(value, tuple) else 0

@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit import runtime
 
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.lengths import most_tokens
 from bert_probe.model.progress import Report
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
@@ -181,7 +182,7 @@ def model_line() -> None:
     with st.sidebar:
         st.caption(
             f"{state.plain(about.name)} · {about.layers} layers × {about.heads} heads · "
-            f"{about.hidden_size} dimensions · up to {about.max_tokens or 'any number of'} tokens"
+            f"{about.hidden_size} dimensions · up to {most_tokens(about.max_tokens):,} tokens"
         )
         for note in about.notes:
             st.caption(state.plain(note))

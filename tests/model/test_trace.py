@@ -175,7 +175,9 @@ def test_512_tokens_of_minilm_take_at_most_40_megabytes_with_everything_asked_fo
     trace = minilm.trace("the " * 510)
     assert len(trace.tokens) == 512
     fresh = trace.nbytes
-    assert fresh == (7 * 512 * 384 + 3 * 6 * 512 * 384 + 384) * 4
+    arrays = (7 * 512 * 384 + 3 * 6 * 512 * 384 + 384) * 4
+    assert fresh == arrays + trace.encoding.nbytes
+    assert trace.encoding.nbytes < 0.5e6
     for array in (trace.q, trace.k, trace.v, trace.hidden_states):
         assert array is not None
     for layer in range(6):
@@ -210,7 +212,7 @@ def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:
     assert trace.masks[1].dtype == np.bool_
     parts = (trace.states, trace.queries, trace.keys, trace.values, trace.masks[1:2])
     arrays: list[Any] = [array for part in parts if part for array in part]
-    assert trace.nbytes == sum(array.nbytes for array in arrays)
+    assert trace.nbytes == trace.encoding.nbytes + sum(array.nbytes for array in arrays)
 
 
 def test_too_little_memory_for_a_picture_is_one_sentence(
