@@ -123,7 +123,7 @@ class AttentionMap(Result):
 
     Attributes:
         queries, keys: tokens, or words, of the rows and of the columns.
-        weights: float32 [query, key]; 0 to 1 where the measure is a share.
+        weights: [query, key], in the trace's type; 0 to 1 where the measure is a share.
         said: what the measure adds to a file's facts.
     """
 

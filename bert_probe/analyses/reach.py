@@ -66,7 +66,7 @@ class Reach(Question):
         for reached in rollouts(layers, self.residual):
             merged = seen.cut(reached)
             rows.append(merged[:, chosen] if self.direction == "from" else merged[chosen])
-        values = np.array(rows, dtype=np.float32)
+        values = np.array(rows, dtype=trace.dtype)
         return TokenReach(asked_for, Subject.of(trace), seen.units, chosen, values)
 
     def options(self) -> list[str]:
@@ -81,7 +81,7 @@ class TokenReach(Result):
     Attributes:
         units: the tokens or words of the text.
         chosen: which of them, from 0.
-        values: float32 [layer, unit], 0 to 1; with "into" each layer sums to 1.
+        values: [layer, unit], in the trace's type, 0 to 1; with "into" each layer sums to 1.
     """
 
     question: Reach

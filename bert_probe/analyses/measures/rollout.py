@@ -37,7 +37,7 @@ def rollouts(layers: Iterable[Array], residual: float = 0.5) -> Iterator[Array]:
 
 
 def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
-    """How much of each input token reaches each token through all layers, float32 [query, key].
+    """How much of each input token reaches each token through all layers, float64 [query, key].
 
     R_l = ((1 − r) · mean over heads of A_l + r · I) R_{l−1}, with R_0 = I: later layers multiply from
     the left; Abnar and Zuidema 2020, section 3. Rows sum to 1. It follows attention alone, so it is no
@@ -52,13 +52,14 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
         SelectionError: a residual share outside 0 to 1.
     """
     *_, last = rollouts(layers, residual)
-    return last.astype(np.float32)
+    return last
 
 
 def _up_to(trace: Trace, layer: int, residual: float) -> Array:
     """One layer in memory at a time."""
     last = resolve(layer, trace.layers, "layer")
-    return rollout((trace.attention(below) for below in range(last + 1)), residual)
+    reached = rollout((trace.attention(below) for below in range(last + 1)), residual)
+    return reached.astype(trace.dtype, copy=False)
 
 
 MEASURE = Measure(

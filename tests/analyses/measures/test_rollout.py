@@ -59,4 +59,4 @@ def test_the_measure_is_the_rollout_of_all_layers_up_to_one(minilm: Checkpoint) 
     for layer in (0, 3, 5):
         shown = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
         below = [trace.attention(index) for index in range(layer + 1)]
-        np.testing.assert_array_equal(shown, rollout(below, 0.3))
+        np.testing.assert_array_equal(shown, rollout(below, 0.3).astype(np.float32))
