@@ -57,7 +57,9 @@ class Heads(Question):
             OutOfMemoryError: a layer's attention needs more memory than is free.
         """
         values = measure_heads(trace, word_lens(trace) if self.words else None)
-        return HeadProfiles(self, Subject.of(trace), values, head_labels(values))
+        # Half of a row is not one half where rows do not sum to 1.
+        labels = (("",) * trace.heads,) * trace.layers if trace.caveat else head_labels(values)
+        return HeadProfiles(self, Subject.of(trace), values, labels)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,7 +68,8 @@ class HeadProfiles(Result):
 
     Attributes:
         values: name of a measure → float64 [layer, head]; names, units and ranges as in `measure_heads`.
-        labels: [layer][head], a word for what stands out, or "".
+        labels: [layer][head], a word for what stands out, or ""; none for attention whose rows do not sum
+            to 1, of which the measures are no shares.
     """
 
     question: Heads

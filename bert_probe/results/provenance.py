@@ -34,11 +34,16 @@ class Subject:
         """The subject that these traces are of.
 
         Raises:
-            SelectionError: they are of different models.
+            SelectionError: they are of different models, or of attention that was given, which names none.
         """
         about = traces[0].provenance
         model = {name: value for name, value in about.items() if name not in TEXT}
         if any(_made_by(trace) != _made_by(traces[0]) for trace in traces):
+            if any(trace.provenance.get("origin") == "given" for trace in traces):
+                raise SelectionError(
+                    "Attention that was given does not tell which model it is of, so two texts cannot be "
+                    "compared by it. Trace both with one checkpoint."
+                )
             raise SelectionError("The texts were not read by the same model. Trace them with one.")
         texts = [{name: trace.provenance.get(name) for name in TEXT} for trace in traces]
         return cls(model, tuple(texts))

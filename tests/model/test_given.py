@@ -25,6 +25,7 @@ from bert_probe.model.given import SPECIALS
 from bert_probe.run.cache import key_of
 from bert_probe.web.bertviz_frames import head_view as bertviz_head_view
 from bert_probe.web.components.head_view import Picture, payload
+from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 
 WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
@@ -275,6 +276,67 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     assert header_of(payload(Picture(trace), 2, key=""))["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
+
+
+@pytest.mark.parametrize("pair", [None, PAIR])
+@pytest.mark.parametrize(
+    "question",
+    [
+        bert_probe.Heads(),
+        bert_probe.Heads(words=True),
+        bert_probe.FindHeads([("ground", "left"), (1, 3)]),
+        bert_probe.Reach("ground"),
+        bert_probe.Reach("knew", "into", words=True, residual=0.3),
+        bert_probe.Attention(1, measure="rollout", words=True),
+        bert_probe.AttentionLong(words=True, specials=False, renormalise=True),
+        bert_probe.AttentionLong([0, -1], ["mean", 2]),
+    ],
+    ids=repr,
+)
+def test_a_models_own_attention_given_is_the_models(
+    question: Any, pair: str | None, family_folder: Callable[[str], Path]
+) -> None:
+    trace = bert_probe.load(family_folder("bert"), dtype="float64").trace(TEXT, pair)
+    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.encoding)
+    expected, found = question.of(trace), question.of(given)
+    table, other = expected.table(), found.table()
+    assert list(table.columns) == list(other.columns)
+    for place, name in enumerate(table):
+        theirs, ours = table.iloc[:, place], other.iloc[:, place]
+        if theirs.dtype.kind == "f":
+            assert_exact(ours.to_numpy(), theirs.to_numpy(), name)
+        else:
+            assert list(ours) == list(theirs)
+    assert found.question == expected.question
+    assert found.provenance["question"] == expected.provenance["question"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda a, b: bert_probe.Compare().of(a, b),
+        lambda a, b: bert_probe.CompareRow("ground").of(a, b),
+        lambda a, b: bert_probe.Similarity().of(a, b),
+        lambda a, b: bert_probe.Context(["ground"]).of([a, b]),
+    ],
+    ids=["compare", "row", "similarity", "context"],
+)
+def test_two_given_texts_are_not_compared(ask: Callable[[Any, Any], Any], minilm: Checkpoint) -> None:
+    a, b = (bert_probe.from_attention(softmax((3, 4, 9, 9), seed), WORDS) for seed in (1, 2))
+    for one, other in ((a, b), (a, minilm.trace(TEXT)), (minilm.trace(TEXT), b)):
+        with pytest.raises(SelectionError, match="does not tell which model it is of"):
+            ask(one, other)
+
+
+def test_heads_are_labelled_where_rows_sum_to_1_alone() -> None:
+    sink = np.full((1, 2, 9, 9), 0.05, np.float32)
+    sink[..., 0] = 0.6
+    assert bert_probe.Heads().of(bert_probe.from_attention(sink, WORDS)).labels == (
+        ("first token sink",) * 2,
+    )
+    several = bert_probe.Heads().of(bert_probe.from_attention(sink * 9, WORDS))
+    assert several.labels == (("", ""),)
+    assert "do not sum to 1" in several.provenance["caveat"]
 
 
 def test_a_decoder_is_shown() -> None:
