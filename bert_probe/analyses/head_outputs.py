@@ -12,7 +12,7 @@ import numpy as np
 from bert_probe.errors import SelectionError, UnavailableError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.checks import TOLERANCE
+from bert_probe.model.checks import between_passes
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import as_array, run_plainly
 from bert_probe.model.trace import Array, Trace, read_only
@@ -80,7 +80,7 @@ def head_outputs(trace: Trace) -> HeadOutputs:
         raise SelectionError(_another(about.name))
     for call, traced in zip(calls, queries, strict=True):
         seen = as_array(call.query[0])
-        allowed = TOLERANCE[about.dtype] * max(1.0, float(np.abs(traced).max()))
+        allowed = between_passes(about) * max(1.0, float(np.abs(traced).max()))
         if seen.shape != traced.shape or not float(np.abs(seen - traced).max()) <= allowed:
             raise SelectionError(_another(about.name))
     layers = (as_array(call.output[0]).swapaxes(0, 1) for call in calls)

@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from bert_probe.errors import ArchitectureError, UnavailableError, WeightsError
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
-from bert_probe.model.checks import TOLERANCE, listens, pads, projections, self_check
+from bert_probe.model.checks import DTYPES, listens, pads, projections, self_check
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
@@ -281,10 +281,10 @@ def _check_plain(network: torch.nn.Module, name: str) -> None:
                 f"The weights of {name} have more than one {what}: {', '.join(sorted(found))}. "
                 "Use the whole encoder in one."
             )
-        if found & {"meta"} or (what == "dtype" and not found <= set(TOLERANCE)):
+        if found & {"meta"} or (what == "dtype" and not found <= set(DTYPES)):
             raise WeightsError(
                 f"The weights of {name} are of {what} {', '.join(found)}, with which attention cannot be "
-                f"computed here. Use {', '.join(TOLERANCE)} on a real device."
+                f"computed here. Use {', '.join(DTYPES)} on a real device."
             )
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import transformers
 from transformers import AutoModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError
@@ -74,6 +76,48 @@ def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refuse
     assert len(bert_probe.load(folder).encode(checks._CHECK_TEXT)) == 21
     monkeypatch.setattr(capture, "_with_bias", unseen)
     refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "share"), [("float64", 1e-10), ("float32", 1e-3), ("float16", 0.05), ("bfloat16", 0.3)]
+)
+def test_a_small_change_of_the_attention_is_seen(
+    dtype: str, share: float, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bert_probe.load(folder, dtype=dtype)
+    attend: Any = sdpa_attention_forward
+
+    def changed(*args: Any, **options: Any) -> tuple[torch.Tensor, None]:
+        output, _ = attend(*args, **options)
+        return output * (1 + share), None
+
+    monkeypatch.setattr(capture, "sdpa_attention_forward", changed)
+    with pytest.raises(ArchitectureError, match="changes its attention"):
+        bert_probe.load(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_rounding_alone_is_no_change_in_any_dtype(name: str, family_folder: Callable[[str], Path]) -> None:
+    for dtype in checks.DTYPES:
+        checkpoint = bert_probe.load(family_folder(name), dtype=dtype)
+        assert checkpoint.pads == (name != "mobilebert"), dtype
+        for off, explained in checks.replays(checkpoint):
+            assert off <= explained / 3, dtype  # as much again for another processor, and then some
+
+
+def test_a_model_to_which_the_amount_of_padding_matters_is_not_padded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = bert_probe.load(folder)
+    attend: Any = sdpa_attention_forward
+
+    def by_length(module: Any, query: torch.Tensor, *args: Any, **options: Any) -> tuple[torch.Tensor, None]:
+        output, _ = attend(module, query, *args, **options)
+        return output * (1 + query.shape[2] * 1e-3), None
+
+    assert checks.pads(checkpoint)
+    monkeypatch.setattr(capture, "sdpa_attention_forward", by_length)
+    assert not checks.pads(checkpoint)
 
 
 def test_a_bigbird_never_shows_its_block_sparse_attention_as_full(tmp_path: Path) -> None:
