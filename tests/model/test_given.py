@@ -271,7 +271,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     long = bert_probe.AttentionLong().of(trace).table()
     np.testing.assert_array_equal(long["weight"].to_numpy(np.float32), WEIGHTS.ravel())
     reached = bert_probe.Reach(4, "into").of(trace)
-    np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4])
+    np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
     np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
     assert header_of(payload(Picture(trace), 2, key=""))["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
