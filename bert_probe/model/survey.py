@@ -112,9 +112,11 @@ class _Count:
         self.numbers += tensor.numel()
         if self.tensors > self.most_tensors:
             raise _TooMuchError(f"more than {self.most_tensors:,} tensors")
+        if tensor.numel() > self.most_numbers:
+            sizes = "×".join(f"{size:,}" for size in tensor.shape)
+            raise _TooMuchError(f"a tensor of {sizes} numbers")
         if self.numbers > self.most_numbers:
-            largest = "×".join(f"{size:,}" for size in tensor.shape)
-            raise _TooMuchError(f"more than {self.most_numbers:,} numbers, {largest} in one tensor")
+            raise _TooMuchError(f"more than {self.most_numbers:,} numbers")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ A job belongs to one session and one cause: it ends when its inputs change or th
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -40,7 +39,7 @@ def run(
     note: str = "",
     *,
     start: bool = False,
-    tell: Callable[[int, int], str] | None = None,
+    about: Callable[[], str] = lambda: "",
     patience: float | None = None,
     **limits: Any,
 ) -> T | None:
@@ -53,10 +52,9 @@ def run(
         key: names the job in its session; a page may have several.
         cause: all inputs of the work. A job with another cause is given up, its result dropped.
         work: runs in a thread that must not draw; reports often, as it can be stopped only then.
-        unit: what is counted, for "24 of 72 heads".
+        unit: what is counted, for "24 of 72 heads"; "B" for bytes, which are shown as MB.
         start: begin at once. The button is then drawn only to begin again, where that can help.
-        tell: what is said of a report's two numbers, in place of "24 of 72 heads"; of 0 and 0 while there is
-            none.
+        about: what is said above the progress.
         patience: seconds for which the page waits before it shows progress.
         limits: of the `Job`, see there.
 
@@ -69,10 +67,12 @@ def run(
         job.cancel()
         job = None
     place = st.container()
+    clicked = False
     if job is None:
-        begins = start or _start_button(place, key, label, note)
-    else:
-        begins = _may_begin_again(job, start) and _start_button(place, key, label, _cancelled(job))
+        clicked = not start and _start_button(place, key, label, note)
+    elif _may_begin_again(job, start):
+        clicked = _start_button(place, key, label, _cancelled(job, unit))
+    begins = clicked or (start and job is None)
     if begins:
         job = Job(cause, work, _alive(), **limits)
     if job is None:
@@ -82,12 +82,13 @@ def run(
         held.pop(next(iter(held))).cancel()
     if not job.wait(PATIENCE if patience is None else patience):
         with place:
-            _watch(
-                job, key, tell or partial(_counted, unit)
-            )  # which runs the page again when the job is over
+            _watch(job, key, unit, about)  # which runs the page again when the job is over
         return None
     if begins and _may_begin_again(job, start):
-        st.rerun()  # with the button to do so
+        if clicked:
+            st.rerun()  # with the button that is gone now
+        # Not by running again: what the first run put into text fields may not have reached the browser yet.
+        _start_button(place, key, label, _cancelled(job, unit))
     return None if job.state == "cancelled" else job.value()
 
 
@@ -102,12 +103,18 @@ def _may_begin_again(job: Job[Any], start: bool) -> bool:
     return failed or job.state == "cancelled"
 
 
-def _cancelled(job: Job[Any]) -> str:
+def _cancelled(job: Job[Any], unit: str) -> str:
     """What to say beneath the button of a job that is over."""
     if job.state != "cancelled":
         return ""
-    reached = "" if job.progress is None else f" after {job.progress[0]:,} of {job.progress[1]:,}"
+    reached = "" if job.progress is None else f" after {_counted(*job.progress, unit)}"
     return f"Cancelled{reached}. Nothing was kept."
+
+
+def _counted(done: int, total: int, unit: str) -> str:
+    if unit == "B":
+        done, total, unit = round(done / 1e6), round(total / 1e6), "MB"
+    return f"{done:,} of {total:,} {unit}".strip()
 
 
 def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> bool:
@@ -123,22 +130,18 @@ def _start_button(place: DeltaGenerator, key: str, label: str, note: str) -> boo
 
 
 @st.fragment(run_every=PATIENCE)
-def _watch(job: Job[Any], key: str, tell: Callable[[int, int], str]) -> None:
+def _watch(job: Job[Any], key: str, unit: str, about: Callable[[], str]) -> None:
     """Progress, drawn again and again without the rest of the page, until the job is over."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         done, total = job.progress or (0, 0)
-        said = tell(done, total)
+        said = _counted(done, total, unit) if total else "Working …"
         if job.state == "waiting":
             said = "Waiting for other work on this machine …"
-        st.progress(min(done / total, 1.0) if total else 0.0, said)
+        st.progress(min(done / total, 1.0) if total else 0.0, "  \n".join(filter(None, [about(), said])))
         if st.button("Cancel", key=f"{key} cancel"):
             job.cancel()
     if job.wait(0):
         st.rerun()
-
-
-def _counted(unit: str, done: int, total: int) -> str:
-    return f"{done:,} of {total:,} {unit}".strip() if total else "Working …"
 
 
 def _alive() -> Callable[[], bool]:

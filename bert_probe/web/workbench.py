@@ -203,9 +203,8 @@ def _open(now: Request) -> Checkpoint:
     """Open it in a job, whose progress stands where the page will be."""
     name = state.plain(now.model or BUILT_IN)
 
-    def tell(done: int, total: int) -> str:
-        far = f": {done / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else " …"
-        return f"Opening {name}{far}  \n{store.opening(now.model, now.revision).notice}"
+    def about() -> str:
+        return f"Opening {name}. {store.opening(now.model, now.revision).notice}".rstrip()
 
     def work(report: Report) -> Checkpoint:
         return store.open_checkpoint(now.model, now.revision, report)
@@ -216,8 +215,9 @@ def _open(now: Request) -> Checkpoint:
             ("opening", now.model, now.revision),
             f"Open {name}",
             work,
+            "B",
             start=True,
-            tell=tell,
+            about=about,
             patience=_patience(),
             queued=False,
             silence=_SILENCE,

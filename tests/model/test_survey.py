@@ -39,12 +39,12 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"num_hidden_layers": 1_000}, "more than"),
         ({"num_hidden_layers": 1_001}, "asks for 1,001 layers; at most 1,000"),
         ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
-        ({"vocab_size": 5_000_000}, "5,000,000×32 in one tensor"),
-        ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 in one tensor"),
-        ({"intermediate_size": 2_000_000}, "2,000,000×32 in one tensor"),
-        ({"max_position_embeddings": 10**9}, "1,000,000,000×32 in one tensor"),
-        ({"type_vocab_size": 10**9}, "1,000,000,000×32 in one tensor"),
-        ({"hidden_size": 10**6, "num_attention_heads": 10}, "in one tensor"),
+        ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
+        ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
+        ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
+        ({"max_position_embeddings": 10**9}, "1,000,000,000×32 numbers"),
+        ({"type_vocab_size": 10**9}, "1,000,000,000×32 numbers"),
+        ({"hidden_size": 10**6, "num_attention_heads": 10}, "a tensor of"),
     ],
 )
 def test_a_config_that_asks_for_far_more_than_the_weights_hold_is_refused_before_anything_is_allocated(
