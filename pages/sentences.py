@@ -56,7 +56,7 @@ def chosen_pooling(checkpoint: Checkpoint) -> str:
         possible[0],
         "How the vectors of a sentence's tokens become one vector for the sentence.",
     )
-    said = f" Here: {recipe(checkpoint, pooling)}." if pooling == "model" else ""
+    said = f" Here: {state.plain(str(recipe(checkpoint, pooling)), 1000)}." if pooling == "model" else ""
     st.markdown(f":gray[{POOLINGS[pooling]}{said}]")
     return pooling
 

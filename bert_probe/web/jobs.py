@@ -9,14 +9,12 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import streamlit as st
-from streamlit import runtime
 from streamlit.delta_generator import DeltaGenerator
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Report
 from bert_probe.run.jobs import Job
-from bert_probe.web import state
+from bert_probe.web import sessions, state
 
 T = TypeVar("T")
 
@@ -146,6 +144,4 @@ def _watch(job: Job[Any], key: str, unit: str, about: Callable[[], str]) -> None
 
 def _alive() -> Callable[[], bool]:
     """Whether this session's browser is there, as a function that threads may call."""
-    context = get_script_run_ctx()
-    session = "" if context is None else context.session_id
-    return lambda: not runtime.exists() or runtime.get_instance().is_active_session(session)
+    return partial(sessions.is_here, sessions.current())

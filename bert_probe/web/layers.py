@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 import secrets
-import threading
+from dataclasses import fields
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary, ref
 
-from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import ProbeError
-from bert_probe.model.trace import Trace
-from bert_probe.web import store
+from bert_probe.web import sessions
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Picture
 
-_names: WeakKeyDictionary[Trace, dict[tuple[object, ...], str]] = WeakKeyDictionary()
-_pictures: LRUCache[str, Picture] = LRUCache(
-    store.TRACE_BYTES, getsizeof=lambda picture: picture.trace.nbytes
-)
-_lock = threading.Lock()
+
+class Link:
+    """Where one session's browser fetches the layers of a picture, under a name that nobody can guess.
+
+    It leads somewhere as long as somebody holds it, its session's browser is connected, and the trace is
+    there: it keeps none, but whoever looks at a picture does.
+
+    Attributes:
+        address: where the layers are, but for the layer's number from 1.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        """A link for the session whose script is running."""
+        self._session, self._trace = sessions.current(), ref(picture.trace)
+        self._rest = {one.name: getattr(picture, one.name) for one in fields(Picture) if one.name != "trace"}
+        name = secrets.token_urlsafe(24)
+        self.address = f"/layers/{name}/"
+        _links[name] = self
+
+    @property
+    def picture(self) -> Picture | None:
+        """What it leads to, or None if nothing any more."""
+        trace = self._trace()
+        return None if trace is None or not sessions.is_here(self._session) else Picture(trace, **self._rest)
+
+    def leads_to(self, picture: Picture) -> bool:
+        """Whether the numbers of this picture are there."""
+        own = self.picture
+        return own is not None and _numbers(own) == _numbers(picture)
 
 
-def name_of(picture: Picture) -> str:
-    """A name that nobody can guess, the same for the same trace and measure; the picture is kept under it."""
-    key = (picture.measure, picture.words, picture.residual)
-    with _lock:
-        names = _names.setdefault(picture.trace, {})
-        name = names.setdefault(key, secrets.token_urlsafe(24))
-        if name not in _pictures and picture.trace.nbytes <= store.TRACE_BYTES:
-            _pictures[name] = picture
-        return name
+_links: WeakValueDictionary[str, Link] = WeakValueDictionary()
 
 
-def address(picture: Picture) -> str:
-    """Where its layers are, but for the layer's number from 1."""
-    return f"/layers/{name_of(picture)}/"
+def _numbers(picture: Picture) -> tuple[object, ...]:
+    # A trace is the same as itself alone, however like another one it is.
+    return picture.trace, picture.measure, picture.words, picture.residual
 
 
 def _serve(request: Request) -> Response:
-    with _lock:
-        picture = _pictures.get(request.path_params["name"])
-    layer: int = request.path_params["layer"]
+    link = _links.get(request.path_params["name"])
+    picture = None if link is None else link.picture
+    known = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
     headers = {"Cache-Control": "no-store"}
-    if picture is None or not 1 <= layer <= picture.trace.layers:
+    if picture is None or request.path_params["layer"] not in known:
         return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
     try:
-        data = head_view.payload(picture, layer - 1, key="")
+        data = head_view.payload(picture, known.index(request.path_params["layer"]), key="")
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     # Floats hardly shrink; Streamlit would spend more time on compressing them than it takes to send them.
@@ -57,4 +71,4 @@ def _serve(request: Request) -> Response:
     return Response(data, media_type="application/octet-stream", headers=headers)
 
 
-ROUTES: Final[list[BaseRoute]] = [Route("/layers/{name}/{layer:int}", _serve)]
+ROUTES: Final[list[BaseRoute]] = [Route("/layers/{name}/{layer}", _serve)]

@@ -131,6 +131,6 @@ def _column(columns: tuple[str, ...], name: str) -> str:
     if st.session_state.get(key) not in columns:
         st.session_state[key] = columns[usual or 0]
     picked: str = st.selectbox(
-        f"Column of {name}", list(dict.fromkeys(columns)), key=key, persist_state="session"
+        f"Column of {state.plain(name)}", list(dict.fromkeys(columns)), key=key, persist_state="session"
     )
     return picked

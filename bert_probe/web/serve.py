@@ -6,6 +6,8 @@ import base64
 import hashlib
 import html
 import re
+import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,14 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.config_option import ConfigOption
 
-from bert_probe.web import bertviz_frames, layers, places
+from bert_probe.errors import AddressError
+from bert_probe.web import bertviz_frames, hosts, layers, places, uploads
 from bert_probe.web.components import head_view
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
@@ -110,7 +113,7 @@ HEADERS = {
 
 
 class SecurityHeaders:
-    """ASGI middleware that adds `HEADERS` to every HTTP response, Streamlit's own included.
+    """ASGI middleware that adds `HEADERS` to every HTTP response, Streamlit's own and errors included.
 
     A header that a response already carries is kept: BertViz frames bring a stricter policy.
     """
@@ -120,18 +123,40 @@ class SecurityHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; add the headers where the response starts."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        started = False
 
         async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            nonlocal started
+            if message["type"] == "websocket.close" and not started and _may_be_answered(scope):
+                # The server would answer by itself, without the headers.
+                await _NO_CONNECTION(scope, receive, send_with_headers)
+                return
+            started = True
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await self.app(scope, receive, send_with_headers)
+        try:
+            await self.app(scope, receive, send_with_headers)
+        except Exception:
+            # Starlette answers outside of all middleware, and so without the headers.
+            if scope["type"] == "http" and not started:
+                await _FAILED(scope, receive, send_with_headers)
+            raise
+
+
+def _may_be_answered(scope: Scope) -> bool:
+    return "websocket.http.response" in scope.get("extensions", {})
+
+
+_NO_CONNECTION = PlainTextResponse("There is nothing to connect to here.\n", status_code=403)
+_FAILED = PlainTextResponse(
+    "This could not be answered; the reason is in the log of the app. Reload the page, or try again.\n",
+    status_code=500,
+    headers={"Cache-Control": "no-store"},
+)
 
 
 def package_version() -> str:
@@ -184,14 +209,25 @@ def routes() -> list[BaseRoute]:
     ]
 
 
-def middleware() -> list[Middleware]:
-    """The middleware around Streamlit's own."""
-    return [Middleware(SecurityHeaders)]
+def middleware(names: Sequence[str] = ()) -> list[Middleware]:
+    """The middleware around Streamlit's own, first the outermost."""
+    return [
+        Middleware(SecurityHeaders),
+        Middleware(hosts.AllowedHosts, hosts.given(names)),
+        Middleware(uploads.BoundedUploads),
+    ]
 
 
-def parts() -> dict[str, Any]:
-    """What `st.App` is made of, for every way to start it."""
-    return {"script_path": MAIN_SCRIPT, "routes": routes(), "middleware": middleware()}
+def parts(names: Sequence[str] = ()) -> dict[str, Any]:
+    """What `st.App` is made of, for every way to start it.
+
+    Args:
+        names: what the app answers to beside its own names and those of `hosts.VARIABLE`.
+
+    Raises:
+        AddressError: something that is no name of a machine.
+    """
+    return {"script_path": MAIN_SCRIPT, "routes": routes(), "middleware": middleware(names)}
 
 
 def use_settings() -> None:
@@ -199,7 +235,11 @@ def use_settings() -> None:
 
     Streamlit would look for them there, and beside its main script. Options of its command line are kept.
     """
-    for name, value in places.settings().items():
+    try:
+        settings = places.settings() | {"server.allowedHosts": [*hosts.own(), *hosts.given()]}
+    except AddressError as error:
+        sys.exit(f"bert-probe: {error}")
+    for name, value in settings.items():
         where = config.get_where_defined(name)
         if where == ConfigOption.DEFAULT_DEFINITION or Path(where).is_file():
             config.set_option(name, value, str(places.settings_file()))

@@ -15,7 +15,7 @@ import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
-from bert_probe.web import places, serve
+from bert_probe.web import hosts, places, serve
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # and by which of them this machine calls itself
 
@@ -26,27 +26,33 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
     Args:
         port: 1 to 65535.
         host: address to listen at; the settings' own, this machine alone, if None. The app answers to it.
-        names: further names that the app answers to; others are refused (DNS rebinding).
+        names: further names that the app answers to, beside those of `hosts.VARIABLE`; see `hosts`.
         browser: open one, if there is a display to open it on.
 
     Raises:
-        AddressError: there is no such address here, or its port is taken.
+        AddressError: there is no such address here, its port is taken, or a name is none.
     """
-    known = places.settings()
-    host = known["server.address"] if host is None else host
+    host = places.settings()["server.address"] if host is None else host
     _check(host, port)
-    called = names if host in _EVERY_ADDRESS else (host, *names)
+    called = list(names) if host in _EVERY_ADDRESS else [host, *names]
+    answers_to = list(dict.fromkeys((*hosts.own(), *hosts.given(called))))
     # Streamlit takes its settings from beside the script that it believes was started, after those of the
     # current folder and of the home folder, which so cannot undo them.
     sys.argv = [str(places.top() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
-    app = st.App(**serve.parts(), lifespan=_told(_url(host, port), browser and _has_display()))
+    said = f"BERT Probe is at {_url(host, port)} (Ctrl+C stops it)"
+    if host in _EVERY_ADDRESS:
+        said += (
+            f"\nIt listens at every address of this machine, and answers only to {', '.join(answers_to)}. "
+            f"Give other names with --allow or {hosts.VARIABLE}."
+        )
+    app = st.App(**serve.parts(called), lifespan=_told(said, _url(host, port), browser and _has_display()))
     with suppress(KeyboardInterrupt):
         app.run(
             config={
                 "server.address": host,
                 "server.port": port,
-                "server.allowedHosts": [*dict.fromkeys((*known["server.allowedHosts"], *called))],
+                "server.allowedHosts": answers_to,
                 "logger.hideWelcomeMessage": True,
             }
         )
@@ -92,12 +98,12 @@ def _has_display() -> bool:
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def _told(url: str, browser: bool) -> Callable[[st.App], AbstractAsyncContextManager[None]]:
+def _told(said: str, url: str, browser: bool) -> Callable[[st.App], AbstractAsyncContextManager[None]]:
     """Tell where the app is, once its port is its own; a browser that comes early is kept waiting there."""
 
     @asynccontextmanager
     async def lifespan(_app: st.App) -> AsyncIterator[None]:
-        print(f"BERT Probe is at {url} (Ctrl+C stops it)", flush=True)
+        print(said, flush=True)
         if browser:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
         yield

@@ -6,6 +6,7 @@ silence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -106,9 +107,19 @@ def _give(key: str, value: object) -> None:
     drawn[key] = page
 
 
+# What Streamlit makes links, icons and arrows of when Markdown has been read, so that no backslash helps.
+_MADE_LATER = re.compile(
+    r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=[\w-])"
+    r"|(?<=:)(?=material[/_]|streamlit:)|(?<=-)(?=[->])|(?<=<)(?=[-=])|(?<=[>~!])(?==)",
+    re.IGNORECASE,
+)
+_WORD_JOINER = "\u2060"
+
+
 def plain(text: str, limit: int = 200) -> str:
     """Text of a person for a place that reads Markdown: shown as it is, whatever it holds, up to a limit."""
-    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in text[:limit])
+    parted = _MADE_LATER.sub(_WORD_JOINER, text[:limit])  # which nobody sees
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()<>#+-.!|~$:&=" else c for c in parted)
     return " ".join(escaped.split())
 
 

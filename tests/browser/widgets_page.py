@@ -5,7 +5,8 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.web import serve
+from bert_probe.web import serve, state
+from tests.helpers.pages import MARKDOWN
 
 st.set_page_config(
     page_title="Widgets", page_icon=str(serve.MAIN_SCRIPT.with_name("static") / "favicon.svg"), layout="wide"
@@ -37,6 +38,10 @@ component = st.components.v2.component(
     """,
 )
 component(data=bytes([1, 2, 3]))
+with st.container(key="plain"):
+    for text in MARKDOWN:
+        st.caption(state.plain(text))
+        st.selectbox(state.plain(text), ["a"])
 with st.sidebar:
     st.header("Sidebar")
     st.metric("Parameters", "22.7 M")

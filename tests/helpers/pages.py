@@ -11,6 +11,22 @@ MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 """A text that breaks whatever takes it for HTML, Markdown, a formula or a spreadsheet's."""
 
+MARKDOWN = (
+    ":red[no] :blue-badge[no] :smile: :streamlit: :material/home: :material_home:",
+    "www.evil.com http://evil.com/x https://evil.com:80 a@evil.com",
+    "[a](http://b.c) ![a](http://b.c) ^[x] [x]: http://b.c",
+    "-> --> <- <-> -- >= <= != ~=",
+    "**b** _i_ `c` ~~s~~ ~s~ $x^2$ $$x$$ \\a",
+    "# h",
+    "1. x",
+    "+ x",
+    "* x",
+    "> q",
+    "|a|b|",
+    "<b>x</b> <img src=x onerror=alert(1)> &amp; &#65; <!-- -->",
+)
+"""Texts that Markdown, or what Streamlit adds to it, would make something else of; one line each."""
+
 
 def opened(page: str = "attention", **address: str) -> AppTest:
     app = AppTest.from_file(MAIN, default_timeout=120)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.applications import Starlette
@@ -14,22 +14,33 @@ from starlette.types import ASGIApp, Message
 
 from bert_probe.web import serve
 
+Headers = Sequence[tuple[bytes, bytes]]
 Answer = tuple[int, dict[str, str], bytes]
 
 
-def answer(path: str, query: bytes = b"") -> Answer:
+HOST: Headers = ((b"host", b"localhost:8501"),)
+
+
+def answer(path: str, query: bytes = b"", headers: Headers = HOST) -> Answer:
     """Status, headers and body that the app's routes and middleware give, without Streamlit."""
 
     async def framed(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
 
     app = Starlette(routes=[Route("/framed", framed), *serve.routes()], middleware=serve.middleware())
-    return answer_of(app, path, query)
+    return answer_of(app, path, query, headers)
 
 
-def answer_of(app: ASGIApp, path: str, query: bytes = b"") -> Answer:
-    """Status, headers and body that an application gives."""
-    sent: list[Message] = []
+def answer_of(
+    app: ASGIApp,
+    path: str,
+    query: bytes = b"",
+    headers: Headers = HOST,
+    method: str = "GET",
+    sent: list[Message] | None = None,
+) -> Answer:
+    """Status, headers and body that an application gives; ``sent`` takes its messages, should it fail."""
+    sent = [] if sent is None else sent
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -37,11 +48,11 @@ def answer_of(app: ASGIApp, path: str, query: bytes = b"") -> Answer:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": query}
+    scope = {"type": "http", "method": method, "path": path, "headers": headers, "query_string": query}
     finish(app(scope, receive, send))
-    headers = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-    assert len(headers) == len(dict(headers)), "a header is sent twice"
-    return sent[0]["status"], dict(headers), b"".join(part.get("body", b"") for part in sent[1:])
+    found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+    assert len(found) == len(dict(found)), "a header is sent twice"
+    return sent[0]["status"], dict(found), b"".join(part.get("body", b"") for part in sent[1:])
 
 
 def finish(work: Awaitable[None]) -> None:

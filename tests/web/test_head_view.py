@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import re
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +20,7 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import word_lens
-from bert_probe.web import layers
+from bert_probe.web import layers, sessions
 from bert_probe.web.attention import head as head_page
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Options, Picture, Pins, View
@@ -196,6 +198,11 @@ def test_what_is_set_survives_the_address(options: Options, pins: Pins) -> None:
     assert read.pins.side == pins.side or not pins.units
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "9"])
+def test_pins_of_an_address_that_are_no_units_are_left_out(number: str) -> None:
+    assert head_page.from_address({"pins": f"key.1.{number}.2"}, 9).pins == Pins("key", (1, 2))
+
+
 def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoint) -> None:
     trace = packed(double_minilm.trace(HOSTILE))
     picture = Picture(trace, caption=HOSTILE)
@@ -210,16 +217,49 @@ def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoi
     assert "<!--" not in text, "every place is filled in"
 
 
-def test_layers_are_fetched_under_a_name_that_stays_and_cannot_be_guessed(minilm: Checkpoint) -> None:
+def test_layers_are_fetched_under_a_name_that_cannot_be_guessed(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    picture = Picture(trace)
-    at = layers.address(picture)
-    assert at == layers.address(Picture(trace)), "the same picture"
-    others = (Picture(trace, words=True), Picture(minilm.trace(TEXT)))
-    assert len({at, *map(layers.address, others)}) == 3
-    assert len(at) >= len("/layers//") + 32
-    status, headers, body = answer(f"{at}4")
+    picture = Picture(trace, measure="value-norm", caption="said")
+    link = layers.Link(picture)
+    assert link.leads_to(Picture(trace, measure="value-norm")), "the same numbers"
+    for other in (Picture(trace), replace(picture, words=True), replace(picture, trace=minilm.trace(TEXT))):
+        assert not link.leads_to(other)
+    assert link.address != layers.Link(picture).address, "another reader's"
+    assert len(link.address) >= len("/layers//") + 32
+    status, headers, body = answer(f"{link.address}4")
     assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
     assert body == head_view.payload(picture, 3, key="")
-    for wrong in (f"{at}0", f"{at}7", "/layers/unknown/1"):
-        assert answer(wrong)[0] == 404
+    for wrong in ("0", "7", "04", "+4", "4.0", "9" * 4301):
+        assert answer(link.address + wrong)[0] == 404
+    assert answer("/layers/unknown/1")[0] == 404
+
+
+def test_a_link_ends_with_its_session_and_no_other(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"one", "other"}
+    monkeypatch.setattr(sessions, "is_here", here.__contains__)
+    picture = Picture(minilm.trace(TEXT))
+    links = []
+    for name in ("one", "other"):
+        monkeypatch.setattr(sessions, "current", lambda name=name: name)
+        links.append(layers.Link(picture))
+    one, other = links
+    assert [answer(f"{link.address}1")[0] for link in links] == [200, 200]
+    here.remove("one")
+    assert [answer(f"{link.address}1")[0] for link in links] == [404, 200]
+    assert (one.leads_to(picture), other.leads_to(picture)) == (False, True)
+
+
+def test_a_link_keeps_no_trace_and_ends_when_nobody_holds_it(minilm: Checkpoint) -> None:
+    picture = Picture(minilm.trace(TEXT))
+    kept, let_go = layers.Link(picture), layers.Link(picture)
+    at = let_go.address
+    assert answer(f"{at}1")[0] == 200
+    del let_go
+    assert answer(f"{at}1")[0] == 404
+    trace = weakref.ref(picture.trace)
+    del picture
+    gc.collect()
+    assert trace() is None
+    assert answer(f"{kept.address}1")[0] == 404

@@ -20,12 +20,17 @@ from pathlib import Path
 
 import pytest
 import streamlit
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
-from bert_probe.web import palette, serve
+from bert_probe.web import hosts, palette, serve
 from tests.helpers.exactness import assert_printed
-from tests.helpers.server import answer, finish
+from tests.helpers.installed import foreign_settings
+from tests.helpers.server import answer, answer_of, finish
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
@@ -95,12 +100,46 @@ def test_a_stricter_policy_is_kept() -> None:
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_other_traffic_passes_untouched() -> None:
-    seen: list[str] = []
+@pytest.mark.parametrize("layer", ["9" * 4301, "9" * 60_000, "-1", "0", "1.0", "\u0661", "x"])
+def test_a_number_of_any_length_in_a_path_is_no_failure(layer: str) -> None:
+    status, headers, _ = answer(f"/layers/x/{layer}")
+    assert status == 404
+    assert headers["content-security-policy"] == serve.app_policy()
 
-    async def inner(scope: Scope, _receive: Receive, send: Send) -> None:
-        seen.append(scope["type"])
-        await send({"type": "websocket.accept", "headers": []})
+
+def test_a_failure_carries_the_headers_and_is_still_told_to_the_server() -> None:
+    async def fails(_request: Request) -> PlainTextResponse:
+        raise ValueError("a reader's text")
+
+    app = Starlette(routes=[Route("/fails", fails)], middleware=serve.middleware())
+    sent: list[Message] = []
+    with pytest.raises(ValueError, match="a reader's text"):
+        answer_of(app, "/fails", sent=sent)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    assert (sent[0]["status"], headers["cache-control"]) == (500, "no-store")
+    for name, value in serve.HEADERS.items():
+        assert headers[name.lower()] == value
+    assert b"reader" not in sent[1]["body"]
+    assert len(sent) == 2, "one answer, not Starlette's after it"
+
+
+def test_a_failure_in_the_middle_of_an_answer_is_not_answered_again() -> None:
+    async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise ValueError("too late")
+
+    sent: list[Message] = []
+    with pytest.raises(ValueError, match="too late"):
+        answer_of(serve.SecurityHeaders(inner), "/", sent=sent)
+    assert [message.get("status") for message in sent] == [200]
+
+
+def connection(*messages: Message) -> list[Message]:
+    """What a browser is sent when an application answers its connection so."""
+
+    async def inner(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for message in messages:
+            await send(message)
 
     sent: list[Message] = []
 
@@ -110,9 +149,24 @@ def test_other_traffic_passes_untouched() -> None:
     async def receive() -> Message:
         return {"type": "websocket.connect"}
 
-    finish(serve.SecurityHeaders(inner)({"type": "websocket"}, receive, send))
-    assert seen == ["websocket"]
-    assert sent == [{"type": "websocket.accept", "headers": []}]
+    scope = {"type": "websocket", "extensions": {"websocket.http.response": {}}}
+    finish(serve.SecurityHeaders(inner)(scope, receive, send))
+    return sent
+
+
+def test_a_connection_passes_untouched() -> None:
+    messages = [{"type": "websocket.accept", "headers": []}, {"type": "websocket.close", "code": 1000}]
+    assert connection(*messages) == messages
+
+
+def test_a_connection_that_is_not_taken_is_answered_with_the_headers() -> None:
+    sent = connection({"type": "websocket.close", "code": 1008})
+    assert [message["type"] for message in sent] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    assert sent[0]["status"] == 403
+    assert (b"x-content-type-options", b"nosniff") in sent[0]["headers"]
 
 
 def test_the_policy_names_no_other_server_and_allows_only_known_inline_scripts() -> None:
@@ -196,7 +250,7 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
         )
     try:
         origin = f"http://127.0.0.1:{port}"
-        for _ in range(300):
+        for _ in range(1200):
             assert process.poll() is None, log.read_text()
             try:
                 fetch(f"{origin}/_stcore/health")
@@ -222,13 +276,19 @@ def fetch(url: str) -> tuple[int, dict[str, str], bytes]:
 @pytest.mark.parametrize(
     "command",
     [
+        ["bert_probe", "app", "--port={port}", "--no-browser"],
         ["streamlit", "run", str(ROOT / "app.py"), "--server.port={port}"],
         ["uvicorn", "--app-dir", str(ROOT), "app:app", "--port={port}"],
     ],
-    ids=["streamlit", "uvicorn"],
+    ids=["bert-probe", "streamlit", "uvicorn"],
 )
-def test_the_app_starts_from_any_folder(command: list[str], tmp_path: Path) -> None:
-    with started(command, tmp_path) as (origin, log):
+def test_the_app_starts_from_any_folder_and_guards_itself(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever settings another project left in that folder."""
+    monkeypatch.setenv(hosts.VARIABLE, "lab.example.org")
+    with foreign_settings(tmp_path), started(command, tmp_path) as (origin, log):
+        port = int(origin.rpartition(":")[2])
         _, headers, body = fetch(f"{origin}/health")
         assert json.loads(body)["status"] == "ok"
         for path in ("/", "/_stcore/health", "/_stcore/host-config", "/heads"):
@@ -236,6 +296,41 @@ def test_the_app_starts_from_any_folder(command: list[str], tmp_path: Path) -> N
             for name, value in serve.HEADERS.items():
                 assert headers[name.lower()] == value, path
         assert "not a valid config option" not in log.read_text()
+        for path in ("/", "/health", "/_stcore/health", "/static/none.js", "/layers/x/1"):
+            assert asked(port, path, Host="evil.com").startswith(b"HTTP/1.1 421 "), path
+        own, stream = f"localhost:{port}", "/_stcore/stream"
+        assert b" 101 " in asked(port, stream, **UPGRADE, Host=own, Origin=f"http://{own}")
+        assert b" 421 " in asked(port, stream, **UPGRADE, Host="evil.com", Origin="http://evil.com")
+        assert b" 403 " in asked(port, stream, **UPGRADE, Host=own, Origin="http://evil.com")
+        # A proxy with a name that was given, which passes on another Host.
+        assert b" 101 " in asked(port, stream, **UPGRADE, Host=own, Origin="https://lab.example.org")
+        # Of the settings: no other page may read, no file comes without its token, no address but this.
+        assert b"example.org" not in asked(port, "/_stcore/health", Host=own, Origin="https://example.org")
+        put = asked(port, "/_stcore/upload_file/a/b", "PUT", Host=own, **{"Content-Length": "0"})
+        assert b" 403 " in put
+        assert b"XSRF" in put
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=10)
+        assert "external IP" not in log.read_text(), "asked a server outside"
+
+
+UPGRADE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+}
+
+
+def asked(port: int, path: str, method: str = "GET", **headers: str) -> bytes:
+    """All that a server sends back until it ends or takes the connection."""
+    written = "".join(f"{name}: {value}\r\n" for name, value in ({"Connection": "close"} | headers).items())
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+        line.sendall(f"{method} {path} HTTP/1.1\r\n{written}\r\n".encode("latin-1"))
+        found = b""
+        while not found.startswith(b"HTTP/1.1 101") and (part := line.recv(65536)):
+            found += part
+    return found
 
 
 def test_streamlit_knows_every_setting() -> None:

@@ -19,7 +19,7 @@ from streamlit import config
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.cli.main import main
-from bert_probe.web import places, serve, start
+from bert_probe.web import hosts, places, serve, start
 from tests.helpers.installed import ROOT, foreign_settings, free_port
 
 OWN_NAMES = ["127.0.0.1", "localhost", "::1"]
@@ -92,6 +92,25 @@ def test_it_answers_to_its_own_names_and_those_given(
     assert App.config["server.address"] == host
     assert App.config["server.allowedHosts"] == allowed
     assert opened == [f"http://{address}:{port}"]
+
+
+@pytest.mark.usefixtures("opened")
+def test_at_every_address_it_says_what_it_answers_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(hosts.VARIABLE, "desk.example.org")
+    start.start(free_port(), "0.0.0.0", ["lab.example.org"])
+    names = "127.0.0.1, localhost, ::1, desk.example.org, lab.example.org"
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"It listens at every address of this machine, and answers only to {names}. "
+        "Give other names with --allow or BERT_PROBE_HOSTS."
+    ]
+    assert App.config["server.allowedHosts"] == names.split(", ")
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_name_that_is_none_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'http://lab' is no name to answer to." in refusal(capsys, "--allow", "http://lab")
 
 
 @pytest.mark.skipif(not socket.has_ipv6 or not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")

@@ -13,11 +13,12 @@ from bert_probe.analyses.attention import Head
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, layers, state, store
+from bert_probe.web import blocks, state, store
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Options, Picture, Pins, Series, View
 from bert_probe.web.export import export
+from bert_probe.web.layers import Link
 
 KEY = "head_view"
 LABELLED = 1024
@@ -40,12 +41,12 @@ class _Sent:
     another text or measure, or layer or heads chosen elsewhere, are sent anew.
 
     Attributes:
-        source: address of the picture's layers.
+        link: where the picture's layers are.
         turn: counts how often the reader was told of a choice made elsewhere.
         view: what was to be shown.
     """
 
-    source: str
+    link: Link
     turn: int
     view: View
 
@@ -76,7 +77,7 @@ def _draw(drawn: Drawn, picture: Picture) -> None:
         view = _shown(picture.trace)
         sent = _sent(picture, view)
         wish = head_view.wished(sent.view, sent.turn)
-        data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.source)
+        data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.link.address)
         head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
         kept = cast(View, st.session_state[_KEPT])
         _exports(drawn, picture, replace(kept, layer=view.layer, series=view.series))
@@ -131,8 +132,8 @@ def _shown(trace: Trace) -> View:
     state.prepare("head", ["mean", *range(1, trace.heads + 1)], "mean")
     single = st.session_state["head"]
     several = st.session_state.get("heads", state.address().get("heads"))
-    heads = tuple(int(head) - 1 for head in (several or "").split(".") if head.isdecimal())
-    heads = tuple(head for head in dict.fromkeys(heads) if 0 <= head < trace.heads)
+    known = {str(head + 1): head for head in range(trace.heads)}
+    heads = tuple(dict.fromkeys(known[head] for head in (several or "").split(".") if head in known))
     series: Series = heads if len(heads) > 1 else "mean" if single == "mean" else (int(single) - 1,)
     return View(st.session_state["layer"], series)
 
@@ -142,14 +143,15 @@ def _sent(picture: Picture, view: View) -> _Sent:
     if _FIRST not in st.session_state:
         st.session_state[_KEPT] = from_address(state.address(), len(picture.units))
         st.session_state[_FIRST] = picture.digest, st.session_state[_KEPT]
-    chosen, source = (view.layer, view.series), layers.address(picture)
+    chosen = view.layer, view.series
     before: _Sent | None = st.session_state.get(_SENT)
+    link = before.link if before is not None and before.link.leads_to(picture) else Link(picture)
     elsewhere = st.session_state.get(_TOLD, chosen) != chosen
-    if before is None or before.source != source or elsewhere:
+    if before is None or before.link is not link or elsewhere:
         digest, first = st.session_state[_FIRST]
         pins = first.pins if digest == picture.digest else Pins()
         turn = 0 if before is None else before.turn + elsewhere
-        before = _Sent(source, turn, replace(view, options=first.options, pins=pins))
+        before = _Sent(link, turn, replace(view, options=first.options, pins=pins))
         st.session_state[_SENT] = before
     st.session_state[_TOLD] = chosen
     return before
@@ -194,5 +196,6 @@ def from_address(given: Mapping[str, str], count: int) -> View:
         "step": next((known for known in head_view.STEPS if str(known) == step), None),
     }
     side, *units = given.get("pins", "query").split(".")
-    pins = {"side": side, "units": [int(unit) for unit in units if unit.isdecimal()]}
+    known = {str(unit): unit for unit in range(count)}
+    pins = {"side": side, "units": [known[unit] for unit in units if unit in known]}
     return View(1, "mean", head_view.options_from(options), head_view.pins_from(pins, count))

@@ -1,0 +1,76 @@
+"""What one reader's browser leaves behind, and what the names of a reader's files do, in a real browser."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.helpers.browser import App, settled, visit
+from tests.helpers.families import TEXT
+from tests.helpers.pages import MARKDOWN
+
+pytestmark = pytest.mark.browser
+
+JOINER = "\u2060"
+MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=img], span[style]"
+"""What Markdown, or Streamlit after it, could have made of a text."""
+
+
+def layers_of(page: Page, app: App) -> str:
+    """Where a reader's browser fetches a layer."""
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=3&head=2")
+    with page.expect_response("**/layers/**") as waiting:
+        page.get_by_role("button", name="Next layer").click()
+    assert waiting.value.status == 200
+    settled(page)
+    return waiting.value.url
+
+
+def status(url: str) -> int:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_link_to_layers_ends_with_its_session_alone(app: App, new_page: Callable[..., Page]) -> None:
+    one, other = new_page(), new_page()
+    first, second = layers_of(one, app), layers_of(other, app)
+    assert first != second, "the same text, a name for each reader"
+    assert (status(first), status(second)) == (200, 200)
+    one.goto("about:blank")
+    end = time.monotonic() + 60
+    while status(first) == 200 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert (status(first), status(second)) == (404, 200)
+
+
+def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences?sentences_from=file")
+    name = ":red[x] **b** www.evil.com :material_home: $x$ a->b.csv"
+    file = {"name": name, "mimeType": "text/csv", "buffer": b"text,x\nwe left,1\nthey left,2\n"}
+    page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
+    label = page.locator('[data-testid="stWidgetLabel"]').filter(has_text=re.compile("^Column of"))
+    expect(label).to_be_visible(timeout=60_000)
+    assert label.inner_text().replace(JOINER, "") == f"Column of {name}"
+    assert label.locator(MADE).count() == 0
+    settled(page)
+
+
+def test_no_text_becomes_anything_but_text(serve: Callable[[Path], App], page: Page) -> None:
+    visit(page, serve(Path(__file__).with_name("widgets_app.py")).origin)
+    for kind in ("stCaptionContainer", "stWidgetLabel"):
+        places = page.locator(f'.st-key-plain [data-testid="{kind}"]')
+        expect(places).to_have_count(len(MARKDOWN))
+        assert [text.replace(JOINER, "").strip() for text in places.all_inner_texts()] == list(MARKDOWN)
+        assert places.locator(MADE).count() == 0
