@@ -31,9 +31,9 @@ with st.container(horizontal=True, gap="medium"):
 blocks.truncation_notice(trace)
 
 if view == "heads":
-    head.part(shared.choose(study, trace, ALL))
+    head.part(shared.choose(trace, ALL))
 elif view == "model":
-    model.part(shared.choose(study, trace, OF_HEADS))
+    model.part(shared.choose(trace, OF_HEADS))
 elif view == "reach":
     reach.part(trace)
 elif view == "head-view":
@@ -41,5 +41,5 @@ elif view == "head-view":
 elif view == "model-view":
     bertviz.model_view(trace)
 else:
-    drawn = shared.choose(study, trace, ALL)
+    drawn = shared.choose(trace, ALL)
     grid.part(drawn, as_table=view == "table")

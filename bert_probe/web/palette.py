@@ -85,11 +85,6 @@ def diverging(dark: bool) -> tuple[str, ...]:
     return (*reversed(below[1:]), *above)
 
 
-def head_colour(head: int) -> str:
-    """The colour of a head, counted from 0, the same on every page; colours repeat after the last."""
-    return HEADS[head % len(HEADS)]
-
-
 def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
     """768 bytes: red, green and blue of the 256 entries of a scale."""
     colours = sequential(dark) if scale == "sequential" else diverging(dark)

@@ -148,11 +148,6 @@ def test_the_first_six_heads_differ_for_colour_blind_readers(sight: str) -> None
     assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(lab, 2)) > 0.06
 
 
-def test_a_head_keeps_its_colour_and_colours_repeat() -> None:
-    assert palette.head_colour(0) == palette.HEADS[0]
-    assert palette.head_colour(len(palette.HEADS) + 3) == palette.HEADS[3]
-
-
 @THEMES
 def test_text_reads_on_everything_it_stands_on(dark: bool) -> None:
     paper, ink, accent = (

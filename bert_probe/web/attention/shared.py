@@ -13,7 +13,6 @@ from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, figures, state
 from bert_probe.web.components.matrix import Scale
-from bert_probe.web.workbench import Study
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +20,10 @@ class Drawn:
     """What a reader chose to see of a text.
 
     Attributes:
-        study, trace: the request, and the text of it that is shown.
+        trace: of the text that is shown.
         measure, words, residual: see `Attention`.
     """
 
-    study: Study
     trace: Trace
     measure: str
     words: bool
@@ -58,7 +56,7 @@ class Drawn:
         return Scale("sequential", 0, end, "sqrt" if root else "linear")
 
 
-def choose(study: Study, trace: Trace, measures: Sequence[Measure]) -> Drawn:
+def choose(trace: Trace, measures: Sequence[Measure]) -> Drawn:
     """Controls for what is drawn; measures that the view cannot show are not offered."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         labels = {one.name: one.label for one in measures}
@@ -70,9 +68,9 @@ def choose(study: Study, trace: Trace, measures: Sequence[Measure]) -> Drawn:
             "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's. "
             "Rows still sum to 1.",
         )
-        drawn = Drawn(study, trace, chosen, words, 0.5)
+        drawn = Drawn(trace, chosen, words, 0.5)
         if drawn.what.rolled:
-            drawn = Drawn(study, trace, chosen, words, residual_share())
+            drawn = Drawn(trace, chosen, words, residual_share())
     if chosen != measures[0].name:
         blocks.caveat(f"{drawn.what.meaning} {drawn.what.caveat(trace)}")
     if trace.caveat:
