@@ -6,6 +6,7 @@ A job belongs to one session and one cause: it ends when its inputs change or th
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, TypeVar
 
 import streamlit as st
