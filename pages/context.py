@@ -8,11 +8,11 @@ import streamlit as st
 
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.context import Context, WordsInContext
-from bert_probe.errors import ProbeError
+from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens, word_name
-from bert_probe.web import blocks, context_list, curves, figures, state, store, workbench
+from bert_probe.web import blocks, context_list, curves, figures, long_texts, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Piece, strip
 from bert_probe.web.export import export, written
@@ -203,6 +203,11 @@ def main() -> None:
     chosen = sentences(checkpoint)
     more()
     if len(chosen) < 2:
+        try:
+            long_texts.check(*([] if context_list.held() else ["context"]))
+        except TextError as error:
+            blocks.refusal(error, "Add the sentences again above, or choose the example.")
+            return
         st.info("Two words are compared, or more: click one in at least two sentences.")
         return
     baseline = store.answers.of(Baseline().of, checkpoint)

@@ -13,14 +13,11 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.text.sentence_files import lines
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
-from bert_probe.web import state
+from bert_probe.web import long_texts
 from bert_probe.web.examples import CONTEXT
 
 MOST = 50
 """Sentences that a page can show with their words to click on."""
-
-_ADDRESS_MOST = 1500
-"""Characters of all sentences together that an address may bear."""
 
 _LINES, _DRAFT = "context_lines", "context_draft"
 _numbers = count()
@@ -43,10 +40,11 @@ class Line:
 def held() -> tuple[Line, ...]:
     """The sentences: those of the session, else of the address, else the example."""
     if _LINES not in st.session_state:
-        given = state.address()
-        texts = lines(given.get("context", ""))[:MOST]
-        words = given.get("context_words", "").split("\n")
-        if texts:
+        texts = lines(long_texts.recall("context") or "")[:MOST]
+        words = (long_texts.recall("context_words") or "").split("\n")
+        if long_texts.gone("context"):
+            st.session_state[_LINES] = ()
+        elif texts:
             _keep([_line(text, word) for text, word in zip_longest(texts, words[: len(texts)], fillvalue="")])
         else:
             example()
@@ -109,8 +107,6 @@ def _line(text: str, word: str = "") -> Line:
 def _keep(kept: Sequence[Line]) -> None:
     st.session_state[_LINES] = tuple(kept)
     texts = "\n".join(line.text for line in kept)
-    short = 0 < len(texts) <= _ADDRESS_MOST
-    if not short:
-        state.hold(_LINES)
-    state.remember("context", texts if short else None)
-    state.remember("context_words", "\n".join(line.word for line in kept) if short else None)
+    words = "\n".join(line.word for line in kept)
+    long_texts.remember("context", texts or None)
+    long_texts.remember("context_words", words if texts else None)

@@ -11,14 +11,11 @@ import streamlit as st
 
 from bert_probe.errors import TextError
 from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
-from bert_probe.web import state
+from bert_probe.web import long_texts, state
 from bert_probe.web.examples import SENTENCES
 
 MAX_BYTES = 5_000_000
 """Of a file; `server.maxUploadSize` in Streamlit's settings says the same in its own units."""
-
-_ADDRESS_MOST = 1500
-"""Characters of all sentences together that an address may bear."""
 
 _DRAFT, _TYPED, _UPLOAD, _FILE = "sentences_draft", "sentences_typed", "sentences_upload", "sentences_file"
 _SOURCES = {"typed": "Typed or pasted", "file": "A file"}
@@ -34,13 +31,13 @@ def chosen() -> tuple[str, ...] | None:
     return _typed() if source == "typed" else _from_file()
 
 
-def check_size(name: str, content: bytes) -> None:
-    """Refuse a file that is too large for a page.
+def check_size(name: str, content: bytes | str) -> None:
+    """Refuse a file, or a text, that is too large for a page.
 
     Raises:
         TextError: larger than `MAX_BYTES`.
     """
-    if len(content) > MAX_BYTES:
+    if len(content) > MAX_BYTES or (isinstance(content, str) and len(content.encode()) > MAX_BYTES):
         raise TextError(
             f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a part of it, or use the command line."
         )
@@ -61,7 +58,10 @@ def check_number(sentences: Sequence[str], most: int) -> None:
 
 def _typed() -> tuple[str, ...]:
     if _TYPED not in st.session_state:
-        _take(state.address().get("sentences") or "\n".join(SENTENCES))
+        if long_texts.gone("sentences"):
+            st.session_state[_TYPED] = ""
+        else:
+            _take(long_texts.recall("sentences") or "\n".join(SENTENCES))
     if _DRAFT not in st.session_state:
         st.session_state[_DRAFT] = st.session_state[_TYPED]
     # No form: that would lose what is typed when another page is opened.
@@ -75,7 +75,11 @@ def _typed() -> tuple[str, ...]:
     with st.container(horizontal=True):
         st.button("Compare", type="primary", on_click=_submit)
         st.button("Example", on_click=_example)
-    return tuple(lines(st.session_state[_TYPED]))
+    typed = st.session_state[_TYPED]
+    if not typed:
+        long_texts.check("sentences")
+    check_size("What is typed here", typed)
+    return tuple(lines(typed))
 
 
 def _submit() -> None:
@@ -89,10 +93,7 @@ def _example() -> None:
 
 def _take(typed: str) -> None:
     st.session_state[_TYPED] = typed
-    short = typed if typed != "\n".join(SENTENCES) and 0 < len(typed) <= _ADDRESS_MOST else None
-    state.remember("sentences", short)
-    if short is None:
-        state.hold(_TYPED, _DRAFT)
+    long_texts.remember("sentences", typed if typed and typed != "\n".join(SENTENCES) else None)
 
 
 def _from_file() -> tuple[str, ...] | None:

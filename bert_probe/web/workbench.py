@@ -13,7 +13,7 @@ from bert_probe.model.lengths import most_tokens
 from bert_probe.model.progress import Report
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.web import jobs, state, store
+from bert_probe.web import jobs, long_texts, state, store
 from bert_probe.web.examples import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -72,28 +72,29 @@ class Study:
     b: Trace | None
 
 
+_WRITTEN = ("a", "b", "model", "revision")
+"""Fields of a request that a person writes, at any length."""
+
 _FIRST = Request(EXAMPLES[0].a, EXAMPLES[0].b, EXAMPLES[0].relation)
 
 
 def request() -> Request:
     """What was asked for last; at first what the address holds, else an example."""
     if "request" not in st.session_state:
+        lost = long_texts.gone(*_WRITTEN)
         ask(_from_address())
+        for name, value in lost.items():  # until something else is asked for
+            state.remember(name, value)
     return cast(Request, st.session_state["request"])
 
 
 def _from_address() -> Request:
     given = state.address()
-    if "a" not in given:
-        return replace(_FIRST, model=given.get("model", ""), revision=given.get("revision", ""))
-    return Request(
-        a=given["a"],
-        b=given.get("b", ""),
-        relation="pair" if given.get("relation") == "pair" else "compare",
-        model=given.get("model", ""),
-        revision=given.get("revision", ""),
-        truncate=given.get("truncate") == "1",
-    )
+    written = {name: long_texts.recall(name) or "" for name in _WRITTEN}
+    if "a" not in given and not written["a"] and not long_texts.gone("a"):
+        return replace(_FIRST, model=written["model"], revision=written["revision"])
+    relation: Relation = "pair" if given.get("relation") == "pair" else "compare"
+    return Request(**written, relation=relation, truncate=given.get("truncate") == "1")
 
 
 def ask(asked: Request) -> None:
@@ -104,7 +105,7 @@ def ask(asked: Request) -> None:
         value = getattr(asked, field.name)
         st.session_state[f"draft_{field.name}"] = value
         written = ("1" if value else "0") if isinstance(value, bool) else value
-        state.remember(field.name, None if value == getattr(plain, field.name) else written)
+        long_texts.remember(field.name, None if value == getattr(plain, field.name) else written)
     st.session_state["draft_model"] = asked.model or BUILT_IN
 
 
@@ -240,6 +241,7 @@ def study() -> Study:
     """
     opened = checkpoint()
     now = request()
+    long_texts.check(*(name for name in ("a", "b") if not getattr(now, name)))
     with st.spinner("Running the model …", show_time=False):
         made = store.traces(opened, now.texts, now.truncate)
     return Study(now, opened, made[0], made[1] if len(made) > 1 else None)
