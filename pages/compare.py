@@ -15,6 +15,7 @@ from bert_probe.text.alignment import Alignment
 from bert_probe.web import blocks, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Mark, Piece, strip
+from bert_probe.web.components.text import shown
 from bert_probe.web.examples import EXAMPLES
 from bert_probe.web.export import export, zipped
 
@@ -66,13 +67,13 @@ def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Pie
             mark = "partner" if index == chosen else ""
             place = f"in {other} at {side.units_b[there[index]].position}"
         detail = f"position {unit.position} · {place}"
-        made.append(Piece(unit.display, index, segment, unit.special, joined, detail, mark))
+        made.append(Piece(shown(unit.display), index, segment, unit.special, joined, detail, mark))
     return made
 
 
 def only_here(side: Alignment) -> str:
     """The first of the units without a counterpart, by name."""
-    names = [state.plain(side.units_a[index].display) for index in side.changed_a]
+    names = [state.plain(shown(side.units_a[index].display)) for index in side.changed_a]
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
@@ -95,8 +96,9 @@ def choose(pair: MinimalPair) -> int:
         "and compared."
     )
     if chosen in side.changed_a:
+        name = state.plain(shown(side.units_a[chosen].display))
         st.markdown(
-            f"“{state.plain(side.units_a[chosen].display)}” has no counterpart in sentence B to be compared "
+            f"“{name}” has no counterpart in sentence B to be compared "
             "with. What follows is about the one that moved most."
         )
     return place
@@ -175,7 +177,7 @@ def rows(row: RowPair) -> None:
         key="compare_rows",
         scale=SHARES,
         value_name="attention weight",
-        caption=f"Where “{row.query.display}” looks in A and in B, {where}",
+        caption=f"Where “{shown(row.query.display)}” looks in A and in B, {where}",
         **common,
     )
     matrix(
@@ -185,7 +187,7 @@ def rows(row: RowPair) -> None:
         key="compare_difference",
         scale=Scale("diverging", -1, 1, "sqrt"),
         value_name="difference",
-        caption=f"What “{row.query.display}” gives to each key more, or less, in B",
+        caption=f"What “{shown(row.query.display)}” gives to each key more, or less, in B",
         **common,
     )
     blocks.caveat(

@@ -15,6 +15,7 @@ from bert_probe.text.words import Unit, word_lens, word_name
 from bert_probe.web import blocks, context_list, curves, figures, long_texts, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export, written
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
@@ -38,7 +39,8 @@ def choose_word(trace: Trace, line: context_list.Line, number: int) -> Unit | No
     if line.word and now is None:
         st.caption(f":orange[There is no word {state.plain(line.word)} here.]")
     pieces = [
-        Piece(unit.display, i, 0, unit.special, False, detail(trace, unit)) for i, unit in enumerate(units)
+        Piece(shown(unit.display), i, 0, unit.special, False, detail(trace, unit))
+        for i, unit in enumerate(units)
     ]
     selected = None if now is None else [unit.positions for unit in units].index(now.positions)
     chosen = strip(
@@ -178,10 +180,11 @@ def meaning(baseline: BaselineCosines) -> str:
 def words_matrix(found: WordsInContext, layer: int) -> None:
     """All chosen words against each other at one layer."""
     where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
+    names = [shown(name) for name in found.names]
     matrix(
         found.cosine(layer),
-        found.names,
-        found.names,
+        names,
+        names,
         key="context_matrix",
         scale=Scale("diverging", -1, 1),
         row_axis="word",

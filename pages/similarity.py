@@ -9,6 +9,7 @@ from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.similarity import Similarity, TokenSimilarity
 from bert_probe.web import blocks, curves, figures, state, store, workbench
 from bert_probe.web.components.matrix import Cell, Scale, matrix
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 
 
@@ -65,7 +66,7 @@ def judgement(found: TokenSimilarity, baseline: BaselineCosines, cell: Cell | No
     )
     pair = None
     if cell is not None:
-        name = f"{found.rows[cell.row].display} – {found.columns[cell.column].display}"
+        name = f"{shown(found.rows[cell.row].display)} – {shown(found.columns[cell.column].display)}"
         pair = curves.PairCurve(name, found.curve(cell.row, cell.column))
     st.plotly_chart(
         curves.layer_curves(baseline, layer, pair),

@@ -13,6 +13,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.results import files
 from bert_probe.web import blocks, figures, state, store, workbench
 from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 from bert_probe.web.vectors import numbers, strips
 
@@ -233,7 +234,7 @@ def add_up(steps: AttentionSteps) -> None:
     """Step 7: the sum over all keys."""
     query_name = name(steps.tokens[steps.query])
     positions, summands = steps.summands(PARTS)
-    rows = [f"{steps.tokens[position].display} ({position})" for position in positions]
+    rows = [f"{shown(steps.tokens[position].display)} ({position})" for position in positions]
     rows += [f"{len(steps.tokens) - len(positions)} others"] if len(summands) > len(positions) else []
     with said(
         "7 · Add up",

@@ -5,6 +5,7 @@ import streamlit as st
 
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.web import blocks, workbench
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 
 blocks.heading(
@@ -52,7 +53,7 @@ if split:
         pd.DataFrame(
             {
                 "word": [word.text for word in split],
-                "pieces": [[trace.tokens[i].display for i in word.positions] for word in split],
+                "pieces": [[shown(trace.tokens[i].display) for i in word.positions] for word in split],
                 "positions": [", ".join(map(str, word.positions)) for word in split],
             }
         ),

@@ -11,6 +11,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
 from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.components.text import shown
 
 
 def heading(title: str, lead: str) -> None:
@@ -53,7 +54,7 @@ def truncation_notice(trace: Trace) -> None:
 
 def labels(tokens: Sequence[Token | Unit]) -> list[str]:
     """Tokens as people read them."""
-    return [token.display for token in tokens]
+    return [shown(token.display) for token in tokens]
 
 
 def positions(tokens: Sequence[Token | Unit]) -> list[int]:
@@ -63,7 +64,7 @@ def positions(tokens: Sequence[Token | Unit]) -> list[int]:
 
 def named(tokens: Sequence[Token | Unit]) -> list[str]:
     """Tokens as unique column names: each with its position."""
-    return [f"{token.position} {token.display}" for token in tokens]
+    return [f"{token.position} {shown(token.display)}" for token in tokens]
 
 
 def token_strip(trace: Trace, key: str, label: str, selected: int | None = None) -> int | None:
@@ -71,7 +72,7 @@ def token_strip(trace: Trace, key: str, label: str, selected: int | None = None)
     tokens = trace.tokens
     pieces = [
         Piece(
-            text=token.display,
+            text=shown(token.display),
             position=token.position,
             segment=token.segment,
             special=token.special,
@@ -87,7 +88,7 @@ def token_strip(trace: Trace, key: str, label: str, selected: int | None = None)
 
 def _detail(token: Token) -> str:
     place = "special token" if token.special else f"characters {token.start}–{token.end}"
-    raw = "" if token.display == str(token) else f" · in the vocabulary {token}"
+    raw = "" if token.display == str(token) else f" · in the vocabulary {shown(token)}"
     return f"id {token.id} · position {token.position} · segment {'AB'[token.segment]} · {place}{raw}"
 
 

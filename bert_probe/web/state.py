@@ -47,7 +47,7 @@ def _go_to(given: dict[str, str]) -> None:
 
 
 def hold(*keys: str) -> None:
-    """These session keys outlive going back in the browser: uploaded files, long texts, work that is done."""
+    """These session keys outlive going back in the browser: uploaded files, work that is done."""
     st.session_state.setdefault(_HELD, set()).update(keys)
 
 

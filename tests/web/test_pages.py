@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bert_probe import Embedding, Parameters, Pooler, Steps, Tokens, Vectors
+from bert_probe.analyses.attention import Attention
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.cli.main import main
@@ -23,6 +24,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
 from bert_probe.web import state, store
+from bert_probe.web.components.head_view import Picture, payload
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import TEXT
@@ -307,3 +309,15 @@ def test_a_token_of_the_address_that_does_not_exist_is_said() -> None:
     assert not app.exception
     assert "There is no token 99 here; showing 1." in said(app)
     assert "embedding_token" not in app.query_params
+
+
+def test_a_word_as_long_as_its_text_is_drawn_by_its_beginning_and_exported_whole() -> None:
+    word = "x" * 5_000
+    app = opened(a=f"we {word}", b="", words="1", show="table")
+    assert not app.exception
+    columns = list(app.dataframe[0].value.columns)
+    assert columns[3] == f"2 {'x' * 100}… (5,000 characters)"
+    trace = store.open_checkpoint("", "").trace(f"we {word}")
+    picture = Picture(trace, words=True)
+    assert b"x" * 101 not in payload(picture, 0, key="")
+    assert f"2 {word}" in Attention(words=True).of(trace).frame().to_csv()

@@ -10,6 +10,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, figures, state
 from bert_probe.web.attention import shared
 from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 
 DIRECTIONS = {"from": "Out of this token", "into": "Into this token"}
@@ -42,7 +43,7 @@ def part(trace: Trace) -> None:
 
 
 def _draw(reached: TokenReach, shares: bool) -> None:
-    name = f"{reached.units[reached.chosen].display} ({reached.units[reached.chosen].position})"
+    name = f"{shown(reached.units[reached.chosen].display)} ({reached.units[reached.chosen].position})"
     what = {
         "from": f"How much of {name} is in each token, layer by layer",
         "into": f"How much of each token is in {name}, layer by layer",

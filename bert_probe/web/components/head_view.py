@@ -28,6 +28,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.web import palette, store
+from bert_probe.web.components.text import shown
 
 _FOLDER: Final = Path(__file__).parent
 # One ES module in several files: the browser gets them joined, with a single `export default` at the end.
@@ -159,7 +160,7 @@ def payload(
         "rolled": picture.what.of_heads is None,
         "tokenCount": len(trace.tokens),
         # In columns, for at 512 tokens every letter counts.
-        "texts": [unit.display for unit in units],
+        "texts": [shown(unit.display) for unit in units],
         "firsts": [unit.position for unit in units],
         "segments": [unit.segment for unit in units],
         "specials": [int(unit.special) for unit in units],

@@ -17,6 +17,7 @@ from bert_probe.text.words import Unit, word_lens
 from bert_probe.web import blocks, figures, state, store
 from bert_probe.web.components.matrix import Scale, matrix
 from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 from bert_probe.web.heads import shared
 
@@ -155,7 +156,7 @@ def _word(units: Sequence[Unit], pair: Pair, side: str, label: str, selected: in
     """One word of the text, by clicking."""
     st.markdown(f"**{label}**")
     pieces = [
-        Piece(unit.display, index, unit.segment, unit.special, False, f"position {unit.position}")
+        Piece(shown(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}")
         for index, unit in enumerate(units)
     ]
     key = f"find_{side}_{pair.number}_{len(units)}"
@@ -191,14 +192,14 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
     for found in best:
         weights = Attention(found.layer, found.head, words=True).of(trace).weights
         rows += [weights[query] for query in queries]
-        names += [f"{found.layer + 1}.{found.head + 1} {units[query].display}" for query in queries]
+        names += [f"{found.layer + 1}.{found.head + 1} {shown(units[query].display)}" for query in queries]
     values = np.stack(rows)
     kept = figures.largest_columns(values, WORDS_DRAWN, {pair.key for pair in pairs})
     drawn = [units[index] for index in kept]
     matrix(
         values[:, kept],
         names,
-        [unit.display for unit in drawn],
+        [shown(unit.display) for unit in drawn],
         key="find_rows",
         scale=WEIGHTS,
         row_axis="head and query",
