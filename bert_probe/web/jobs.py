@@ -5,6 +5,7 @@ A job belongs to one session and one cause: it ends when its inputs change or th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, TypeVar
@@ -79,7 +80,7 @@ def run(
     held[key] = job  # the last one asked for stands last
     while len(held) > KEPT:
         held.pop(next(iter(held))).cancel()
-    if not job.wait(PATIENCE if patience is None else patience):
+    if not _waited(job, PATIENCE if patience is None else patience):
         with place:
             _watch(job, key, unit, about)  # which runs the page again when the job is over
         return None
@@ -89,6 +90,14 @@ def run(
         # Not by running again: what the first run put into text fields may not have reached the browser yet.
         _start_button(place, key, label, _cancelled(job, unit))
     return None if job.state == "cancelled" else job.value()
+
+
+def _waited(job: Job[Any], seconds: float) -> bool:
+    """Wait for a job; whether it is over. Meanwhile the reader can go elsewhere, or run something else."""
+    place, end = st.empty(), time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0 and not job.wait(min(left, PATIENCE)):
+        place.empty()  # where Streamlit ends a script that is not wanted any more
+    return job.over
 
 
 def _held() -> dict[str, Job[Any]]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 from typing import cast
 
 import streamlit as st
-from streamlit import runtime
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import most_tokens
@@ -24,8 +23,9 @@ SUGGESTED = (
     "distilbert/distilbert-base-uncased",
     "answerdotai/ModernBERT-base",
 )
-_PATIENCE = 1.0
-"""Seconds that a page waits for a model before it shows how far the opening is."""
+PATIENCE = 4.0
+"""Seconds that a page waits for a model before it shows how far the opening is. At its end the page runs again;
+by then the browser has drawn what was typed, and will not lose it."""
 _SILENCE = 300.0
 """Seconds in which nothing is heard of an opening, neither bytes nor an end, after which it is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
@@ -219,18 +219,13 @@ def _open(now: Request) -> Checkpoint:
             "B",
             start=True,
             about=about,
-            patience=_patience(),
+            patience=PATIENCE,
             queued=False,
             silence=_SILENCE,
         )
     if found is None:
         st.stop()
     return found
-
-
-def _patience() -> float:
-    """Seconds to wait before progress is shown; where there is no browser, nobody would see it."""
-    return _PATIENCE if runtime.exists() else _SILENCE
 
 
 def study() -> Study:

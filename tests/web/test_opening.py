@@ -46,7 +46,7 @@ class Opening:
 def opening(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opening]:
     stand_in = Opening(minilm)
     monkeypatch.setattr(loading, "load", stand_in)
-    monkeypatch.setattr(workbench, "_patience", lambda: 0.05)
+    monkeypatch.setattr(workbench, "PATIENCE", 0.05)
     monkeypatch.setattr(store, "_checkpoints", Cache(3))
     yield stand_in
     stand_in.go.set()
