@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from bert_probe.web import serve
+from bert_probe.web import ready, serve
 
 serve.use_settings()
+ready.begin()
 # Streamlit finds the app by reading this line, so the call must stand here as it is.
 app = st.App(**serve.parts())

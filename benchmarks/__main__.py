@@ -18,6 +18,7 @@ from benchmarks import (
     rerun_cost,
     sentence_cost,
     similarity_cost,
+    start_cost,
     trace_cost,
     trace_memory,
     view_cost,
@@ -32,6 +33,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "heads": heads_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
+    "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _VERDICT = {True: "yes", False: "**no**", None: ""}

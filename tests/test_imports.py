@@ -114,3 +114,18 @@ def test_no_command_but_one_imports_what_the_browser_sees() -> None:
     found = packages(modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in others)}"))
     assert "torch" in found
     assert not found & (BROWSER_SIDE | {"sklearn", "umap"})
+
+
+def test_tokens_come_without_torch() -> None:
+    found = after_command("tokens", "A boat.", "--pair", "Another one.")
+    assert "tokenizers" in found
+    assert not packages(found) & (BROWSER_SIDE | {"torch", "scipy", "sklearn", "umap"})
+
+
+# ---------------------------------------------------------------- the app
+
+
+def test_the_server_and_the_workbench_come_without_torch() -> None:
+    found = modules_after("from bert_probe.web import blocks, serve, start, workbench; serve.parts()")
+    assert "streamlit" in packages(found)
+    assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}

@@ -56,20 +56,25 @@ class TextTokens(Result):
         return len(self.encoding) / most if most else None
 
     def frame(self) -> pd.DataFrame:
-        """One row a token: position, token, id, segment, word, start, end, special.
+        """See `table_of`."""
+        return table_of(self.encoding)
 
-        ``word``, ``start`` and ``end`` are empty for special tokens.
-        """
-        tokens = self.encoding.tokens
-        return pd.DataFrame(
-            {
-                "position": [token.position for token in tokens],
-                frames.TOKEN: frames.names(tokens),
-                "id": [token.id for token in tokens],
-                "segment": [token.segment for token in tokens],
-                "word": frames.optional([token.word for token in tokens]),
-                "start": frames.optional([token.start for token in tokens]),
-                "end": frames.optional([token.end for token in tokens]),
-                "special": [token.special for token in tokens],
-            }
-        )
+
+def table_of(encoding: Encoding) -> pd.DataFrame:
+    """One row a token: position, token, id, segment, word, start, end, special.
+
+    ``word``, ``start`` and ``end`` are empty for special tokens.
+    """
+    tokens = encoding.tokens
+    return pd.DataFrame(
+        {
+            "position": [token.position for token in tokens],
+            frames.TOKEN: frames.names(tokens),
+            "id": [token.id for token in tokens],
+            "segment": [token.segment for token in tokens],
+            "word": frames.optional([token.word for token in tokens]),
+            "start": frames.optional([token.start for token in tokens]),
+            "end": frames.optional([token.end for token in tokens]),
+            "special": [token.special for token in tokens],
+        }
+    )

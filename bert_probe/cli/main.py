@@ -57,7 +57,7 @@ COMMANDS = {
         "Cosine of every token of TEXT_A with every token of TEXT_B, or of TEXT_A with itself.",
     ),
     "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
-    "tokens": ("vectors", "Tokens of TEXT: id, segment, word, place in the text."),
+    "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
 }
 """Command → the module of this room that holds it, and its first sentence, for the list of all commands.
 

@@ -14,7 +14,6 @@ import click
 
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.loading import load
 from bert_probe.results import files
 from bert_probe.results.kinds import Choice, Flag, Several
 from bert_probe.results.question import Question, kind_of, option_of
@@ -25,6 +24,21 @@ Command = Callable[..., Any]
 
 def common(command: Command) -> Command:
     """Options that every command takes: open the model first, write the table of the answer last."""
+
+    @naming_a_model
+    @functools.wraps(command)
+    def run(model: str | None, revision: str | None, dtype: str, **given: Any) -> Any:
+        # What a model runs in takes seconds to import, which a command that runs none should not wait for.
+        from bert_probe.model.loading import load
+
+        return command(checkpoint=load(model, revision, dtype=dtype), **given)
+
+    return run
+
+
+def naming_a_model(command: Command) -> Command:
+    """The same options for a command that opens the model itself, if it needs it; it returns an answer or a
+    table, and is told the file that this goes to, if any."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
     @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
@@ -42,10 +56,10 @@ def common(command: Command) -> Command:
         help="Write to a .csv, .json, .npz or .parquet file.",
     )
     @functools.wraps(command)
-    def run(model: str | None, revision: str | None, dtype: str, out: Path | None, **given: Any) -> None:
+    def run(out: Path | None, **given: Any) -> None:
         if out is not None:
             files.form_of(out)  # a wrong ending is refused before anything is computed
-        result = command(checkpoint=load(model, revision, dtype=dtype), **given)
+        result = command(**given)
         table = result.table() if isinstance(result, Result) else result
         if out is not None:
             save(table, out)

@@ -1,4 +1,4 @@
-"""Commands on a text's tokens and vectors, and on how the first and the last of them are made."""
+"""Commands on a text's vectors, and on how the first and the last of them are made."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ import click
 
 from bert_probe.analyses.embedding import Embedding, EmbeddingAnatomy
 from bert_probe.analyses.pooler import Pooler, PoolerReplay
-from bert_probe.analyses.tokens import TextTokens, Tokens
 from bert_probe.analyses.vectors import TextVectors, Vectors
 from bert_probe.cli.options import asking, common, one_text
 from bert_probe.model.trace import Trace
-
-
-@click.command()
-@common
-@one_text
-def tokens(trace: Trace) -> TextTokens:
-    """Tokens of TEXT: id, segment, word, place in the text."""
-    return Tokens().of(trace)
 
 
 @click.command()

@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import TextError
 from bert_probe.model.encoding import Encoder, Encoding
-from bert_probe.model.forward import batches, run
 from bert_probe.model.trace import Trace
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,9 @@ class Checkpoint:
 
     def trace_encodings(self, encodings: Sequence[Encoding]) -> list[Trace]:
         """Trace texts that are encoded already; in the order given."""
+        # What runs a model takes seconds to import; here it is there, as a model is.
+        from bert_probe.model.forward import batches, run
+
         traces: dict[int, Trace] = {}
         for group in batches([len(encoding) for encoding in encodings], pads=self.pads):
             members = [encodings[index] for index in group]
@@ -146,6 +149,8 @@ class Checkpoint:
     @property
     def device(self) -> torch.device:
         """Where the model computes."""
+        import torch
+
         return torch.device(self.description.device)
 
     @contextmanager

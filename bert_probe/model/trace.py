@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.utils.dlpack import from_dlpack
 
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError, memory_errors
 from bert_probe.model.encoding import Encoding, Token
 
 if TYPE_CHECKING:
+    import torch
+
     from bert_probe.model.checkpoint import Checkpoint
 
 Array = np.ndarray
@@ -256,6 +256,8 @@ class Trace:
         """`attention` of a layer and some heads, both from 0 and there: [head, query, key]."""
         if self.weights is not None:
             return self.weights[layer][heads]
+        import torch  # not above: a trace that was given has no use for it, nor has who reads tokens alone
+
         with memory_errors(self._no_memory):
             return torch.softmax(self._scores(layer, heads), dim=-1).numpy()
 
@@ -294,6 +296,9 @@ class Trace:
                 f"{self.architecture} hides its queries and keys, so there are no scores. "
                 "Its attention weights are available."
             )
+        import torch
+        from torch.utils.dlpack import from_dlpack
+
         query, key = from_dlpack(self.queries[layer][heads]), from_dlpack(self.keys[layer][heads])
         scores = torch.matmul(query, key.transpose(-1, -2)).mul_(self.scaling[layer])
         mask = self.masks[layer]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary, ref
 
 from starlette.requests import Request
@@ -13,8 +13,9 @@ from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import ProbeError
 from bert_probe.web import sessions
-from bert_probe.web.components import head_view
-from bert_probe.web.components.head_view import Picture
+
+if TYPE_CHECKING:
+    from bert_probe.web.components.head_view import Picture
 
 
 class Link:
@@ -30,7 +31,7 @@ class Link:
     def __init__(self, picture: Picture) -> None:
         """A link for the session whose script is running."""
         self._session, self._trace = sessions.current(), ref(picture.trace)
-        self._rest = {one.name: getattr(picture, one.name) for one in fields(Picture) if one.name != "trace"}
+        self._rest = {one.name: getattr(picture, one.name) for one in fields(picture) if one.name != "trace"}
         name = secrets.token_urlsafe(24)
         self.address = f"/layers/{name}/"
         _links[name] = self
@@ -38,6 +39,8 @@ class Link:
     @property
     def picture(self) -> Picture | None:
         """What it leads to, or None if nothing any more."""
+        from bert_probe.web.components.head_view import Picture  # one was made, so it is there
+
         trace = self._trace()
         return None if trace is None or not sessions.is_here(self._session) else Picture(trace, **self._rest)
 
@@ -62,6 +65,8 @@ def _serve(request: Request) -> Response:
     headers = {"Cache-Control": "no-store"}
     if picture is None or request.path_params["layer"] not in known:
         return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
+    from bert_probe.web.components import head_view  # as above
+
     try:
         data = head_view.payload(picture, known.index(request.path_params["layer"]), key="")
     except ProbeError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.web import blocks, places, serve, state, workbench
+from bert_probe.web import blocks, places, ready, serve, state, workbench
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -29,6 +29,9 @@ def main() -> None:
     state.enter(page.url_path)
     try:
         workbench.sidebar()
+        if not ready.is_done():
+            with st.spinner("Starting …"):
+                ready.wait()
         page.run()
     except ProbeError as error:
         blocks.refusal(error)

@@ -25,7 +25,7 @@ from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
 from bert_probe.web import bertviz_frames, hosts, layers, places, uploads
-from bert_probe.web.components import head_view
+from bert_probe.web.components import head_view_script
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
@@ -203,7 +203,7 @@ def routes() -> list[BaseRoute]:
         Route(f"/{FRONT_PAGE}", to_front_page),
         *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
         *bertviz_frames.routes(),
-        head_view.ROUTE,
+        head_view_script.ROUTE,
         *layers.ROUTES,
         Route("/{path:nowhere}", missing),
     ]

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Trace
@@ -65,7 +64,9 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
     """
     key = (model, revision)
 
-    def load() -> Checkpoint:
+    def made() -> Checkpoint:
+        from bert_probe.model.loading import load  # imported by `ready` meanwhile
+
         now = _openings[key] = Opening()
 
         def progress(done: int, total: int) -> None:
@@ -76,7 +77,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
             now.notice = sentence
 
         try:
-            return loading.load(model or None, revision or None, progress=progress, notice=notice)
+            return load(model or None, revision or None, progress=progress, notice=notice)
         finally:
             del _openings[key]
 
@@ -84,7 +85,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
         now = opening(*key)
         report(now.done, now.total)
 
-    found = _checkpoints.once(key, load, waiting)
+    found = _checkpoints.once(key, made, waiting)
     # A trace holds its model: those of models that had to go go too.
     held = {one.description for one in _checkpoints.values()} | {found.description}
     _traces.drop(lambda key: key[0] not in held)

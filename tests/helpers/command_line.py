@@ -8,8 +8,8 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from bert_probe.cli import options
 from bert_probe.cli.main import main
+from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 
@@ -73,7 +73,7 @@ def bert_probe(*arguments: str, built_in: Checkpoint | None = None) -> Ended:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
-        stack.enter_context(patch.object(options, "load", opened))
+        stack.enter_context(patch.object(loading, "load", opened))
         try:
             main(list(arguments))
         except SystemExit as ended:

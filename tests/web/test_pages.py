@@ -313,11 +313,11 @@ def test_a_token_of_the_address_that_does_not_exist_is_said() -> None:
 
 def test_a_word_as_long_as_its_text_is_drawn_by_its_beginning_and_exported_whole() -> None:
     word = "x" * 5_000
-    trace = store.open_checkpoint("", "").trace(f"we {word}")
     app = opened(a=f"we {word}", b="", words="1", show="table")
     assert not app.exception
     columns = list(app.dataframe[0].value.columns)
     assert columns[3] == f"2 {'x' * 100}… (5,000 characters)"
+    trace = store.open_checkpoint("", "").trace(f"we {word}")
     picture = Picture(trace, words=True)
     assert b"x" * 101 not in payload(picture, 0, key="")
-    assert word in Attention(words=True).of(trace).frame().columns
+    assert f"2 {word}" in Attention(words=True).of(trace).frame().to_csv()

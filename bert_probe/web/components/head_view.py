@@ -16,9 +16,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from streamlit.components.v2 import component
 
 from bert_probe.analyses.attention import Attention, Head
@@ -28,23 +25,10 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.web import palette, store
+from bert_probe.web.components import head_view_script
 from bert_probe.web.components.text import shown
 
 _FOLDER: Final = Path(__file__).parent
-# One ES module in several files: the browser gets them joined, with a single `export default` at the end.
-_SCRIPTS: Final = (
-    "visible_text.js",
-    "matrix_model.js",
-    "matrix_layout.js",
-    "matrix_parts.js",
-    "matrix_save.js",
-    "svg_pen.js",
-    "head_view_model.js",
-    "head_view_layout.js",
-    "head_view_paint.js",
-    "head_view_parts.js",
-    "head_view.js",
-)
 STEPS: Final = (0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Thresholds that lines can be drawn from, as a share of the strongest possible."""
 
@@ -303,7 +287,7 @@ def page(picture: Picture, view: View, title: str) -> bytes:
     fields = {
         "title": html.escape(title),
         "style": _page_style(),
-        "script": _SCRIPT,
+        "script": head_view_script.SCRIPT,
         "start": str(view.layer),
         "data": json.dumps([base64.b64encode(one).decode("ascii") for one in data]),
     }
@@ -331,22 +315,13 @@ def _variables(paper: str, ink: str, accent: str) -> str:
 
 
 _STYLE: Final = (_FOLDER / "head_view.css").read_text(encoding="utf-8")
-_SCRIPT: Final = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 
-
-async def _serve(_request: Request) -> Response:
-    # Its address changes with it, so a browser may keep it for good.
-    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(_SCRIPT, media_type="text/javascript", headers=headers)
-
-
-ROUTE: Final = Route(f"/script/head-view-{hashlib.sha256(_SCRIPT.encode()).hexdigest()[:16]}.js", _serve)
-"""Where the browser gets the component's script, once: Streamlit would send it again with every layer."""
+_ADDRESS: Final = head_view_script.ROUTE.path
 
 _component = component(
     "bert_probe.head_view",
     html='<section class="head-view"></section>',
     css=_STYLE,
     # In two lines, as Streamlit takes a single one for the path of a file.
-    js=f"const script = await import(`${{location.origin}}{ROUTE.path}`);\nexport default script.default;",
+    js=f"const script = await import(`${{location.origin}}{_ADDRESS}`);\nexport default script.default;",
 )

@@ -1,0 +1,38 @@
+"""The command on a text's tokens, which opens a model only where it must."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from bert_probe.analyses.tokens import TextTokens, Tokens, table_of
+from bert_probe.cli.options import naming_a_model, pair_option
+from bert_probe.model.tokens_alone import encode_alone
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@click.command()
+@naming_a_model
+@click.argument("text")
+@pair_option
+@click.pass_context
+def tokens(
+    context: click.Context,
+    model: str | None,
+    revision: str | None,
+    dtype: str,
+    text: str,
+    pair: str | None,
+    truncate: bool,
+) -> TextTokens | pd.DataFrame:
+    """Tokens of TEXT: id, segment, word, place in the text."""
+    # A file says of which model they are, and on what it runs.
+    alone = None if context.params["out"] else encode_alone(model, revision, text, pair)
+    if alone is not None:
+        return table_of(alone)
+    from bert_probe.model.loading import load
+
+    return Tokens().of(load(model, revision, dtype=dtype).trace(text, pair, truncate))

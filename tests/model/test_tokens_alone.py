@@ -1,0 +1,202 @@
+"""Tokens without the model: the same as with it, or none at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS as DOUBTED
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+import bert_probe
+from bert_probe.errors import EmptyTextError, NotFoundError, TextError, WeightsError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding
+from bert_probe.model.tokens_alone import TOKENIZERS, encode_alone
+from tests.helpers import families
+
+TEXTS = (
+    *families.SENTENCES,
+    families.LONG,
+    "  two  spaces\tand\na line ",
+    "[CLS] written out <s>",
+    "naïve ﬁancée 東京 👩‍🚀",
+    "x" * 150,
+)
+
+
+def settings(folder: Path, file: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / file).read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture
+def changed(family_folder: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A copy of a tiny checkpoint with other entries in one of its files; None takes one away."""
+
+    def copy(name: str, file: str = "config.json", **entries: Any) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(family_folder(name), folder)
+        kept = {key: value for key, value in (settings(folder, file) | entries).items() if value is not None}
+        (folder / file).write_text(json.dumps(kept), encoding="utf-8")
+        return folder
+
+    return copy
+
+
+def same(alone: Encoding | None, whole: Encoding) -> None:
+    assert alone is not None
+    assert [(str(token), vars(token)) for token in alone.tokens] == [
+        (str(token), vars(token)) for token in whole.tokens
+    ]
+    assert (alone.text, alone.pair, alone.words, alone.dropped) == (whole.text, whole.pair, whole.words, 0)
+    assert not alone.inputs
+
+
+# ---------------------------------------------------------------- the same as with the model
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_built_in_model(minilm: Checkpoint, text: str) -> None:
+    same(encode_alone(None, None, text), minilm.encode(text))
+    same(encode_alone(None, None, text, families.PAIR), minilm.encode(text, families.PAIR))
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["any", "own"])
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_each_family_whichever_class_its_tokenizer_names(
+    changed: Callable[..., Path], name: str, own: bool
+) -> None:
+    named = TOKENIZERS[name] if own else "PreTrainedTokenizerFast"
+    folder = changed(name, "tokenizer_config.json", tokenizer_class=named)
+    whole = bert_probe.load(folder)
+    assert type(whole.tokenizer) is getattr(transformers, named)
+    for text in TEXTS:
+        alone = encode_alone(folder, None, text)
+        cut = whole.encode(text, truncate=True)
+        if cut.dropped or len(cut) > 160 - 2:
+            assert alone is None
+        else:
+            same(alone, cut)
+        same(encode_alone(folder, None, "a boat", text[:40]), whole.encode("a boat", text[:40]))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_what_is_accepted_is_surely_accepted(
+    family: Callable[[str], Checkpoint], family_folder: Callable[[str], Path], name: str
+) -> None:
+    alone = encode_alone(family_folder(name), None, "a boat")
+    most = family(name).description.max_tokens
+    assert alone is not None
+    assert alone.max_tokens is not None
+    assert most is not None
+    assert most - 2 <= alone.max_tokens <= most
+
+
+def test_the_table_is_that_of_transformers() -> None:
+    for name, cls in TOKENIZERS.items():
+        assert TOKENIZER_MAPPING_NAMES[name] == cls
+        assert name in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        assert name not in DOUBTED
+        assert transformers.AutoConfig.for_model(name).pad_token_id in (0, 1)
+
+
+# ---------------------------------------------------------------- left to the model
+
+
+@pytest.mark.parametrize(
+    ("file", "entries"),
+    [
+        ("config.json", {"model_type": "ernie"}),
+        ("config.json", {"model_type": "no such"}),
+        ("config.json", {"is_decoder": True}),
+        ("config.json", {"is_encoder_decoder": True}),
+        ("config.json", {"quantization_config": {"bits": 4}}),
+        ("config.json", {"transformers_weights": "other.safetensors"}),
+        ("config.json", {"tokenizer_class": "BertTokenizer"}),
+        ("config.json", {"vocab_size": 100_000}),
+        ("config.json", {"max_position_embeddings": 159}),
+        ("config.json", {"pad_token_id": -1}),
+        ("config.json", {"pad_token_id": "0"}),
+        ("config.json", {"vocab_size": None}),
+        ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}),
+        ("tokenizer_config.json", {"tokenizer_class": ["BertTokenizer"]}),
+        ("tokenizer_config.json", {"tokenizer_class": None}),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["tokens.Own", None]}}),
+    ],
+)
+def test_what_is_unusual(changed: Callable[..., Path], file: str, entries: dict[str, Any]) -> None:
+    assert encode_alone(changed("bert", file, **entries), None, "a boat") is None
+
+
+@pytest.mark.parametrize("content", [None, "", "[1]", "{", "[" * 100_000])
+def test_a_tokenizer_without_readable_settings(changed: Callable[..., Path], content: str | None) -> None:
+    folder = changed("bert")
+    (folder / "tokenizer_config.json").unlink()
+    if content is not None:
+        (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
+    assert encode_alone(folder, None, "a boat") is None
+
+
+def test_a_tokenizer_that_cannot_be_opened(changed: Callable[..., Path]) -> None:
+    folder = changed("bert")
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    assert encode_alone(folder, None, "a boat") is None
+
+
+def test_a_text_that_may_be_too_long(minilm: Checkpoint) -> None:
+    for words in (508, 509, 510, 511):
+        text = " ".join(["boat"] * words)
+        alone = encode_alone(None, None, text)
+        assert (alone is None) == (words > 508)
+    assert len(minilm.encode(" ".join(["boat"] * 510))) == 512
+
+
+def test_an_id_beyond_the_vocabulary(changed: Callable[..., Path]) -> None:
+    folder = changed("bert", vocab_size=8)
+    weights = {
+        name: part[:8].clone() if name.endswith("word_embeddings.weight") else part
+        for name, part in load_file(folder / "model.safetensors").items()
+    }
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert encode_alone(folder, None, "boat") is None
+
+
+# ---------------------------------------------------------------- refused, and not
+
+
+def test_the_same_refusals_as_with_the_model(changed: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="There is no folder"):
+        encode_alone(tmp_path / "none", None, "a boat")
+    with pytest.raises(NotFoundError, match="no revision"):
+        encode_alone(None, "main", "a boat")
+    with pytest.raises(EmptyTextError, match="is empty"):
+        encode_alone(None, None, "")
+    with pytest.raises(TextError, match="surrogate"):
+        encode_alone(None, None, "\ud800")
+    folder = changed("bert")
+    (folder / "model.safetensors").write_bytes(b"\0" * 40)
+    with pytest.raises(WeightsError, match="broken or truncated"):
+        encode_alone(folder, None, "a boat")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(WeightsError, match=r"no model\.safetensors"):
+        encode_alone(folder, None, "a boat")
+
+
+def test_numbers_of_the_weights_are_no_matter(changed: Callable[..., Path]) -> None:
+    folder = changed("bert")
+    weights = {name: part * torch.nan for name, part in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    alone = encode_alone(folder, None, "a boat")
+    assert alone is not None
+    assert [str(token) for token in alone.tokens] == ["[CLS]", "a", "boat", "[SEP]"]
+    with pytest.raises(WeightsError, match="not finite"):
+        bert_probe.load(folder)
