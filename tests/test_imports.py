@@ -87,6 +87,8 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
         "bert_probe.cli",
         "bert_probe.cli.main",
         "bert_probe.errors",
+        "bert_probe.run",
+        "bert_probe.run.terminal",
     }
 
 

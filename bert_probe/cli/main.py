@@ -1,7 +1,7 @@
 """The command line: tables on standard output, or in a file.
 
 Layers and heads count from 1 here; layer 0 is the output of the embeddings. Bad input is one line on
-standard error and exit status 2.
+standard error and exit status 2; Ctrl+C is one line and status 130, as shells have it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.errors import ProbeError
+from bert_probe.run import terminal
+
+INTERRUPTED = 130
 
 COMMANDS = {
     "ablate": (
@@ -78,7 +81,19 @@ class _Later(click.Command):
         return command.make_context(*args, **kwargs)
 
 
+class Commands(click.Group):
+    """A group in which Ctrl+C is told by `main` alone; click would write an empty line first."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that is asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     commands=[_Later(name, *about) for name, about in COMMANDS.items()],
 )
@@ -91,26 +106,40 @@ def commands() -> None:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every failure that a person can mend is one line and status 2."""
+    with terminal.streams():
+        sys.exit(_status(arguments))
+
+
+def _status(arguments: list[str] | None) -> int:
+    try:
+        _run(arguments)
+    except ProbeError as error:
+        return _told(str(error))
+    except click.NoSuchOption as error:
+        return _told(
+            f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help."
+        )
+    except click.ClickException as error:
+        return _told(f"{_sentence(error)} See bert-probe --help.")
+    except (click.Abort, KeyboardInterrupt):
+        return _told("Interrupted.", INTERRUPTED)
+    return 0
+
+
+def _run(arguments: list[str] | None) -> None:
     try:
         commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
-    except ProbeError as error:
-        _fail(str(error))
     except NoArgsIsHelpError as error:
-        sys.stdout.write(f"{error.format_message()}\n")
-    except click.NoSuchOption as error:
-        _fail(f"{_sentence(error)} Put -- before a text that begins with a dash, or see bert-probe --help.")
-    except click.ClickException as error:
-        _fail(f"{_sentence(error)} See bert-probe --help.")
-    except click.Abort:
-        _fail("Interrupted.")
-    sys.exit(0)
+        click.echo(error.format_message())
 
 
 def _sentence(error: click.ClickException) -> str:
-    message = error.format_message()
+    message = error.format_message().replace("\n\t", " ")  # click lists choices one a line
     return message if message.endswith((".", "?", "!")) else f"{message}."
 
 
-def _fail(message: str) -> NoReturn:
-    sys.stderr.write(f"bert-probe: {' '.join(message.split())}\n")
-    sys.exit(2)
+def _told(message: str, status: int = 2) -> int:
+    if sys.stderr is not None:
+        sys.stderr.write(f"bert-probe: {terminal.visible(message)}\n")
+        sys.stderr.flush()
+    return status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
@@ -18,6 +17,8 @@ from bert_probe.results import files
 from bert_probe.results.kinds import Choice, Flag, Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
+from bert_probe.run import terminal
+from bert_probe.run.progress import terminal_bar
 
 Command = Callable[..., Any]
 
@@ -28,12 +29,18 @@ def common(command: Command) -> Command:
     @naming_a_model
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, **given: Any) -> Any:
-        # What a model runs in takes seconds to import, which a command that runs none should not wait for.
-        from bert_probe.model.loading import load
-
-        return command(checkpoint=load(model, revision, dtype=dtype), **given)
+        return command(checkpoint=opened(model, revision, dtype), **given)
 
     return run
+
+
+def opened(model: str | None, revision: str | None, dtype: str) -> Checkpoint:
+    """The model that the options name; see `load`. A download is seen on the terminal."""
+    # What a model runs in takes seconds to import, which a command that runs none should not wait for.
+    from bert_probe.model.loading import load
+
+    with terminal_bar("Downloading", "B") as report:
+        return load(model, revision, dtype=dtype, progress=report)
 
 
 def naming_a_model(command: Command) -> Command:
@@ -152,14 +159,8 @@ def _print(content: bytes) -> None:
     """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Give a file with --out.")
-    try:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        # Nothing more can be written, not even what is still buffered at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):  # whose reader has seen enough (| head)
-            raise ExportError(f"Standard output cannot be written: {error.strerror}.") from None
+    assert isinstance(sys.stdout, terminal.Stream)  # made so by `main`
+    sys.stdout.write_bytes(content)
 
 
 pair_option = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")

@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from tqdm import tqdm
 
 from bert_probe.model.progress import Report, ignore
+from bert_probe.run import terminal
 
 PATIENCE = 1.0
 """Seconds before a bar is drawn: shorter work is never seen."""
@@ -25,7 +27,8 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         label: what is done, before the bar.
         unit: what is counted; "B" for bytes, which are shown as MB.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    screen = terminal.direct(sys.stderr)
+    if screen is None or not screen.isatty():
         yield ignore
         return
     in_bytes = unit == "B"
@@ -36,9 +39,10 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         delay=PATIENCE,
         miniters=0,
         leave=False,
-        ncols=_columns() - 1,
+        position=0,  # else lower for every bar that is open, drawn or not, as the hub client's are
+        ncols=_columns(screen) - 1,
         nrows=24,  # of a terminal that says it has none it would write nothing
-        file=sys.stderr,
+        file=screen,
     ) as bar:
 
         def report(done: int, total: int) -> None:
@@ -48,9 +52,9 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         yield report
 
 
-def _columns() -> int:
+def _columns(screen: TextIO) -> int:
     """Width of the terminal; 80 where it does not say, as one without a window."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        return os.get_terminal_size(screen.fileno()).columns or 80
     except OSError:
         return 80

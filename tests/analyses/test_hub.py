@@ -4,6 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,10 +16,13 @@ import pytest
 from huggingface_hub import constants
 
 import bert_probe
+from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import _reporting_to
+from bert_probe.run import progress
 from tests.helpers.families import TEXT
+from tests.helpers.terminal import Terminal
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "someone/tiny-bert"
@@ -169,6 +173,16 @@ def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.Capture
     assert done == sorted(done)
     assert all(0 < step <= total for step, total in told)
     assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_command_draws_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", 0)
+    with redirect_stderr(Terminal()) as terminal, pytest.raises(SystemExit) as ended:
+        main(["tokens", "a", "--model", REPOSITORY])
+    assert ended.value.code == 0
+    assert "Downloading: 100%|" in terminal.getvalue()
+    assert terminal.seen == ""
 
 
 @pytest.mark.usefixtures("hub")

@@ -18,9 +18,8 @@ import pytest
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line, families
-from tests.helpers.command_line import Ended
+from tests.helpers.command_line import ROOT, Ended, in_shell
 
-ROOT = Path(__file__).parents[2]
 TEXT = "Almost before we knew it, we had left the ground."
 PAIR = "The unknown holds its grounds."
 LONG_HEADER = "layer,head,query_position,query_token,key_position,key_token,weight"
@@ -265,12 +264,6 @@ def test_help_is_no_error(run: Run, arguments: tuple[str, ...]) -> None:
     assert ended.text.startswith("Usage: bert-probe")
 
 
-def in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
-    """Run a command line as people do, in bash, where ``probe`` is the program."""
-    prepared = f'probe() {{ "{sys.executable}" {program} "$@"; }}; set -o pipefail; {command}'
-    return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)
-
-
 def test_the_installed_script_runs() -> None:
     done = in_shell("probe tokens a", str(Path(sys.executable).parent / "bert-probe"))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -288,25 +281,6 @@ def test_the_module_runs_too_and_says_nothing_else() -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode().splitlines()[1:3] == ["0,[CLS],101,0,,,,True", "1,i,1045,0,0,0,1,False"]
-
-
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    # A reader that is gone before the first byte, however much a pipe may hold.
-    done = in_shell("probe attention 'a b' --layout long | true")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_an_output_that_takes_nothing_is_one_line() -> None:
-    done = in_shell("probe tokens a >/dev/full")
-    assert done.returncode == 2
-    assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
-
-
-def test_a_closed_output_is_one_line() -> None:
-    done = in_shell("probe tokens a >&-")
-    assert done.returncode == 2
-    assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"
 
 
 def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_path: Path) -> None:

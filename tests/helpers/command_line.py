@@ -1,17 +1,22 @@
-"""The command line in this process: what a command writes, and how it ends."""
+"""The command line, in this process and in a shell: what a command writes, and how it ends."""
 
 from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from unittest.mock import patch
 
 from bert_probe.cli.main import main
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,9 @@ def bert_probe(*arguments: str, built_in: Checkpoint | None = None) -> Ended:
             status = ended.code
     assert isinstance(out.buffer, io.BytesIO)
     return Ended(int(status or 0), out.buffer.getvalue(), err.getvalue())
+
+
+def in_shell(command: str, program: str = "-m bert_probe") -> subprocess.CompletedProcess[bytes]:
+    """Run a command line as people do, in bash, where ``probe`` is the program."""
+    prepared = f'probe() {{ "{sys.executable}" {program} "$@"; }}; set -o pipefail; {command}'
+    return subprocess.run(["bash", "-c", prepared], cwd=ROOT, capture_output=True, check=False, timeout=120)

@@ -9,24 +9,13 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from bert_probe.model.progress import ignore
+from bert_probe.cli import options
+from bert_probe.cli.main import main
+from bert_probe.errors import NetworkError
+from bert_probe.model.progress import Report, ignore
 from bert_probe.run import progress
 from bert_probe.run.progress import terminal_bar
-
-
-class Terminal(io.StringIO):
-    """Standard error as a person sees it."""
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def seen(self) -> str:
-        """What stands on the line now."""
-        line = ""
-        for drawn in self.getvalue().split("\r")[1:]:
-            line = drawn + line[len(drawn) :]
-        return line.strip()
+from tests.helpers.terminal import Terminal
 
 
 @pytest.fixture
@@ -114,3 +103,23 @@ def test_where_no_terminal_is_nothing_is_written(
         report(1, 2)
     assert report is ignore
     assert stream is None or stream.getvalue() == ""
+
+
+def test_a_download_is_seen_on_the_terminal_behind_what_filters_it(
+    clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def load(_model: str, _revision: None, dtype: str, progress: Report) -> None:
+        assert dtype == "auto"
+        clock(2)
+        progress(3_000_000, 12_000_000)
+        drawn.append(terminal.seen)
+        raise NetworkError("The network is gone.")
+
+    monkeypatch.setattr(options, "load", load)
+    terminal = Terminal()
+    with redirect_stderr(terminal), pytest.raises(SystemExit):
+        main(["tokens", "a", "--model", "someone/else"])
+    assert drawn[0].startswith("Downloading:  25%|")
+    assert terminal.seen == "bert-probe: The network is gone."

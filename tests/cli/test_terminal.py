@@ -1,0 +1,96 @@
+"""What a command says when names are hostile, when it is interrupted, and when nobody takes what it says."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import files
+from tests.helpers.command_line import Ended, bert_probe, in_shell
+
+HOSTILE = "a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
+WRITTEN = r"a\x1b]0;owned\x07\x9b2J\u202ex\udc9b\ny"
+
+
+def test_a_name_in_a_config_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": HOSTILE}), encoding="utf-8")
+    assert f"({WRITTEN}) is not a text encoder" in bert_probe("tokens", "a", "--model", str(tmp_path)).refusal
+
+
+def test_nor_does_the_name_of_a_folder_or_of_a_column(tmp_path: Path, minilm: Checkpoint) -> None:
+    folder = tmp_path / "\x1b[31m\u202e\n\udc9b"
+    folder.mkdir()
+    assert r"\x1b[31m\u202e\n\udc9b has no conf" in bert_probe("tokens", "a", "--model", str(folder)).refusal
+    table = tmp_path / "a.csv"
+    table.write_text("one\x1b[2J,two\nA,B\n", encoding="utf-8")
+    refusal = bert_probe("sentences", str(table), built_in=minilm).refusal
+    assert r"2 columns: one\x1b[2J, two" in refusal
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (HOSTILE,),
+        ("tokens", "a", f"--{HOSTILE}"),
+        ("attention", "a", "--layer", HOSTILE),
+        ("attention", "a", "--layout", HOSTILE),
+        ("tokens", "a", "--out", f"{HOSTILE}.xlsx"),
+        ("find", "a", "--query", HOSTILE, "--key", "a"),
+        ("tokens", "a", HOSTILE),
+    ],
+)
+def test_nor_does_an_argument(arguments: tuple[str, ...], minilm: Checkpoint) -> None:
+    refusal = bert_probe(*arguments, built_in=minilm).refusal
+    assert not set(HOSTILE) - set("a]0;owned2Jxy") & set(refusal)
+    assert r"\x1b" in refusal
+
+
+def test_data_stay_exact(tmp_path: Path, minilm: Checkpoint) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one\x1b[2J\ntwo \u202e\n", encoding="utf-8")
+    records = bert_probe("sentences", str(file), "--nearest", "1", built_in=minilm).records
+    assert (records[0]["sentence_a"], records[0]["sentence_b"]) == ("one\x1b[2J", "two \u202e")
+
+
+def test_an_interrupt_is_one_line_and_the_status_that_shells_have_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_given: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(files, "form_of", interrupted)
+    ended = bert_probe("tokens", "a", "--out", "a.csv")
+    assert ended == Ended(128 + signal.SIGINT, b"", "bert-probe: Interrupted.\n")
+
+
+@pytest.mark.parametrize("module", ["click", "pandas", "torch"])
+def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    done = in_shell(f'PYTHONPATH="{tmp_path}" probe attention a')
+    assert (done.returncode, done.stdout) == (130, b"")
+    assert done.stderr == b"bert-probe: Interrupted.\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["probe", "probe --help", "probe attention -h", "probe tokens a"])
+def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
+    done = in_shell(f"{command} >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == b"bert-probe: Standard output cannot be written: No space left on device.\n"
+
+
+@pytest.mark.parametrize("command", ["probe --help", "probe attention 'a b' --layout long"])
+def test_a_reader_that_has_seen_enough_is_no_error(command: str) -> None:
+    # A reader that is gone before the first byte, however much a pipe may hold.
+    done = in_shell(f"{command} | true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_closed_output_is_one_line() -> None:
+    done = in_shell("probe tokens a >&-")
+    assert done.returncode == 2
+    assert done.stderr == b"bert-probe: Standard output is closed. Give a file with --out.\n"

@@ -1,0 +1,89 @@
+"""What reaches a terminal: nothing that would steer it, and no traceback where it takes nothing."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import unicodedata
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_probe.errors import ExportError
+from bert_probe.run.terminal import Stream, streams, visible
+
+TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+@pytest.mark.parametrize(
+    ("given_text", "shown"),
+    [
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\x9b2J\x07\x7f", "\\x9b2J\\x07\\x7f"),
+        ("a\r\nb\tc\x00", "a\\r\\nb\\tc\\x00"),
+        ("exe.\u202etxt\u2066\u061c\u200f", "exe.\\u202etxt\\u2066\\u061c\\u200f"),
+        ("\udc9b\ud800", "\\udc9b\\ud800"),
+        ("one\u2028two", "one\\u2028two"),
+        ("Straße 東京 👩\u200d🚀 שלום “a” — \\x1b", "Straße 東京 👩\u200d🚀 שלום “a” — \\x1b"),
+    ],
+)
+def test_what_would_steer_a_terminal_is_written_out(given_text: str, shown: str) -> None:
+    assert visible(given_text) == shown
+
+
+@given(st.text(st.characters()))
+def test_nothing_that_steers_is_left_and_nothing_else_is_changed(text: str) -> None:
+    def steers(char: str) -> bool:
+        turns = unicodedata.bidirectional(char) in TURNING or char in "\u061c\u200e\u200f"
+        return unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") or turns
+
+    expected = [char.encode("unicode_escape").decode() if steers(char) else char for char in text]
+    assert visible(text) == "".join(expected)
+
+
+def test_logs_and_prints_are_filtered_and_data_are_not() -> None:
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), streams():
+        logging.StreamHandler().emit(logging.makeLogRecord({"msg": "a\x1b[2J\nb"}))
+        print("tab\tand \u202e")
+        assert isinstance(sys.stdout, Stream)
+        sys.stdout.write_bytes(b"exact \x1b[2J\n")
+    assert err.getvalue() == "a\\x1b[2J\nb\n"
+    out.flush()
+    assert isinstance(out.buffer, io.BytesIO)
+    assert out.buffer.getvalue() == b"tab\tand \\u202e\nexact \x1b[2J\n"
+
+
+def test_an_encoding_that_lacks_a_character_gets_it_written_out() -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with redirect_stdout(out), streams():
+        print("1 − cosine")
+    assert isinstance(out.buffer, io.BytesIO)
+    out.flush()
+    assert out.buffer.getvalue() == b"1 \\u2212 cosine\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_what_takes_nothing_is_told_once_and_then_left_alone() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        stream = Stream(full, "Standard output")
+        stream.write("a")
+        with pytest.raises(ExportError, match=r"^Standard output cannot be written: No space left on dev"):
+            stream.flush()
+        stream.flush()
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        unnamed = Stream(full)
+        unnamed.write("nobody is left to be told")
+        unnamed.flush()
+
+
+def test_a_reader_that_is_gone_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+        Stream(pipe, "Standard output").write_bytes(b"a")
