@@ -11,12 +11,13 @@ from typing import Any
 
 import click
 
-from bert_probe.errors import ExportError
+from bert_probe.errors import ExportError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.results.kinds import Choice, Flag, Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
+from bert_probe.results.writing import check_new
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
 
@@ -62,18 +63,32 @@ def naming_a_model(command: Command) -> Command:
         metavar="FILE",
         help="Write to a .csv, .json, .npz or .parquet file.",
     )
+    @click.option("--force", is_flag=True, help="With --out: replace a file that is there.")
+    @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
     @functools.wraps(command)
-    def run(out: Path | None, **given: Any) -> None:
-        if out is not None:
-            files.form_of(out)  # a wrong ending is refused before anything is computed
+    def run(out: Path | None, force: bool, csv_safe: bool, **given: Any) -> None:
+        _check(out, force, csv_safe)
         result = command(**given)
         table = result.table() if isinstance(result, Result) else result
         if out is not None:
-            save(table, out)
+            save(table, out, csv_safe, overwrite=force)
             return
-        _print(files.to_bytes(table, "csv"))
+        _print(files.to_bytes(table, "csv", csv_safe))
 
     return run
+
+
+def _check(out: Path | None, force: bool, csv_safe: bool) -> None:
+    """Refuse a place or a choice that cannot be, before anything is computed."""
+    if out is None:
+        if force:
+            raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
+        return
+    places = files.places(out)
+    if csv_safe and files.form_of(out) != "csv":
+        raise SelectionError(f"--csv-safe is for CSV; {out.name} holds text exactly. Leave it out.")
+    if not force:
+        check_new(places)
 
 
 def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:

@@ -20,34 +20,41 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from bert_probe.errors import ExportError
+from bert_probe.results import writing
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
+CSV_SAFE = "In CSV a ' goes before text that begins with = + - @ ', a tab or a line end: no formula runs."
+"""What ``csv_safe`` does, for those who choose it."""
+_FORMULAS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
 
 
-def save(frame: pd.DataFrame, path: str | Path) -> list[Path]:
-    """Write a table in the format of the file's ending.
-
-    CSV holds no metadata, so its provenance goes to ``NAME.csv.meta.json`` beside it.
+def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
+    """Write a table in the format of the file's ending; see `Result.save`.
 
     Returns:
-        The files written.
+        The files written: CSV holds no metadata, so its provenance goes to ``NAME.csv.meta.json`` beside it.
 
     Raises:
-        ExportError: an unknown ending, or a place that cannot be written.
+        ExportError: an unknown ending, a place that cannot be written, or one that is taken.
     """
     path = Path(path)
     form = form_of(path)
-    contents = {path: to_bytes(frame, form)}
-    if form == "csv":
-        contents[path.with_name(f"{path.name}.meta.json")] = _meta(frame)
-    for file, content in contents.items():
-        try:
-            file.write_bytes(content)
-        except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
-            reason = getattr(error, "strerror", None) or error
-            raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None
-    return list(contents)
+    if not overwrite:
+        writing.check_new(places(path))
+    contents = [to_bytes(frame, form, csv_safe)]
+    contents += [_meta(frame, csv_safe)] if form == "csv" else []
+    writing.write(dict(zip(places(path), contents, strict=True)))
+    return places(path)
+
+
+def places(path: Path) -> list[Path]:
+    """The files that a table is written to; the first has its numbers.
+
+    Raises:
+        ExportError: an unknown ending.
+    """
+    return [path, path.with_name(f"{path.name}.meta.json")] if form_of(path) == "csv" else [path]
 
 
 def form_of(path: Path) -> str:
@@ -63,13 +70,15 @@ def form_of(path: Path) -> str:
     return form
 
 
-def to_bytes(frame: pd.DataFrame, form: str) -> bytes:
-    """A table as the bytes of a file; ``form`` is one of `FORMATS`.
+def to_bytes(frame: pd.DataFrame, form: str, csv_safe: bool = False) -> bytes:
+    """A table as the bytes of a file; ``form`` is one of `FORMATS`, and ``csv_safe`` matters to CSV alone.
 
     Raises:
         ExportError: an unknown form, or infinite values in JSON, which has no number for them.
     """
-    writers = {"csv": _csv, "json": _json, "parquet": _parquet, "npz": _npz}
+    if form == "csv":
+        return _csv(frame, csv_safe)
+    writers = {"json": _json, "parquet": _parquet, "npz": _npz}
     if form not in writers:
         raise ExportError(f"There is no format {form}; use {', '.join(FORMATS)}.")
     return writers[form](frame)
@@ -83,21 +92,44 @@ def to_csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=indexed, lineterminator="\r\n") if "\r" in text else text
 
 
-def csv_zip(frame: pd.DataFrame, name: str) -> bytes:
+def defused(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table in which no text is a formula to a spreadsheet; numbers stay as they are.
+
+    A ' goes before names and cells of text that begin as a formula may, or with a ' of their own, so that
+    taking it off where it stands first gives back every one of them.
+    """
+    safe = frame.copy(deep=False)
+    for place, (_, column) in enumerate(frame.items()):
+        if not isinstance(column.dtype, np.dtype) or column.dtype == object:
+            cells = [_defused(cell) for cell in column]
+            safe.isetitem(place, pd.Series(cells, dtype=column.dtype).array)
+    safe.columns = pd.Index([_defused(name) for name in frame.columns], dtype=object)
+    if frame.index.name is not None:
+        names = [_defused(name) for name in frame.index]
+        safe.index = pd.Index(names, name=_defused(frame.index.name), dtype=object)
+    return safe
+
+
+def _defused(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell
+
+
+def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:
     """A ZIP of ``name.csv`` and its ``name.csv.meta.json``."""
-    return _zip({f"{name}.csv": _csv(frame), f"{name}.csv.meta.json": _meta(frame)})
+    return _zip({f"{name}.csv": _csv(frame, csv_safe), f"{name}.csv.meta.json": _meta(frame, csv_safe)})
 
 
-def parts_zip(parts: Iterable[pd.DataFrame], name: str) -> bytes:
+def parts_zip(parts: Iterable[pd.DataFrame], name: str, csv_safe: bool = False) -> bytes:
     """The same of a table that comes in parts of rows, so that memory holds one part and the ZIP."""
     target = io.BytesIO()
     rest = iter(parts)
     first = next(rest)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open(f"{name}.csv", "w", force_zip64=True) as stream:
-            for block in _csv_blocks(chain([first], rest)):
+            whole = chain([first], rest)
+            for block in _csv_blocks(map(defused, whole) if csv_safe else whole):
                 stream.write(block)
-        archive.writestr(f"{name}.csv.meta.json", _meta(first))
+        archive.writestr(f"{name}.csv.meta.json", _meta(first, csv_safe))
     return target.getvalue()
 
 
@@ -112,8 +144,8 @@ def _csv_blocks(parts: Iterable[pd.DataFrame]) -> Iterator[bytes]:
         yield sink.getvalue()
 
 
-def _csv(frame: pd.DataFrame) -> bytes:
-    return to_csv(frame).encode("utf-8")
+def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
+    return to_csv(defused(frame) if csv_safe else frame).encode("utf-8")
 
 
 def _json(frame: pd.DataFrame) -> bytes:
@@ -188,8 +220,9 @@ def _value(cell: Any) -> Any:
     return cell.item() if isinstance(cell, np.generic) else cell
 
 
-def _meta(frame: pd.DataFrame) -> bytes:
-    return _dumps(frame.attrs.get("provenance", {}))
+def _meta(frame: pd.DataFrame, csv_safe: bool) -> bytes:
+    """Provenance of a CSV file, which also says where its text is not exactly that of the table."""
+    return _dumps(frame.attrs.get("provenance", {}) | ({"csv_safe": True} if csv_safe else {}))
 
 
 def _dumps(record: Any) -> bytes:

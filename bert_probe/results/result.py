@@ -78,16 +78,24 @@ class Result(ABC):
         """Facets resolved; a result whose facets name tokens finds them in its text."""
         return question
 
-    def save(self, path: str | Path) -> list[Path]:
+    def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
         """Write the table in the format of the file's ending: .csv, .json, .parquet or .npz.
+
+        A file that is there is replaced, as pandas does it, but whole or not at all, and keeps its
+        permissions.
+
+        Args:
+            csv_safe: for spreadsheets: in CSV a ' goes before text that begins with = + - @ ', a tab or a
+                line end, so that it is no formula; the second file says so. Numbers stay as they are.
+            overwrite: False refuses to replace a file.
 
         Returns:
             The files written; CSV has its provenance in a second one.
 
         Raises:
-            ExportError: an unknown ending, or a place that cannot be written.
+            ExportError: an unknown ending, a place that cannot be written, or, not to be overwritten, taken.
         """
-        return files.save(self.table(), path)
+        return files.save(self.table(), path, csv_safe, overwrite)
 
     @property
     def python(self) -> str:
@@ -117,13 +125,15 @@ class Result(ABC):
         return html
 
 
-def save(shown: Result | pd.DataFrame, path: str | Path) -> list[Path]:
+def save(
+    shown: Result | pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True
+) -> list[Path]:
     """Write a result, or a table of one, in the format of the file's ending; see `Result.save`.
 
     Raises:
-        ExportError: an unknown ending, or a place that cannot be written.
+        ExportError: an unknown ending, a place that cannot be written, or, not to be overwritten, taken.
     """
-    return files.save(shown.table() if isinstance(shown, Result) else shown, path)
+    return files.save(shown.table() if isinstance(shown, Result) else shown, path, csv_safe, overwrite)
 
 
 def _bytes(value: Any) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
+from typing import BinaryIO
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 
@@ -17,12 +21,21 @@ USUAL_COLUMNS = ("sentence", "text")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
+MAX_BYTES = 50_000_000
+"""Of a file of sentences; counted while it is read, as a pipe or a device may have no end."""
+MAX_SENTENCES = 1_000_000
+"""In a file."""
+_CHUNK = 1 << 16
+
+
 class Sentence(str):
     """A sentence that knows the line it stands on, so that an error can name it; else a plain string.
 
     Attributes:
         line: in its file, from 1, as editors count; lines without a sentence count too.
     """
+
+    __slots__ = ("line",)  # a dict for each would be larger than the sentence
 
     line: int
 
@@ -39,24 +52,27 @@ class Sentence(str):
 def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ...]:
     """The sentences of a text file, one a line, or of a column of a table with a header.
 
-    Blank lines and empty cells are left out. An error in a sentence names its line all the same.
+    Blank lines and empty cells are left out. An error in a sentence names its line all the same. The file is
+    read piece by piece; no more of it than `MAX_BYTES` and `MAX_SENTENCES` is ever held.
 
     Args:
         file: in UTF-8; .csv and .tsv are tables, everything else has one sentence a line.
         column: of a table; None takes the only one, or the one called sentence or text.
 
     Raises:
-        TextError: the file cannot be opened, is not UTF-8, or is a broken table.
+        TextError: the file cannot be opened, is not UTF-8, a broken table, or larger than the bounds.
         EmptyTextError: nothing in it.
         SelectionError: no such column, or several and none named.
     """
     path = Path(file)
     try:
-        content = path.read_bytes()
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MAX_BYTES:  # 0 of a pipe
+                raise _too_large(path.name)
+            return _sentences(stream, path.name, column)
     except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
-    return sentences_of(content, path.name, column)
 
 
 def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
@@ -68,20 +84,30 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
     Raises:
         TextError, EmptyTextError, SelectionError: as `read_sentences`.
     """
-    text = _decoded(content, name)
+    return _sentences(io.BytesIO(content), name, column)
+
+
+def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
+    written = _lines(stream, name)
     if _is_table(name):
-        header, rows = _table(text, name)
+        header, rows = _table(written, name)
         place = _column(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
-        cells = [(line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place]
-        kept = [Sentence(cell, line) for line, cell in cells if cell]
+        cells = ((line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place)
     else:
         if column is not None:
             raise SelectionError(f"{name} has no columns: only .csv and .tsv files have. Leave it out.")
-        kept = lines(text)
+        cells = ((line, text.strip()) for line, text in enumerate(written, 1))
+    kept = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not kept:
         raise EmptyTextError(f"{name} holds no sentences. Write one a line.")
-    return tuple(kept)
+    if len(kept) > MAX_SENTENCES:
+        raise TextError(f"{name} holds more than {MAX_SENTENCES:,} sentences. Give a part of it.")
+    return kept
+
+
+def _too_large(name: str) -> TextError:
+    return TextError(f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a part of it.")
 
 
 def lines(text: str) -> list[Sentence]:
@@ -96,7 +122,7 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(_table(_decoded(content, name), name)[0]) if _is_table(name) else ()
+    return tuple(_table(_lines(io.BytesIO(content), name), name)[0]) if _is_table(name) else ()
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -111,40 +137,79 @@ def _is_table(name: str) -> bool:
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
-def _decoded(content: bytes, name: str) -> str:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        # Without the mark at its beginning, which the place of the error does not count either.
-        line = _line_at_end(error.object[: error.start].decode())
-        raise TextError(f"{name} is not UTF-8: line {line:,} cannot be read. Save it as UTF-8.") from None
-    before, nul, _ = text.partition("\0")
-    if nul:
-        line = _line_at_end(before)
-        raise TextError(f"{name} is no text file: line {line:,} holds a NUL. Save it as UTF-8 text.")
-    return text
+def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a file, each with its end, which is always "\\n" here, however it was written."""
+    begun = ""
+    line = 1
+    for text in _decoded(stream, name):
+        before, nul, _ = text.partition("\0")
+        if nul:
+            line += before.count("\n")
+            raise TextError(f"{name} is no text file: line {line:,} holds a NUL. Save it as UTF-8 text.")
+        line += text.count("\n")
+        *whole, rest = text.split("\n")
+        if whole:
+            yield f"{begun}{whole[0]}\n"
+            yield from (f"{one}\n" for one in whole[1:])
+            begun = rest
+        else:
+            begun += rest
+    if begun:
+        yield begun
 
 
-def _line_at_end(text: str) -> int:
-    return len(_LINE_END.findall(text)) + 1
+def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
+    """The text of a file in pieces; every line end is "\\n"."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
+    size, line = 0, 1
+    while True:
+        chunk = stream.read(_CHUNK)
+        size += len(chunk)
+        if size > MAX_BYTES:
+            raise _too_large(name)
+        waits = bool(decoder.getstate()[1] & 1)  # a "\r", which may be half of a line end
+        try:
+            text = decoder.decode(chunk, final=not chunk)
+        except UnicodeDecodeError as error:
+            line += len(_LINE_END.findall("\r" * waits + error.object[: error.start].decode()))
+            raise TextError(f"{name} is not UTF-8: line {line:,} cannot be read. Save it as UTF-8.") from None
+        line += text.count("\n")
+        yield text
+        if not chunk:
+            return
 
 
-def _table(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def _table(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Header and rows, each with the line that it begins on; cells are parted by the header's own mark."""
-    head = text.lstrip("\r\n").partition("\n")[0]
+    begun = []
+    for line in written:
+        begun.append(line)
+        if line != "\n":
+            break
+    head = begun[-1] if begun else ""
     separator = max("\t;,", key=head.count) if any(mark in head for mark in "\t;,") else ","
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows, line = [], 1
-    try:
-        for row in reader:
-            rows.append((line, row))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise TextError(f"{name} is a broken table: line {line:,}, {error}. Save it as CSV again.") from None
-    rows = [(line, row) for line, row in rows if any(cell.strip() for cell in row)]
-    if not rows:
+    rows = _rows(chain(begun, written), separator, name)
+    header = next(rows, None)
+    if header is None:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
-    return [cell.strip() for cell in rows[0][1]], rows[1:]
+    return [cell.strip() for cell in header[1]], rows
+
+
+def _rows(written: Iterator[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows that hold something, each with the line that it begins on."""
+    reader = csv.reader(written, delimiter=separator, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise TextError(
+                f"{name} is a broken table: line {line:,}, {error}. Save it as CSV again."
+            ) from None
+        if row is None:
+            return
+        if any(cell.strip() for cell in row):
+            yield line, row
 
 
 def _column(header: list[str], column: str | None, name: str) -> int:

@@ -9,13 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bert_probe
+from bert_probe.cli import options as shared
+from bert_probe.cli.main import COMMANDS
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line, families
 from tests.helpers.command_line import ROOT, Ended, in_shell
@@ -157,6 +161,37 @@ def test_out_writes_the_file_and_prints_nothing(
     assert np.array_equal(values, expected)
     if about is not None:
         assert (about["question"]["layer"], about["question"]["head"], about["text"]) == (2, 3, TEXT)
+
+
+def test_a_file_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("precious", encoding="utf-8")
+    with patch.object(shared, "load") as load:
+        refusal = run("tokens", "a", "--out", str(path)).refusal
+        load.assert_not_called()
+    assert refusal.endswith("x.csv is there already. Choose another name, or have it replaced (--force).")
+    assert path.read_text(encoding="utf-8") == "precious"
+    assert run("tokens", "a", "--out", str(path), "--force") == Ended(0, b"", "")
+    assert path.read_text(encoding="utf-8") == run("tokens", "a").text
+    assert "--force goes with --out FILE" in run("tokens", "a", "--force").refusal
+
+
+def test_csv_for_spreadsheets_holds_no_formula(run: Run, table: Table, tmp_path: Path) -> None:
+    exact, safe = table("tokens", "=1"), table("tokens", "=1", "--csv-safe")
+    assert [row[1] for row in exact[1:]] == ["[CLS]", "=", "1", "[SEP]"]
+    assert [row[1] for row in safe[1:]] == ["[CLS]", "'=", "1", "[SEP]"]
+    path = tmp_path / "x.csv"
+    assert run("tokens", "=1", "--csv-safe", "--out", str(path)) == Ended(0, b"", "")
+    assert path.read_text(encoding="utf-8") == run("tokens", "=1", "--csv-safe").text
+    assert json.loads((tmp_path / "x.csv.meta.json").read_text(encoding="utf-8"))["csv_safe"] is True
+    refusal = run("tokens", "=1", "--csv-safe", "--out", str(tmp_path / "x.json")).refusal
+    assert refusal == "--csv-safe is for CSV; x.json holds text exactly. Leave it out."
+
+
+def test_every_command_with_a_table_takes_these_options() -> None:
+    for name in set(COMMANDS) - {"app"}:
+        command = getattr(import_module(f"bert_probe.cli.{COMMANDS[name][0]}"), name)
+        assert {"--out", "--force", "--csv-safe"} <= {part for one in command.params for part in one.opts}
 
 
 @pytest.mark.parametrize("command", ["tokens", "embeddings", "parameters"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import zipfile
@@ -353,3 +354,43 @@ def test_a_folder_whose_name_is_no_unicode_can_be_named(form: str, tmp_path: Pat
     frame.attrs["provenance"] = about
     assert there_and_back(frame, form, tmp_path).provenance == about
     assert zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "x"))).testzip() is None
+
+
+FORMULAS = ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1"]
+
+
+def test_csv_safe_leaves_no_formula_and_every_number_and_can_be_undone() -> None:
+    texts = [*FORMULAS, "a=1", ""]
+    numbers = np.linspace(-0.5, 0.5, len(texts), dtype=np.float32)
+    frame = pd.DataFrame({"token": texts, "-weight": numbers, "count": pd.array([-1, None] * 5, "Int64")})
+    exact, safe = (
+        list(csv.reader(io.StringIO(files.to_bytes(frame, "csv", csv_safe).decode(), newline="")))
+        for csv_safe in (False, True)
+    )
+    assert safe[0] == ["token", "'-weight", "count"]
+    assert [row[0] for row in safe[1:]] == [*(f"'{text}" for text in FORMULAS), "a=1", ""]
+    assert [row[1:] for row in safe[1:]] == [row[1:] for row in exact[1:]]
+    assert safe[1][1:] == ["-0.5", "-1"]
+    assert [row[0].removeprefix("'") for row in safe[1:]] == texts == [row[0] for row in exact[1:]]
+    assert list(frame) == ["token", "-weight", "count"]
+    assert list(frame["token"]) == texts, "the table itself is left as it was"
+
+
+def test_csv_safe_holds_for_both_axes_of_a_matrix_with_names_that_repeat(minilm: Checkpoint) -> None:
+    frame = bert_probe.Attention().of(minilm.trace("= - - a")).table()
+    rows = list(csv.reader(io.StringIO(files.to_bytes(frame, "csv", csv_safe=True).decode())))
+    names = ["[CLS]", "'=", "'-", "'-", "a", "[SEP]"]
+    assert rows[0] == ["token", *names]
+    assert [row[0] for row in rows[1:]] == names
+    assert np.array_equal(np.array([row[1:] for row in rows[1:]], np.float32), frame.to_numpy())
+
+
+def test_csv_safe_holds_in_zips_and_is_told_beside(minilm: Checkpoint) -> None:
+    result = bert_probe.AttentionLong([0], [0]).of(minilm.trace("= a"))
+    zips = files.csv_zip(result.table(), "a", csv_safe=True), files.parts_zip(result.parts(), "a", True)
+    for content in zips:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            rows = list(csv.DictReader(io.StringIO(archive.read("a.csv").decode())))
+            assert {row["query_token"] for row in rows} == {"[CLS]", "'=", "a", "[SEP]"}
+            about = json.loads(archive.read("a.csv.meta.json"))
+        assert about == json.loads(json.dumps(result.provenance | {"csv_safe": True}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from bert_probe import read_sentences
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text import sentence_files
 from bert_probe.text.sentence_files import Sentence, columns_of, lines, sentences_of, usual_column
 
 
@@ -126,3 +129,63 @@ def test_no_bytes_are_a_traceback(content: bytes, name: str) -> None:
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)))
 def test_lines_come_back_as_they_were(written: list[str]) -> None:
     assert lines("\n".join(written)) == [one.strip() for one in written if one.strip()]
+
+
+@given(st.lists(st.sampled_from(["a", "é", "👩", " ", "\r", "\n", "\r\n", '"', ","])), st.integers(1, 5))
+def test_pieces_of_any_size_give_the_same(parts: list[str], size: int) -> None:
+    written = "".join(parts).encode()
+    for content, name in ((written, "a.txt"), (written + b"\xff", "a.txt"), (b"a\n" + written, "a.csv")):
+        found = []
+        for chunk in (1 << 16, size):
+            with patch.object(sentence_files, "_CHUNK", chunk):
+                try:
+                    read = sentences_of(content, name, "a" if name == "a.csv" else None)
+                    found.append([f"{one.line}: {one}" for one in read if isinstance(one, Sentence)])
+                except TextError as error:
+                    found.append([str(error)])
+        assert found[0] == found[1]
+
+
+def test_a_file_beyond_the_bound_is_not_read(tmp_path: Path) -> None:
+    large = tmp_path / "large.txt"
+    with large.open("wb") as stream:
+        stream.truncate(sentence_files.MAX_BYTES + 1)
+    with patch.object(sentence_files, "_sentences") as read:
+        with pytest.raises(TextError, match=r"^large\.txt is larger than 50 MB\. Give a part of it\.$"):
+            read_sentences(large)
+        read.assert_not_called()
+
+
+class Endless(io.RawIOBase):
+    """What has no end: it counts what was read of it, and holds no more of it than that."""
+
+    def __init__(self, line: bytes) -> None:
+        self.line, self.read_of_it = line, 0
+
+    def read(self, size: int = -1) -> bytes:
+        assert size > 0, "all of it is never asked for"
+        self.read_of_it += size
+        return (self.line * (size // len(self.line) + 1))[:size]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+@pytest.mark.parametrize("line", [b"We left.\n", b"one line "])
+def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None:
+    endless = Endless(line)
+    refused = pytest.raises(TextError, match=r"larger than 1 MB|line 1, field larger than field limit")
+    with patch.object(sentence_files, "MAX_BYTES", 1_000_000), refused:
+        sentence_files._sentences(endless, name, None)
+    assert endless.read_of_it <= 1_000_000 + sentence_files._CHUNK
+
+
+def test_more_sentences_than_the_bound_are_refused() -> None:
+    with patch.object(sentence_files, "MAX_SENTENCES", 3):
+        assert sentences_of(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
+        with pytest.raises(TextError, match=r"a\.txt holds more than 3 sentences"):
+            sentences_of(b"a\nb\n\nc\nd\n", "a.txt")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_device_is_no_text() -> None:
+    with pytest.raises(TextError, match="zero is no text file: line 1 holds a NUL"):
+        read_sentences("/dev/zero")
