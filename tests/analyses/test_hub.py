@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,13 +16,13 @@ import pytest
 from huggingface_hub import constants
 
 import bert_probe
+from bert_probe.cli import options
 from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report
 from bert_probe.model.sources import _reporting_to
-from bert_probe.run import progress
 from tests.helpers.families import TEXT
-from tests.helpers.terminal import Terminal
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPOSITORY = "someone/tiny-bert"
@@ -175,14 +175,19 @@ def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.Capture
     assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
 
 
-@pytest.mark.usefixtures("hub")
-def test_a_command_draws_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE", 0)
-    with redirect_stderr(Terminal()) as terminal, pytest.raises(SystemExit) as ended:
+def test_a_command_has_a_bar_for_its_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def bar(label: str, unit: str) -> Iterator[Report]:
+        assert (label, unit) == ("Downloading", "B")
+        yield lambda done, total: told.append((done, total))
+
+    monkeypatch.setattr(options, "terminal_bar", bar)
+    with pytest.raises(SystemExit) as ended:
         main(["tokens", "a", "--model", REPOSITORY])
     assert ended.value.code == 0
-    assert "Downloading: 100%|" in terminal.getvalue()
-    assert terminal.seen == ""
+    assert 0 < told[-1][0] == told[-1][1] <= sum(map(len, hub.files.values()))
 
 
 @pytest.mark.usefixtures("hub")
