@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from bert_probe.analyses.tokens import TextTokens, Tokens, table_of
-from bert_probe.cli.options import naming_a_model, pair_option
+from bert_probe.cli.options import naming_a_model, opened, pair_option
 from bert_probe.model.tokens_alone import encode_alone
+from bert_probe.run.progress import terminal_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +31,9 @@ def tokens(
 ) -> TextTokens | pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     # A file says of which model they are, and on what it runs.
-    alone = None if context.params["out"] else encode_alone(model, revision, text, pair)
-    if alone is not None:
-        return table_of(alone)
-    from bert_probe.model.loading import load
-
-    return Tokens().of(load(model, revision, dtype=dtype).trace(text, pair, truncate))
+    if not context.params["out"]:
+        with terminal_bar("Downloading", "B") as report:
+            alone = encode_alone(model, revision, text, pair, report)
+        if alone is not None:
+            return table_of(alone)
+    return Tokens().of(opened(model, revision, dtype).trace(text, pair, truncate))

@@ -15,6 +15,7 @@ from safetensors import safe_open
 
 from bert_probe.errors import TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.progress import Report
 from bert_probe.model.sources import locate, read_config, weight_files
 
 TOKENIZERS = {
@@ -41,12 +42,19 @@ _OTHERWISE = ("is_decoder", "is_encoder_decoder", "quantization_config", "transf
 
 
 def encode_alone(
-    model: str | os.PathLike[str] | None, revision: str | None, text: str, pair: str | None = None
+    model: str | os.PathLike[str] | None,
+    revision: str | None,
+    text: str,
+    pair: str | None = None,
+    progress: Report | None = None,
 ) -> Encoding | None:
     """The tokens that `Checkpoint.encode` gives, from tokenizer, config and the header of the weights alone.
 
     The numbers of the weights are not looked at. In the encoding ``inputs`` is empty, as nothing goes to the
     model, and ``max_tokens`` may lie a little below what the model accepts.
+
+    Args:
+        progress: as of `load`.
 
     Returns:
         None where only the model can tell: of another family, with files that are unusual or do not fit
@@ -56,7 +64,7 @@ def encode_alone(
         NotFoundError, NetworkError, CheckpointError, WeightsError: as `load`.
         EmptyTextError, TextError: as `Encoder.encode`.
     """
-    folder = locate(model, revision).folder
+    folder = locate(model, revision, progress).folder
     config = read_config(folder)
     name = _tokenizer_class(folder, config)
     if name is None or any(map(config.get, _OTHERWISE)):

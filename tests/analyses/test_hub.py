@@ -16,7 +16,7 @@ import pytest
 from huggingface_hub import constants
 
 import bert_probe
-from bert_probe.cli import options
+from bert_probe.cli import options, tokens
 from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
@@ -175,7 +175,10 @@ def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.Capture
     assert "Downloading bytes" not in capfd.readouterr().err, "whoever asks for progress draws it"
 
 
-def test_a_command_has_a_bar_for_its_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", ["tokens", "attention"])
+def test_a_command_has_a_bar_for_its_download(
+    command: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[tuple[int, int]] = []
 
     @contextmanager
@@ -183,9 +186,10 @@ def test_a_command_has_a_bar_for_its_download(hub: Hub, monkeypatch: pytest.Monk
         assert (label, unit) == ("Downloading", "B")
         yield lambda done, total: told.append((done, total))
 
-    monkeypatch.setattr(options, "terminal_bar", bar)
+    for module in (options, tokens):
+        monkeypatch.setattr(module, "terminal_bar", bar)
     with pytest.raises(SystemExit) as ended:
-        main(["tokens", "a", "--model", REPOSITORY])
+        main([command, "a", "--model", REPOSITORY])
     assert ended.value.code == 0
     assert 0 < told[-1][0] == told[-1][1] <= sum(map(len, hub.files.values()))
 

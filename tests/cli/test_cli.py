@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe.cli import options as shared
 from bert_probe.cli.main import COMMANDS
+from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line, families
 from tests.helpers.command_line import ROOT, Ended, in_shell
@@ -166,8 +166,8 @@ def test_out_writes_the_file_and_prints_nothing(
 def test_a_file_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("precious", encoding="utf-8")
-    with patch.object(shared, "load") as load:
-        refusal = run("tokens", "a", "--out", str(path)).refusal
+    with patch.object(loading, "load") as load:
+        refusal = run("attention", "a", "--out", str(path)).refusal
         load.assert_not_called()
     assert refusal.endswith("x.csv is there already. Choose another name, or have it replaced (--force).")
     assert path.read_text(encoding="utf-8") == "precious"

@@ -9,9 +9,9 @@ from contextlib import redirect_stderr
 
 import pytest
 
-from bert_probe.cli import options
 from bert_probe.cli.main import main
 from bert_probe.errors import NetworkError
+from bert_probe.model import loading
 from bert_probe.model.progress import Report, ignore
 from bert_probe.run import progress
 from bert_probe.run.progress import terminal_bar
@@ -117,9 +117,9 @@ def test_a_download_is_seen_on_the_terminal_behind_what_filters_it(
         drawn.append(terminal.seen)
         raise NetworkError("The network is gone.")
 
-    monkeypatch.setattr(options, "load", load)
+    monkeypatch.setattr(loading, "load", load)
     terminal = Terminal()
     with redirect_stderr(terminal), pytest.raises(SystemExit):
-        main(["tokens", "a", "--model", "someone/else"])
+        main(["attention", "a", "--model", "someone/else"])
     assert drawn[0].startswith("Downloading:  25%|")
     assert terminal.seen == "bert-probe: The network is gone."
