@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import Any, TypeVar
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.cli.main import main
+from bert_probe.results import files
+from bert_probe.results.question import Question
+from bert_probe.web import store
+
+Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
 
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
@@ -47,3 +56,28 @@ def said(app: AppTest) -> str:
 def refusal(app: AppTest) -> str:
     """The sentence of a refusal; empty if there is none."""
     return "\n".join(element.value for element in app.text)
+
+
+def address_of(app: AppTest) -> dict[str, str]:
+    """What stands in the address; the runner gives some of it as lists."""
+    return {name: "".join(value) for name, value in app.query_params.items()}
+
+
+def asked_by(app: AppTest, kind: type[Asked]) -> Asked:
+    """The question that the page's address asks the built-in model."""
+    return kind.from_address(address_of(app), store.open_checkpoint("", "").description)
+
+
+def table_of_both_codes(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:
+    """The table that the export menu's line of Python makes; its shell line must print the same."""
+    python, shell = (code.value for code in app.get("code")[:2])
+    before, _, last = python.rpartition("\n")
+    scope: dict[str, Any] = {}
+    exec(before, scope)
+    frame = eval(last, scope)
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(shell.splitlines()[-1])[1:])
+    assert ended.value.code == 0
+    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+    return frame

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from typing import Any
-
 import numpy as np
 import pytest
 
 from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair
-from bert_probe.cli.main import main
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.web import store
 from bert_probe.web.examples import EXAMPLES
-from tests.helpers.pages import HOSTILE, opened, said
+from tests.helpers.pages import HOSTILE, asked_by, opened, said, table_of_both_codes
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
@@ -72,12 +67,10 @@ def test_the_finding_leads_to_its_head() -> None:
 def test_the_address_asks_what_the_page_shows() -> None:
     address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
     app = opened("compare", **address)
-    sizes = store.open_checkpoint("", "").description
-    given = {name: "".join(value) for name, value in app.query_params.items()}
-    asked = Compare.from_address(given, sizes)
+    asked = asked_by(app, Compare)
     assert asked == Compare(words=True, by="jensen_shannon")
     assert app.get("code")[0].value.endswith(f"{asked!r}.of(a, b).table()")
-    row = CompareRow.from_address(given, sizes)
+    row = asked_by(app, CompareRow)
     assert row == CompareRow(layer=2, head=6, words=True)
     assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
@@ -123,14 +116,5 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
     words: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = opened("compare", a='-5 degrees, it\'s "cold"', b="--5 degrees, Mehdi's cold", words=words or "0")
-    python, shell = (code.value for code in app.get("code"))
-    before, _, last = python.rpartition("\n")
-    scope: dict[str, Any] = {}
-    exec(before, scope)
-    frame = eval(last, scope)
-    capfdbinary.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(shell)[1:])
-    assert ended.value.code == 0
-    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+    frame = table_of_both_codes(app, capfdbinary)
     assert frame.attrs["provenance"]["question"]["words"] == bool(words)

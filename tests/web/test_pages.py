@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,18 +16,16 @@ from bert_probe import Embedding, Parameters, Pooler, Steps, Tokens, Vectors
 from bert_probe.analyses.attention import Attention
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.similarity import Similarity
-from bert_probe.cli.main import main
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.web import state, store
 from bert_probe.web.components.head_view import Picture, payload
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import TEXT
-from tests.helpers.pages import HOSTILE, opened, refusal, said
+from tests.helpers.pages import HOSTILE, address_of, asked_by, opened, refusal, said, table_of_both_codes
 
 PAGES = (
     "tokens",
@@ -231,9 +228,8 @@ def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
 def test_similarity_s_address_asks_what_the_page_shows(relation: str) -> None:
     address = {"vector_layer": "2", "similarity_specials": "1", "similarity_show": "table"}
     app = opened("similarity", a="we left", b="they left", relation=relation, **address)
-    given = {name: "".join(value) for name, value in app.query_params.items()}
     checkpoint = store.open_checkpoint("", "")
-    asked = Similarity.from_address(given, checkpoint.description)
+    asked = asked_by(app, Similarity)
     assert asked == Similarity(2, specials=True)
     texts: list[store.Text] = [("we left", "they left")]
     texts = texts if relation == "pair" else [("we left", None), ("they left", None)]
@@ -265,16 +261,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
     page: str, address: dict[str, str], b: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = opened(page, a='-5 degrees, it\'s "cold"', b=b, **address)
-    python, shell = (code.value for code in app.get("code")[:2])
-    before, _, last = python.rpartition("\n")
-    scope: dict[str, Any] = {}
-    exec(before, scope)
-    frame = eval(last, scope)
-    capfdbinary.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(shell)[1:])
-    assert ended.value.code == 0
-    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+    table_of_both_codes(app, capfdbinary)
 
 
 @pytest.mark.parametrize(
@@ -293,12 +280,10 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
 )
 def test_the_address_is_that_of_the_question(page: str, address: dict[str, str], kind: Any) -> None:
     app = opened(page, a=TEXT, **address)
-    checkpoint = store.open_checkpoint("", "")
-    given = {name: app.query_params[name] for name in app.query_params}
-    assert given == {"a": TEXT} | address
-    asked = kind.from_address(given, checkpoint.description)
+    assert address_of(app) == {"a": TEXT} | address
+    asked = asked_by(app, kind)
     if kind is not Parameters:
-        asked = asked.resolved(checkpoint.trace(TEXT))
+        asked = asked.resolved(store.open_checkpoint("", "").trace(TEXT))
     if kind is Steps:
         asked = replace(asked, key=None)  # its vectors are further files beside the table of all keys
     assert f"bert_probe.{asked!r}.of(" in app.get("code")[0].value

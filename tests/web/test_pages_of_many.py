@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from bert_probe import Projection, Sentences
 from bert_probe.analyses import layouts, sentences
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context, WordsInContext
-from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.web import context_list, store
 from bert_probe.web.examples import CONTEXT, SENTENCES
-from tests.helpers.pages import HOSTILE, opened, refusal, said
+from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
 
 
 def click(app: Any, label: str) -> None:
@@ -97,8 +95,7 @@ def test_context_is_kept_over_pages_and_corrected_curves_are_drawn() -> None:
 
 def test_context_s_address_asks_what_the_page_shows() -> None:
     app = opened("context", vector_layer="2", layer="4")
-    given = {name: "".join(value) for name, value in app.query_params.items()}
-    asked = Context.from_address(given, store.open_checkpoint("", "").description)
+    asked = asked_by(app, Context)
     assert asked == example_words().showing(layer=2).question
     assert f"{replace(asked, layer=None)!r}.of(traces)" in app.get("code")[0].value
 
@@ -110,24 +107,7 @@ def test_context_s_two_codes_make_the_same_table(
     given = (
         {"context": "-5 pythons, it's a python\na python", "context_words": "python\npython"} if same else {}
     )
-    python, shell = (code.value for code in opened("context", **given).get("code"))
-    frame = _made_by(python)
-    assert _printed_by(shell, capfdbinary) == files.to_bytes(frame, "csv")
-
-
-def _made_by(python: str) -> Any:
-    before, _, last = python.rpartition("\n")
-    scope: dict[str, Any] = {}
-    exec(before, scope)
-    return eval(last, scope)
-
-
-def _printed_by(shell: str, capfdbinary: pytest.CaptureFixture[bytes]) -> bytes:
-    capfdbinary.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(shell.splitlines()[-1])[1:])
-    assert ended.value.code == 0
-    return capfdbinary.readouterr().out
+    table_of_both_codes(opened("context", **given), capfdbinary)
 
 
 def test_the_sentences_example_is_compared(minilm: bert_probe.Checkpoint) -> None:
@@ -199,8 +179,7 @@ def test_the_address_asks_what_the_sentences_page_shows(
     address: dict[str, str], asked: Sentences | Projection
 ) -> None:
     app = opened("sentences", **address)
-    given = {name: "".join(value) for name, value in app.query_params.items()}
-    assert type(asked).from_address(given, store.open_checkpoint("", "").description) == asked
+    assert asked_by(app, type(asked)) == asked
     assert app.get("code")[0].value.endswith(f"{asked!r}.of(checkpoint, sentences).table()")
 
 
@@ -262,11 +241,10 @@ def test_sentences_two_codes_read_the_exported_file(
     address = (
         {"sentences_part": "map", "sentences_map": "tsne"} if part == "tsne" else {"sentences_part": part}
     )
-    python, shell = (code.value for code in opened("sentences", **address).get("code"))
+    app = opened("sentences", **address)
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
-    frame = _made_by(python)
-    printed = _printed_by(shell, capfdbinary)
+    frame = table_of_both_codes(app, capfdbinary)
     found = Sentences("model").of(bert_probe.load(), SENTENCES)
     shown = {
         "heatmap": found.showing(order="tree"),
@@ -274,4 +252,4 @@ def test_sentences_two_codes_read_the_exported_file(
         "map": Projection("pca", "model").of_vectors(found),
         "tsne": Projection("tsne", "model").of_vectors(found),
     }
-    assert files.to_bytes(frame, "csv") == printed == files.to_bytes(shown[part].table(), "csv")
+    assert files.to_bytes(frame, "csv") == files.to_bytes(shown[part].table(), "csv")
