@@ -33,8 +33,9 @@ run: .venv/.ready ## Start the app on this machine and open a browser (PORT, els
 
 test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
 	@tests/browser/find_chromium.sh
-	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread.
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
+	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread, and
+	@# where it is given more they do not keep the others' processor busy while they wait.
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
 
 check: .venv/.ready-dev ## Style, formatting and types
 	$(BIN)/ruff check .

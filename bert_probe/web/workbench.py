@@ -24,8 +24,8 @@ SUGGESTED = (
     "answerdotai/ModernBERT-base",
 )
 PATIENCE = 4.0
-"""Seconds that a page waits for a model before it shows how far the opening is. At its end the page runs again;
-by then the browser has drawn what was typed, and will not lose it."""
+"""Seconds that a page waits for a model before it shows how far the opening is. At its end the page runs
+again; by then the browser has drawn what was typed, and will not lose it."""
 _SILENCE = 300.0
 """Seconds in which nothing is heard of an opening, neither bytes nor an end, after which it is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}

@@ -150,7 +150,12 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
     encodings = [a.encoding, b.encoding]
     for what in ("total_variation", "jensen_shannon", "moved"):
         assert getattr(pair, what).dtype == dtype
-        raw.expect_of(encodings, changes(names_a, names_b, what)).check(getattr(pair, what), what)
+        expected = raw.expect_of(encodings, changes(names_a, names_b, what))
+        if what == "jensen_shannon":
+            # A root: what rounding leaves of rows that hardly differ becomes as large as its own root.
+            least = math.sqrt(len(names_a) * np.finfo(dtype).eps)
+            expected = replace(expected, share=max(expected.share, least))
+        expected.check(getattr(pair, what), what)
     assert pair.total_variation.max() > 0.1
 
 

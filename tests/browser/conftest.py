@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
-from tests.helpers.browser import App, Watch
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.browser import App, Elsewhere, Watch
+from tests.helpers.exactness import as_raw
+from tests.helpers.installed import free_port
+from tests.helpers.waiting import until_it_answers
+
+# Not how long anything may take, but when to give up: a busy machine is no mistake.
+expect.set_options(timeout=30_000)
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,6 +85,12 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def elsewhere(minilm: Checkpoint, double_minilm: Checkpoint) -> Elsewhere:
+    """What the app must show of an answer: its process may have other threads, which add in another order."""
+    return lambda answer: as_raw(answer(minilm), answer(double_minilm))
+
+
+@pytest.fixture
 def watch() -> Watch:
     """What the test's page has done so far."""
     return Watch()
@@ -137,9 +146,7 @@ def _is_ours(url: str) -> bool:
 
 
 def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = folder / f"{entry.stem}-{port}.log"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "streamlit", "run", str(entry), f"--server.port={port}"]
@@ -147,14 +154,9 @@ def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:
         # From the root, where the settings are.
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
     origin = f"http://127.0.0.1:{port}"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for _ in range(600):
-        if process.poll() is not None:
-            raise RuntimeError(f"{entry} did not start:\n{log.read_text()}")
-        try:
-            with opener.open(f"{origin}/_stcore/health", timeout=5):
-                return process, App(origin, log)
-        except (OSError, urllib.error.URLError):
-            time.sleep(0.1)
-    process.kill()
-    raise RuntimeError(f"{entry} did not answer within a minute:\n{log.read_text()}")
+    try:
+        until_it_answers(process, f"{origin}/_stcore/health", log)
+    except AssertionError:
+        process.kill()
+        raise
+    return process, App(origin, log)

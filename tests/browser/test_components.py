@@ -7,10 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Download, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.demo_components import HOSTILE, attention, tokens
-from tests.helpers.browser import App, settled, still, visit
+from tests.helpers.browser import App, focus, saved, settled, still, visit
+from tests.helpers.exactness import assert_printed
 
 pytestmark = pytest.mark.browser
 
@@ -36,19 +37,6 @@ def readout(page: Page) -> str:
 def sentence(count: int, row: int, column: int) -> str:
     words = tokens(count)
     return f"{words[row]} ({row}) → {words[column]} ({column}): {attention(count)[row, column]:.4f}"
-
-
-def focus(canvas: Locator) -> None:
-    """By the keyboard, as focus by script would not count as visible."""
-    canvas.page.get_by_role("button", name="SVG").focus()
-    canvas.page.keyboard.press("Tab")
-    assert canvas.evaluate("node => node.getRootNode().activeElement === node")
-
-
-def saved(page: Page, kind: str) -> Download:
-    with page.expect_download() as download:
-        page.get_by_role("button", name=kind).click()
-    return download.value
 
 
 def test_arrows_move_and_the_readout_has_the_exact_value(page: Page, demo: App) -> None:
@@ -220,7 +208,8 @@ def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page
     ticks = page.locator(".ticks span")
     assert ticks.all_inner_texts() == ["0", "0.05", "0.25", "0.5", "1"]
     places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
-    assert places == pytest.approx([0, 22.36, 50, 70.71, 100], abs=0.01)
+    # The browser gives a style back with six significant digits: with three decimals at least.
+    assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
 
 
 def test_png_is_the_whole_matrix(page: Page, demo: App) -> None:

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Download, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.web import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.helpers.browser import App, settled, still, visit
+from tests.helpers.browser import App, focus, saved, settled, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
@@ -70,19 +70,6 @@ def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[flo
     left = box["width"] - HEADS * (height - 14 * own_numbers)
     width = (box["width"] - left) / HEADS
     return box["x"] + left + (column + 0.45) * width, box["y"] + top + (row + 0.5) * height
-
-
-def focus(grid: Locator) -> None:
-    """By the keyboard, as focus by script would not count as visible."""
-    grid.page.get_by_role("button", name="SVG").focus()
-    grid.page.keyboard.press("Tab")
-    assert grid.evaluate("node => node.getRootNode().activeElement === node")
-
-
-def saved(page: Page, kind: str) -> Download:
-    with page.expect_download() as download:
-        page.get_by_role("button", name=kind).click()
-    return download.value
 
 
 def test_hovering_names_the_head_and_shows_it_larger(page: Page, demo: App) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from pathlib import Path
 
@@ -14,12 +13,9 @@ from playwright.sync_api import Page, expect
 import bert_probe
 from bert_probe import Projection, Sentences
 from bert_probe.web.examples import SENTENCES
-from tests.helpers.browser import App, download, go_to, matrix_of, settled, still, visit
-from tests.helpers.exactness import assert_rounded
+from tests.helpers.browser import App, Elsewhere, download, go_to, matrix_of, rows_of, settled, still, visit
 
 pytestmark = pytest.mark.browser
-LIKE = 64
-"""Roundings that may lie between the app and here, where a pass has other threads."""
 
 TEXTS = [
     "It rains again today",
@@ -47,7 +43,7 @@ def show(page: Page, part: str) -> None:
     settled(page)
 
 
-def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> None:
+def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page, elsewhere: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences")
     computed(page)
     paste(page, TEXTS)
@@ -66,18 +62,21 @@ def test_pasted_sentences_are_compared_and_downloaded(app: App, page: Page) -> N
     rows, columns, values = matrix_of(content)
     assert name == "sentences.csv"
     assert rows == columns == [TEXTS[i] for i in found.order]
-    assert_rounded(values, found.cosines, LIKE)
+    ours = found.order
+    elsewhere(lambda one: Sentences("model").of(one, TEXTS).cosines[np.ix_(ours, ours)]).check(values)
     _, content = download(page, "Vectors, CSV")
     rows, _, values = matrix_of(content)
     assert rows == TEXTS
-    assert_rounded(values, found.vectors, LIKE)
+    elsewhere(lambda one: Sentences("model").of(one, TEXTS).vectors).check(values)
     _, content = download(page, "sentences.txt, which both below read")
     assert content.decode().splitlines() == TEXTS
     show(page, "Nearest pairs")
     _, content = download(page, "CSV")
-    best = next(csv.DictReader(io.StringIO(content.decode())))
+    best = rows_of(content)[0]
     assert (best["sentence_a"], best["sentence_b"]) in [(TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[3])]
-    assert_rounded(float(best["cosine"]), found.compared.nearest(1)[0].cosine, LIKE)
+    elsewhere(lambda one: Sentences("model").of(one, TEXTS).compared.nearest(1)[0].cosine).check(
+        float(best["cosine"])
+    )
 
 
 def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     go_to(page, "Sentences")
     expect(page.get_by_text("4 sentences of table.csv, column answered.")).to_be_visible()
     _, content = download(page, "CSV")
-    assert all(row["sentence_a"].startswith("No: ") for row in csv.DictReader(io.StringIO(content.decode())))
+    assert all(row["sentence_a"].startswith("No: ") for row in rows_of(content))
     wrong = tmp_path / "wrong.txt"
     wrong.write_bytes("Straße".encode("latin-1"))
     page.locator("input[type=file]").set_input_files(wrong)
@@ -109,7 +108,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     expect(page.get_by_role("textbox", name="Sentences, one a line")).to_have_value("\n".join(SENTENCES))
 
 
-def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
+def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhere) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map")
     computed(page)
     chart = page.locator(".js-plotly-plot .nsewdrag").first
@@ -132,11 +131,10 @@ def test_points_are_selected_on_the_map(app: App, page: Page) -> None:
         page.mouse.move(box["x"] + x, box["y"] + y, steps=8)
     page.mouse.up()
     expect(page.get_by_text("10 selected.")).to_be_visible()
-    found = Projection("pca", "model").of(bert_probe.load(), SENTENCES)
     _, content = download(page, "CSV")
-    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    rows = rows_of(content)
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    assert_rounded(points, found.layout.points, LIKE)
+    elsewhere(lambda one: Projection("pca", "model").of(one, SENTENCES).layout.points).check(points)
 
 
 @pytest.mark.timeout(600)  # its code is compiled first, which a busy machine does slowly
@@ -149,7 +147,7 @@ def test_umap_runs_beside_the_page_and_can_be_cancelled(app: App, page: Page) ->
     expect(page.get_by_text("Sentences by UMAP")).to_be_visible(timeout=400_000)
     settled(page)
     _, content = download(page, "CSV")
-    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    rows = rows_of(content)
     assert [row["sentence"] for row in rows] == list(SENTENCES)
 
 

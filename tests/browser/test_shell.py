@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from tests.helpers.browser import App, Watch, inject, settled, visit
+from tests.helpers.browser import App, Watch, inject, saved, settled, visit
 
 pytestmark = pytest.mark.browser
 
@@ -45,9 +45,8 @@ def test_a_file_goes_up_and_another_comes_down(page: Page, widgets: App) -> None
     page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     page.get_by_text("Read its content").wait_for()
     settled(page)
-    with page.expect_download() as download:
-        page.get_by_role("button", name="Download", exact=True).click()
-    assert Path(download.value.path()).read_text(encoding="utf-8") == "the file's text"
+    given = saved(page, "Download", exact=True)
+    assert Path(given.path()).read_text(encoding="utf-8") == "the file's text"
 
 
 def test_a_script_in_the_page_does_not_run(page: Page, widgets: App, watch: Watch) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
-import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from tests.helpers.browser import App, settled, visit
+from tests.helpers.browser import App, Elsewhere, download, rows_of, settled, visit
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +24,9 @@ def metric(page: Page, label: str) -> Locator:
     return page.get_by_test_id("stMetric").filter(has_text=label).get_by_test_id("stMetricValue")
 
 
-def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(app: App, page: Page) -> None:
+def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
+    app: App, page: Page, elsewhere: Elsewhere
+) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2")
     page.get_by_role("radio", name="3", exact=True).click()
     expect(page.get_by_text("In layer 2, head 3,")).to_be_visible()
@@ -69,12 +67,10 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(app: App
     said = f"k, the key → 0: {steps.keys[9, 0]:.4f}".replace("-", "−")
     expect(page.get_by_text(said).first).to_be_visible()
 
-    page.get_by_role("button", name="Export").click()
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="CSV", exact=True).click()
-    rows = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text(encoding="utf-8"))))
-    assert waiting.value.suggested_filename == "steps-layer2-head3-query4.csv"
-    np.testing.assert_array_equal(np.array([row["weight"] for row in rows], dtype=np.float32), steps.weights)
+    name, content = download(page, "CSV")
+    assert name == "steps-layer2-head3-query4.csv"
+    weights = [float(row["weight"]) for row in rows_of(content)]
+    elsewhere(lambda one: bert_probe.Steps(1, 2, 4).of(one.trace(TEXT)).weights).check(weights)
 
 
 def test_a_copied_link_opens_the_same_steps(app: App, page: Page) -> None:

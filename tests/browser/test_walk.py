@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -10,13 +9,23 @@ import zipfile
 from collections.abc import Callable
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from tests.helpers.browser import KNOWN_RULES, App, download, go_to, matrix_of, settled, still, visit
+from tests.helpers.browser import (
+    KNOWN_RULES,
+    App,
+    Elsewhere,
+    download,
+    go_to,
+    matrix_of,
+    rows_of,
+    settled,
+    still,
+    visit,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -68,7 +77,7 @@ def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., P
     expect(elsewhere.get_by_label("Attention in layer 6, head 7")).to_be_visible()
 
 
-def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
+def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: Elsewhere) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap")
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
@@ -76,7 +85,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
     rows, columns, values = matrix_of(content)
     assert name == "attention-layer4-head9.csv"
     assert rows == columns == [str(token) for token in trace.tokens]
-    np.testing.assert_allclose(values, trace.attention(3, 8), atol=1e-6)
+    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)).check(values)
 
     _, content = download(page, "CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -86,18 +95,19 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
 
     _, content = download(page, "All layers and heads, long CSV")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        lines = list(csv.DictReader(io.StringIO(archive.read("attention.csv").decode())))
+        lines = rows_of(archive.read("attention.csv"))
     assert len(lines) == trace.layers * trace.heads * len(trace.tokens) ** 2
-    weights = np.array([line["weight"] for line in lines], dtype=np.float32)
-    expected = np.concatenate([trace.attention(layer).ravel() for layer in range(trace.layers)])
-    np.testing.assert_allclose(weights, expected, atol=1e-6)
+    weights = [float(line["weight"]) for line in lines]
+    elsewhere(lambda one: bert_probe.AttentionLong().of(one.trace(TEXT)).table()["weight"]).check(weights)
 
     go_to(page, "Similarity")
     _, content = download(page, "CSV")
     similarity = bert_probe.Similarity().of(trace, checkpoint.trace("Nobody saw it"))
     rows, columns, values = matrix_of(content)
     assert (rows, columns) == ([*map(str, similarity.rows)], [*map(str, similarity.columns)])
-    np.testing.assert_allclose(values, similarity.cosines, atol=1e-6)
+    elsewhere(
+        lambda one: bert_probe.Similarity().of(one.trace(TEXT), one.trace("Nobody saw it")).cosines
+    ).check(values)
 
     go_to(page, "Tokens")
     _, content = download(page, "CSV")
@@ -105,7 +115,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page) -> None:
 
     go_to(page, "Parameters")
     _, content = download(page, "CSV")
-    counts = [int(line["count"]) for line in csv.DictReader(io.StringIO(content.decode()))]
+    counts = [int(line["count"]) for line in rows_of(content)]
     assert sum(counts) == 22_713_216
 
 

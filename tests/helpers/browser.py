@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from playwright.sync_api import Frame, Page, expect
+from playwright.sync_api import Download, Frame, Locator, Page, expect
+
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import Expected
 
 # Stock Streamlit fails these two by itself.
 KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
+
+
+Elsewhere = Callable[[Callable[[Checkpoint], Any]], Expected]
+"""An answer of the built-in model → its numbers, as near as another process must have them."""
 
 
 @dataclass
@@ -79,14 +88,31 @@ def go_to(page: Page, title: str) -> None:
     settled(page)
 
 
+def focus(picture: Locator) -> None:
+    """By the keyboard, as focus by script would not count as visible."""
+    picture.page.get_by_role("button", name="SVG").focus()
+    picture.page.keyboard.press("Tab")
+    assert picture.evaluate("node => node.getRootNode().activeElement === node")
+
+
+def saved(page: Page, label: str, exact: bool = False) -> Download:
+    """The file that a button gives."""
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=label, exact=exact).click()
+    return waiting.value
+
+
 def download(page: Page, label: str) -> tuple[str, bytes]:
     """Name and bytes of a file from the export menu."""
     page.get_by_role("button", name="Export").click()
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name=label, exact=True).click()
-    file = waiting.value
+    file = saved(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()
+
+
+def rows_of(content: bytes) -> list[dict[str, str]]:
+    """The rows of a CSV table."""
+    return list(csv.DictReader(io.StringIO(content.decode())))
 
 
 def matrix_of(content: bytes) -> tuple[list[str], list[str], np.ndarray]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 from bert_probe.model.progress import Report
 
@@ -36,14 +34,6 @@ class Steps:
 
     def step(self, count: int = 1) -> None:
         self._go.release(count)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.005)
 
 
 def all_jobs_ended() -> bool:

@@ -15,7 +15,8 @@ from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.run import jobs
 from bert_probe.run.jobs import Job
-from tests.helpers.work import Steps, all_jobs_ended, until
+from tests.helpers.waiting import until
+from tests.helpers.work import Steps, all_jobs_ended
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,10 @@ from streamlit.testing.v1 import AppTest
 import bert_probe
 from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.cli.main import main
-from bert_probe.results import files
 from bert_probe.results.question import Question
 from bert_probe.web import figures, measures
-from tests.helpers.pages import HOSTILE, opened, refusal, said
+from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
+from tests.helpers.waiting import until
 
 TEXT = "Almost before we knew it, we had left the ground."
 
@@ -37,11 +34,14 @@ def button(app: AppTest, label: str) -> Any:
 
 def finished(app: AppTest) -> AppTest:
     """The app when no work of its page runs any more."""
-    end = time.monotonic() + 60
-    while any(one.label == "Cancel" for one in app.button):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-        app.run()
+
+    def done() -> bool:
+        running = any(one.label == "Cancel" for one in app.button)
+        if running:
+            app.run()
+        return not running
+
+    until(done, 60)
     assert not app.exception
     return app
 
@@ -267,16 +267,7 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         finished(app)
     monkeypatch.chdir(tmp_path)
     Path("sentences.txt").write_text("\n".join(baseline_sentences()), encoding="utf-8")
-    python, shell = (code.value for code in app.get("code"))
-    before, _, last = python.rpartition("\n")
-    scope: dict[str, Any] = {}
-    exec(before, scope)
-    frame = eval(last, scope)
-    capfdbinary.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(shell)[1:])
-    assert ended.value.code == 0
-    assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
+    frame = table_of_both_codes(app, capfdbinary)
     if name in ("profiles", "find"):
         shown = app.dataframe[0].value
         column = "weight" if name == "find" else "previous"
@@ -302,10 +293,8 @@ def test_the_address_holds_the_question_that_is_shown(
     if start:
         button(app, start).click().run()
         finished(app)
-    checkpoint = bert_probe.load()
-    address = {key: value if isinstance(value, str) else value[0] for key, value in app.query_params.items()}
-    again = type(asked).from_address(address, checkpoint.description)
-    trace = checkpoint.trace(TEXT)
+    again = asked_by(app, type(asked))
+    trace = bert_probe.load().trace(TEXT)
     assert again.resolved(trace) == asked.resolved(trace)
     assert f"bert_probe.{again.resolved(trace)!r}.of(" in app.get("code")[0].value
 

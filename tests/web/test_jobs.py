@@ -11,7 +11,8 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.errors import OutOfMemoryError, TextError
 from bert_probe.model.progress import Report
 from bert_probe.web import jobs
-from tests.helpers.work import Steps, all_jobs_ended, until
+from tests.helpers.waiting import until
+from tests.helpers.work import Steps, all_jobs_ended
 
 PAGE = """
 import streamlit as st

@@ -15,7 +15,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.cache import Cache
 from bert_probe.web import store, workbench
 from tests.helpers.pages import opened, refusal, said
-from tests.helpers.work import all_jobs_ended, until
+from tests.helpers.waiting import until
+from tests.helpers.work import all_jobs_ended
 
 
 class Opening:

@@ -10,10 +10,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,8 +26,9 @@ from starlette.types import Message, Receive, Scope, Send
 import bert_probe
 from bert_probe.web import hosts, palette, serve
 from tests.helpers.exactness import assert_printed
-from tests.helpers.installed import foreign_settings
+from tests.helpers.installed import foreign_settings, free_port
 from tests.helpers.server import answer, answer_of, finish
+from tests.helpers.waiting import fetch, until_it_answers
 
 ROOT = Path(__file__).parents[2]
 CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
@@ -238,9 +236,7 @@ def test_settings_that_keep_the_app_to_this_machine() -> None:
 @contextmanager
 def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
     """The origin of a server started by a command in a folder, and its log."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log = folder / f"server-{port}.log"
     command = [part.format(port=port) for part in command]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -250,27 +246,11 @@ def started(command: list[str], folder: Path) -> Iterator[tuple[str, Path]]:
         )
     try:
         origin = f"http://127.0.0.1:{port}"
-        for _ in range(1200):
-            assert process.poll() is None, log.read_text()
-            try:
-                fetch(f"{origin}/_stcore/health")
-                break
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.1)
+        until_it_answers(process, f"{origin}/_stcore/health", log)
         yield origin, log
     finally:
         process.terminate()
         process.wait(timeout=20)
-
-
-def fetch(url: str) -> tuple[int, dict[str, str], bytes]:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as response:
-        return (
-            response.status,
-            {name.lower(): value for name, value in response.headers.items()},
-            response.read(),
-        )
 
 
 @pytest.mark.parametrize(
