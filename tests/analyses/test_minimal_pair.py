@@ -151,7 +151,7 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
     for what in ("total_variation", "jensen_shannon", "moved"):
         assert getattr(pair, what).dtype == dtype
         expected = raw.expect_of(encodings, changes(names_a, names_b, what))
-        if what == "jensen_shannon":
+        if what == "jensen_shannon" and dtype == "float64":
             # A root: what rounding leaves of rows that hardly differ becomes as large as its own root.
             least = math.sqrt(len(names_a) * np.finfo(dtype).eps)
             expected = replace(expected, share=max(expected.share, least))
