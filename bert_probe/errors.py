@@ -11,6 +11,7 @@
     │   ├── EmptyTextError       no tokens in it
     │   └── TooLongError         more tokens than the model accepts
     ├── SelectionError           no such layer, head or token (also an IndexError)
+    ├── SubjectError             a question asked of what cannot answer it (also a TypeError)
     ├── UnavailableError         this architecture does not have what was asked for
     ├── ShapeError               arrays that do not fit together
     ├── ExportError              a file that cannot be written
@@ -68,6 +69,10 @@ class TooLongError(TextError):
 
 class SelectionError(ProbeError, IndexError):
     """No such layer, head or token."""
+
+
+class SubjectError(ProbeError, TypeError):
+    """A question was asked of what cannot answer it."""
 
 
 class UnavailableError(ProbeError):

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import wraps
+from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from bert_probe.errors import SelectionError
+from bert_probe.errors import SelectionError, SubjectError
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds import Kind, Sizes
 
 Q = TypeVar("Q")
+R = TypeVar("R")
 
 QUESTIONS: dict[str, type[Question]] = {}
 """Name of an analysis → its question; filled as the analyses are imported."""
@@ -60,6 +64,25 @@ def option_of(one: Field[Any]) -> str:
     return f"--{one.name.replace('_', '-')}" if given is None else given
 
 
+def _of_its_subjects(of: Callable[..., R]) -> Callable[..., R]:
+    """The same method, which says so when it is given a model instead of a text, or the other way round."""
+    named = {"Trace": Trace, "Checkpoint": Checkpoint}
+    wanted = {name: said for name, said in of.__annotations__.items() if said in named}
+    parameters = signature(of)
+
+    @wraps(of)
+    def checked(*given: Any, **more: Any) -> R:
+        for name, value in parameters.bind(*given, **more).arguments.items():
+            if name in wanted and not isinstance(value, named[wanted[name]]):
+                raise SubjectError(
+                    f"{type(given[0]).__name__} is asked of a {wanted[name]}, and a {type(value).__name__} "
+                    "was given. A Checkpoint comes from load, a Trace from its method trace."
+                )
+        return of(*given, **more)
+
+    return checked
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(asked,))
 def question(analysis: str, command: str | None = None) -> Callable[[type[Q]], type[Q]]:
     """Make a class of `asked` fields a question.
@@ -72,6 +95,7 @@ def question(analysis: str, command: str | None = None) -> Callable[[type[Q]], t
     def made(cls: type[Q]) -> type[Q]:
         whole: Any = dataclass(frozen=True, repr=False)(cls)
         whole.analysis, whole.command = analysis, command or analysis
+        whole.of = _of_its_subjects(whole.of)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
         QUESTIONS[analysis] = whole
         return whole  # type: ignore[no-any-return]

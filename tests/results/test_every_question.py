@@ -15,7 +15,9 @@ import pytest
 
 import bert_probe
 from bert_probe.cli.main import main
+from bert_probe.errors import SubjectError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
 from bert_probe.results.question import QUESTIONS
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
@@ -129,8 +131,13 @@ def test_a_result_knows_itself(example: Example, answers: dict[str, Result]) -> 
     assert len(parts) == len(result.table())
 
 
-@pytest.mark.parametrize("name", sorted(QUESTIONS))
-def test_a_question_is_public_and_documented(name: str) -> None:
-    asked = QUESTIONS[name]
-    assert getattr(bert_probe, asked.__name__) is asked
-    assert all(f"{one.name}" in (asked.__doc__ or "") for one in fields(asked)), name
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_a_question_says_what_it_is_asked_of(example: Example, minilm: Checkpoint) -> None:
+    first, *others = example.subjects(minilm)
+    if isinstance(first, list):
+        pytest.skip("asked of many texts")
+    wrong = minilm if isinstance(first, Trace) else minilm.trace("One two")
+    with pytest.raises(SubjectError) as caught:
+        example.asked.of(wrong, *others)  # type: ignore[attr-defined]
+    names = [type(one).__name__ for one in (example.asked, first, wrong)]
+    assert str(caught.value).startswith("{} is asked of a {}, and a {} was given.".format(*names))
