@@ -13,6 +13,7 @@ import pandas as pd
 from bert_probe.analyses.measures import Measure, measure, measures
 from bert_probe.errors import EmptyTextError, ShapeError
 from bert_probe.model.encoding import Token
+from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import frames
 from bert_probe.results.kinds import Choice, Flag, Number, Place, Places
@@ -58,8 +59,11 @@ class Attention(Question):
     renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
     residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace) -> AttentionMap:
+    def of(self, trace: Trace, report: Report = ignore) -> AttentionMap:
         """The matrix for a text.
+
+        Args:
+            report: told how far a measure is that takes long; others are over at once and say nothing.
 
         Raises:
             SelectionError: no such layer or head, or a measure that has no single heads.
@@ -69,7 +73,7 @@ class Attention(Question):
         asked_for = self.resolved(trace)
         seen = shown_units(trace, self.words, self.specials)
         what = measure(self.measure)
-        weights = seen.cut(what.of_head(trace, asked_for.layer, asked_for.head, self.residual))
+        weights = seen.cut(what.of_head(trace, asked_for.layer, asked_for.head, self.residual, report))
         if self.renormalise:
             sums = weights.sum(axis=-1, keepdims=True)
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
@@ -94,19 +98,28 @@ class AttentionLong(Question):
     renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
     residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace) -> AttentionMaps:
-        """The matrices, computed one at a time as the table is written.
+    def of(self, trace: Trace, report: Report = ignore) -> AttentionMaps:
+        """The matrices, computed one at a time as the table is written, unless that takes long.
+
+        Args:
+            report: told how far a measure is that takes long; others say nothing.
 
         Raises:
             SelectionError, UnavailableError, EmptyTextError: as `Attention.of`.
         """
-        asked_for = self.resolved(trace)
+        asked_for, what = self.resolved(trace), measure(self.measure)
         layers = range(trace.layers) if asked_for.layers is None else asked_for.layers
         heads: tuple[Head, ...] = ("mean",)
         if asked_for.heads is not None:
             heads = tuple(asked_for.heads)
-        elif measure(self.measure).of_heads is not None:
+        elif what.of_heads is not None:
             heads = tuple(range(trace.heads))
+        if heads != ("mean",):
+            what.single_heads()
+        slow = [layer for layer in dict.fromkeys(layers) if what.takes_long(trace, layer)]
+        for number, layer in enumerate(slow):
+            one = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
+            one.of(trace, part_of(report, number, len(slow)))
         maps = AttentionMaps(asked_for, Subject.of(trace), trace, tuple(product(layers, heads)))
         next(maps.maps())  # what cannot be had is said now
         return maps

@@ -14,6 +14,7 @@ from bert_probe.cli.options import asking, common, one_text
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds import Places
+from bert_probe.run.progress import terminal_bar
 from bert_probe.text.words import find_word
 
 
@@ -31,10 +32,12 @@ def attention(
     drawn = asked.get("measure", "weights")
     if "residual" in asked and not measure(drawn).rolled:
         raise SelectionError(f"--residual is for --measure rollout, not {drawn}. Leave it out.")
-    if layout == "long":
-        layers, heads = Places(LAYER).read("layer", layer, trace), Places(HEAD).read("head", head, trace)
-        return AttentionLong(layers, heads, **asked).of(trace)
-    return Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked).of(trace)
+    with terminal_bar(measure(drawn).label, "runs of a layer") as report:
+        if layout == "long":
+            layers, heads = Places(LAYER).read("layer", layer, trace), Places(HEAD).read("head", head, trace)
+            return AttentionLong(layers, heads, **asked).of(trace, report)
+        one = Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked)
+        return one.of(trace, report)
 
 
 @click.command()

@@ -16,5 +16,10 @@ class Cancelled(Exception):  # noqa: N818 - a wish, no error
     """Nobody wants this work any more. Raised by a `Report`; the work lets it through."""
 
 
+def part_of(report: Report, number: int, count: int) -> Report:
+    """The report of one of several pieces of work that are alike, from 0, one after the other."""
+    return lambda done, total: report(number * total + done, count * total)
+
+
 def ignore(done: int, total: int) -> None:
     """A `Report` for work that nobody watches."""

@@ -29,12 +29,14 @@ def export(
     name: str,
     more: Sequence[More] = (),
     what: str = "Exactly what is shown, at full precision.",
+    ready: Callable[[], bool] = lambda: True,
 ) -> None:
     """A menu with the table of a result in every format, and the code that makes it again.
 
     Args:
         name: of the files, without their ending.
         what: a sentence on what the files hold.
+        ready: whether there is ``more`` to be had already; it draws what has to be done first.
     """
     with st.popover("Export", icon=":material/download:"):
         st.caption(what)
@@ -42,7 +44,7 @@ def export(
             for form in files.FORMATS:
                 _download(form.upper(), f"{name}.{form}", partial(written, result, form))
             _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name))
-        for label, file_name, make in more:
+        for label, file_name, make in more if ready() else ():
             _download(label, file_name, make)
         st.caption("The same in Python")
         st.code(result.python, language="python")

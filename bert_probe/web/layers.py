@@ -67,8 +67,12 @@ def _serve(request: Request) -> Response:
         return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
     from bert_probe.web.components import head_view  # as above
 
+    layer = known.index(request.path_params["layer"])
+    if picture.what.takes_long(picture.trace, layer):
+        # The browser then asks the page for this layer, and the page begins the work.
+        return Response(status_code=204, headers=headers)
     try:
-        data = head_view.payload(picture, known.index(request.path_params["layer"]), key="")
+        data = head_view.payload(picture, layer, key="")
     except ProbeError as error:
         return PlainTextResponse(str(error), status_code=409, headers=headers)
     # Floats hardly shrink; Streamlit would spend more time on compressing them than it takes to send them.

@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,9 +19,11 @@ import pandas as pd
 import pytest
 
 import bert_probe
+from bert_probe.cli import attention
 from bert_probe.cli.main import COMMANDS
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report
 from tests.helpers import command_line, families
 from tests.helpers.command_line import ROOT, Ended, in_shell
 
@@ -373,3 +376,20 @@ def test_what_cannot_be_compared_is_one_line(
     file.write_text("a,b\nOne,Two\n")
     ended = run(*[str(file) if part == "FILE" else part for part in arguments])
     assert re.search(sentence, ended.refusal)
+
+
+@pytest.mark.parametrize(("options", "runs"), [((), 4), (("--layout", "long", "--layer", "1,3"), 8)])
+def test_a_measure_that_takes_long_has_a_bar(
+    options: tuple[str, ...], runs: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def bar(label: str, unit: str) -> Iterator[Report]:
+        assert (label, unit) == ("Value zeroing", "runs of a layer")
+        yield lambda done, total: told.append((done, total))
+        assert told[-1] == (runs, runs), "all of it is done beneath the bar"
+
+    monkeypatch.setattr(attention, "terminal_bar", bar)
+    ended = run("attention", "we left", "--measure", "value-zeroing", *options)
+    assert (ended.status, ended.err, told[0]) == (0, "", (0, runs))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from bert_probe.errors import SelectionError
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, resolve
 
 
@@ -27,11 +28,13 @@ class Measure:
         value: what a number is; total: what all of them add up to.
         meaning: what it says and does not say, in a sentence or two.
         order: its place among the measures.
-        of_layer: trace, layer, residual share → [query, key], the layer as a whole.
+        of_layer: trace, layer, residual share, report → [query, key], the layer as a whole.
         of_heads: trace, layer, heads → [head, query, key]; None where a layer has no single heads.
         lengths: trace, layer → [head, key], where the measure is the attention weight times these.
         shares: rows sum to 1 over all keys; otherwise the largest number depends on the text.
         rolled: it follows all layers up to this one, with a share for the residual connection.
+        takes_long: trace, layer → whether `of_layer` runs the model for it, and reports meanwhile. What it
+            gives is kept then as long as the trace, and no longer takes long.
         caveat: trace → a further sentence on this model, or "".
     """
 
@@ -42,11 +45,12 @@ class Measure:
     total: str
     meaning: str
     order: int
-    of_layer: Callable[[Trace, int, float], Array]
+    of_layer: Callable[[Trace, int, float, Report], Array]
     of_heads: Callable[[Trace, int, slice], Array] | None = None
     lengths: Callable[[Trace, int], Array] | None = None
     shares: bool = True
     rolled: bool = False
+    takes_long: Callable[[Trace, int], bool] = lambda _trace, _layer: False
     caveat: Callable[[Trace], str] = lambda _: ""
 
     def single_heads(self) -> Callable[[Trace, int, slice], Array]:
@@ -63,7 +67,14 @@ class Measure:
         """Whether rows sum to 1 here: a measure of shares, on attention whose own rows do."""
         return self.shares and not trace.caveat
 
-    def of_head(self, trace: Trace, layer: int, head: int | Literal["mean"], residual: float) -> Array:
+    def of_head(
+        self,
+        trace: Trace,
+        layer: int,
+        head: int | Literal["mean"],
+        residual: float,
+        report: Report = ignore,
+    ) -> Array:
         """[query, key] of one head, or with "mean" of the layer.
 
         Raises:
@@ -71,7 +82,7 @@ class Measure:
             UnavailableError: the architecture hides what the measure needs.
         """
         if head == "mean":
-            return self.of_layer(trace, layer, residual)
+            return self.of_layer(trace, layer, residual, report)
         index = resolve(head, trace.heads, "head")
         one: Array = self.single_heads()(trace, layer, slice(index, index + 1))[0]
         return one

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_probe.analyses.measures import Measure
 from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array, Trace, resolve
 
 
@@ -55,7 +56,7 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
     return last
 
 
-def _up_to(trace: Trace, layer: int, residual: float) -> Array:
+def _up_to(trace: Trace, layer: int, residual: float, _report: Report) -> Array:
     """One layer in memory at a time."""
     last = resolve(layer, trace.layers, "layer")
     reached = rollout((trace.attention(below) for below in range(last + 1)), residual)

@@ -9,6 +9,7 @@ import numpy as np
 from bert_probe.analyses.measures import Measure
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import as_array
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 _known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
@@ -72,7 +73,7 @@ def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
     return weighted
 
 
-def _mean(trace: Trace, layer: int, _residual: float) -> Array:
+def _mean(trace: Trace, layer: int, _residual: float, _report: Report) -> Array:
     mean: Array = value_weighted(trace, layer, slice(None)).mean(axis=0)
     return mean
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,18 +18,25 @@ from bert_probe.analyses.measures import Measure
 from bert_probe.errors import TooLongError, UnavailableError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing, recording
 from bert_probe.model.forward import BATCH_TOKENS, run_plainly
-from bert_probe.model.trace import Array, Trace, resolve
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 MOST = 1024
 """Tokens; the layer runs once for each of them, so the work grows with their square."""
 
+_known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
+"""What was computed, by layer, as long as the trace is there: at most 4 MB of a layer in float32."""
 
-def value_zeroing(trace: Trace, layer: int) -> Array:
+
+def value_zeroing(trace: Trace, layer: int, report: Report = ignore) -> Array:
     """How much each token's next vector changes when a token's value vector is zeroed, [query, key].
 
     1 − cosine between what the layer gives for the query with and without the key's value, in all heads at
     once, while the weights stay as they are; 0 to 2. Mohebbi et al. 2023, section 3. Rows do not sum to 1.
     It sees the whole layer, its residual connection and feed-forward part included, and no other layer.
+
+    Args:
+        report: told how many tokens' values have been zeroed, and of how many.
 
     Raises:
         SelectionError: no such layer.
@@ -48,6 +56,7 @@ def value_zeroing(trace: Trace, layer: int) -> Array:
         )
     no_memory = f"Value zeroing of {length:,} tokens needs more memory than is free. Shorten the text."
     with memory_errors(no_memory), trace.checkpoint.running():
+        report(0, length)
         step = _layer_step(trace, layer)
         # One row of weights and values for each zeroed key, on the model's device.
         weights = from_dlpack(trace.attention(layer)).to(trace.checkpoint.device)
@@ -59,6 +68,7 @@ def value_zeroing(trace: Trace, layer: int) -> Array:
             keys = torch.arange(first, min(first + size, length), device=weights.device)
             for key, vectors in zip(keys.tolist(), step.run(_Zeroed(keys, weights, values)), strict=True):
                 changes[:, key] = 1 - cosine_of_rows(vectors, untouched)
+            report(min(first + size, length), length)
     return changes
 
 
@@ -167,6 +177,19 @@ def _watched(model: torch.nn.Module, counted: Any) -> Iterator[list[Call]]:
             hook.remove()
 
 
+def _kept(trace: Trace, layer: int, _residual: float, report: Report) -> Array:
+    """`value_zeroing`, once for each layer of a trace: words, and special tokens left out, come from it."""
+    known = _known.setdefault(trace, {})
+    layer = resolve(layer, trace.layers, "layer")
+    if layer not in known:
+        known[layer] = read_only(value_zeroing(trace, layer, report))
+    return known[layer]
+
+
+def _takes_long(trace: Trace, layer: int) -> bool:
+    return resolve(layer, trace.layers, "layer") not in _known.get(trace, {})
+
+
 MEASURE = Measure(
     name="value-zeroing",
     label="Value zeroing",
@@ -176,6 +199,7 @@ MEASURE = Measure(
     meaning="How much a token's next vector changes when another token's value is zeroed in this layer "
     "(Mohebbi et al. 2023). It counts the whole layer, but not what later layers make of it.",
     order=4,
-    of_layer=lambda trace, layer, _residual: value_zeroing(trace, layer),
+    of_layer=_kept,
     shares=False,
+    takes_long=_takes_long,
 )

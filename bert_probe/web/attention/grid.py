@@ -17,6 +17,8 @@ from bert_probe.web.export import export
 def part(drawn: Drawn, as_table: bool) -> None:
     """Draw one matrix with its controls."""
     layer, head = _controls(drawn)
+    if not shared.computed(drawn, [layer - 1]):
+        return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         specials, renormalise, root = _switches(drawn, as_table)
         asked = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise)
@@ -88,6 +90,7 @@ def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> No
         shown,
         f"attention-layer{layer}-head{number}",
         [("All layers and heads, long CSV", "attention-all.zip", zipped)],
+        ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
     )
 
 

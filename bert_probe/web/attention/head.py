@@ -14,6 +14,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, state, store
+from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Options, Picture, Pins, Series, View
@@ -75,6 +76,11 @@ def _draw(drawn: Drawn, picture: Picture) -> None:
     """The component and its exports; a choice in it runs this alone."""
     try:
         view = _shown(picture.trace)
+        if drawn.what.takes_long(drawn.trace, view.layer - 1):
+            # The picture brings its own control of the layer, but it is not there yet.
+            view = replace(view, layer=shared.layer_slider(drawn.trace))
+        if not shared.computed(drawn, [view.layer - 1]):
+            return
         sent = _sent(picture, view)
         wish = head_view.wished(sent.view, sent.turn)
         data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.link.address)
@@ -104,6 +110,7 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
             )
         ],
         "All weights of the heads shown, at full precision, whatever the picture hides.",
+        ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
     )
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import ref
 
 import streamlit as st
 
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, Head
 from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, figures, state
+from bert_probe.web import blocks, figures, jobs, state
 from bert_probe.web.components.matrix import Scale
 
 
@@ -54,6 +56,35 @@ class Drawn:
         shares = shown.question.renormalise or self.what.shared_out(self.trace)
         end = 1.0 if shares else figures.from_zero_scale(shown.weights, 0.0).high
         return Scale("sequential", 0, end, "sqrt" if root else "linear")
+
+
+def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool:
+    """Whether these layers, from 0, can be drawn at once; until then, the work that takes long.
+
+    Args:
+        start: begin at once; otherwise a button is drawn first.
+
+    Raises:
+        ProbeError: what the work raised.
+    """
+    trace, what = drawn.trace, drawn.what
+    if not any(what.takes_long(trace, layer) for layer in layers):
+        return True
+
+    def work(report: Report) -> bool:
+        drawn.all(list(layers)).of(trace, report)
+        return True  # nothing that would hold the trace for as long as the session has the job
+
+    done = jobs.run(
+        "measure" if start else "measure of all layers",
+        (ref(trace), what.name, tuple(layers)),  # what is computed is kept with this very trace
+        f"Compute {what.label.lower()}" if start else "Compute all layers first",
+        work,
+        "runs of a layer",
+        f"{len(layers) * len(trace.tokens):,} runs of a layer. You can cancel at any time.",
+        start=start,
+    )
+    return done is True
 
 
 def choose(trace: Trace, measures: Sequence[Measure]) -> Drawn:

@@ -575,7 +575,7 @@ class HeadView {
 
 async function fetchedLayer(source, layer) {
   const response = await fetch(`${source}${layer}`);
-  if (!response.ok) throw new Error(`Layer ${layer} is not there.`);
+  if (response.status !== 200) throw new Error(`Layer ${layer} is not there.`); // 204: not yet
   return new Uint8Array(await response.arrayBuffer());
 }
 

