@@ -89,7 +89,7 @@ def exports(shown: Result, name: str, found: SentenceVectors) -> None:
         shown,
         name,
         [
-            (f"{SENTENCES_FILE}, which both below read", SENTENCES_FILE, partial(as_lines, found.sentences)),
+            (f"{SENTENCES_FILE}, which both below read", SENTENCES_FILE, lambda _: as_lines(found.sentences)),
             ("Vectors, CSV", "sentence-vectors.csv", partial(written, vectors, "csv")),
         ],
     )

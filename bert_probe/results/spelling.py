@@ -14,8 +14,8 @@ SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""
 
 
-def python(question: Question, subject: Subject) -> str:
-    """A script whose last line is the table."""
+def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
+    """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
@@ -34,11 +34,16 @@ def python(question: Question, subject: Subject) -> str:
             for name, text in zip(names, subject.texts, strict=True)
         ]
         whom = ", ".join(names) or "checkpoint"
-    return "\n".join([*lines, f"bert_probe.{question!r}.of({whom}).table()"])
+    taken = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
+    return "\n".join([*lines, f"bert_probe.{question!r}.of({whom}).{taken}"])
 
 
-def shell(question: Question, subject: Subject) -> str:
-    """The command, quoted; a comment where the model or the numbers exist in memory only."""
+def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
+    """The command, quoted; a comment where the model or the numbers exist in memory only.
+
+    Args:
+        csv_safe: the CSV that it prints holds no text that is a formula.
+    """
     model = subject.model
     if model.get("origin") in ("given", "in memory"):
         return "# What is only in memory cannot be reached from the command line; use Python."
@@ -50,6 +55,7 @@ def shell(question: Question, subject: Subject) -> str:
     words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
     cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
     words += ["--truncate"] if cut else []
+    words += ["--csv-safe"] if csv_safe else []
     return shlex.join([*words, *_texts(question, subject)])
 
 

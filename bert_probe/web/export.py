@@ -7,11 +7,12 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.results import files
+from bert_probe.results import files, spelling
 from bert_probe.results.result import Result
 
-More = tuple[str, str, Callable[[], bytes]]
-"""A further download: label, file name, and what makes the bytes when it is clicked."""
+More = tuple[str, str, Callable[[bool], bytes]]
+"""A further download: label, file name, and what makes the bytes when it is clicked, told whether text in CSV
+is to be kept from being a formula."""
 
 _MIME = {
     "csv": "text/csv",
@@ -40,26 +41,30 @@ def export(
     """
     with st.popover("Export", icon=":material/download:"):
         st.caption(what)
+        csv_safe = st.checkbox("CSV for spreadsheets", key=f"csv_safe_{type(result.question).__name__}")
+        st.caption(
+            files.CSV_SAFE if csv_safe else "In CSV text is exact; a spreadsheet may run it as a formula."
+        )
         with st.container(horizontal=True):
             for form in files.FORMATS:
-                _download(form.upper(), f"{name}.{form}", partial(written, result, form))
-            _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name))
+                _download(form.upper(), f"{name}.{form}", partial(written, result, form, csv_safe))
+            _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name, csv_safe))
         for label, file_name, make in more if ready() else ():
-            _download(label, file_name, make)
+            _download(label, file_name, partial(make, csv_safe))
         st.caption("The same in Python")
-        st.code(result.python, language="python")
+        st.code(spelling.python(result.question, result.subject, csv_safe), language="python")
         st.caption("The same on the command line")
-        st.code(result.shell, language="bash", wrap_lines=True)
+        st.code(spelling.shell(result.question, result.subject, csv_safe), language="bash", wrap_lines=True)
 
 
-def written(result: Result, form: str) -> bytes:
+def written(result: Result, form: str, csv_safe: bool) -> bytes:
     """The table in one of the formats."""
-    return files.to_bytes(result.table(), form)
+    return files.to_bytes(result.table(), form, csv_safe)
 
 
-def zipped(result: Result, name: str) -> bytes:
+def zipped(result: Result, name: str, csv_safe: bool) -> bytes:
     """The table as CSV with its provenance beside it."""
-    return files.csv_zip(result.table(), name)
+    return files.csv_zip(result.table(), name, csv_safe)
 
 
 def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:

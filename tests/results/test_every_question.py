@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bert_probe.cli.main import main
 from bert_probe.errors import SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.results import spelling
 from bert_probe.results.question import QUESTIONS
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
@@ -93,6 +95,17 @@ def test_the_shell_line_writes_the_same_table(
         pd.read_csv(io.BytesIO((folder / f"{name}.csv").read_bytes())) for name in ("first", "again")
     )
     same_numbers(first, again)
+
+
+@pytest.mark.usefixtures("folder")
+def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
+    result = bert_probe.Tokens().of(minilm.trace("=1"))
+    with redirect_stdout(io.TextIOWrapper(io.BytesIO())) as out, pytest.raises(SystemExit):
+        main(shlex.split(spelling.shell(result.question, result.subject, csv_safe=True))[1:])
+    assert isinstance(out.buffer, io.BytesIO)
+    exec(spelling.python(result.question, result.subject, csv_safe=True))
+    assert Path("tokens.csv").read_bytes() == out.buffer.getvalue()
+    assert b"\n1,'=," in out.buffer.getvalue()
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

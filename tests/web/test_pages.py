@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
-from bert_probe.web import state, store
+from bert_probe.web import export, state, store
 from bert_probe.web.components.head_view import Picture, payload
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers.exactness import assert_rounded
@@ -102,6 +104,24 @@ def test_hostile_text_is_never_read_as_markdown(page: str) -> None:
     markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
     for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"):
         assert piece not in markdown
+
+
+def test_csv_for_spreadsheets_is_a_choice_that_files_and_lines_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr(export, "_download", lambda _label, name, make: made.__setitem__(name, make))
+    app = opened(a="= a", layer="1", head="1", show="table")
+    assert made["attention-layer1-head1.csv"]().startswith(b"token,[CLS],=,a,[SEP]\n")
+    assert "spreadsheet may run it" in " ".join(one.value for one in app.caption)
+    app.checkbox(key="csv_safe_Attention").check().run()
+    assert not app.exception
+    assert made["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")
+    with zipfile.ZipFile(io.BytesIO(made["attention-all.zip"]())) as archive:
+        assert b"'=" in archive.read("attention.csv")
+    python, shell = (one.value for one in app.code)
+    assert python.endswith('.save("attention.csv", csv_safe=True)')
+    assert "--csv-safe" in shell
 
 
 def test_running_again_shows_the_new_text_and_writes_the_address() -> None:

@@ -83,8 +83,8 @@ def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> No
     layer, head = shown.question.layer + 1, shown.question.head
     number = "mean" if head == "mean" else str(int(head) + 1)
 
-    def zipped() -> bytes:
-        return files.parts_zip(everything.of(drawn.trace).parts(), "attention")
+    def zipped(csv_safe: bool) -> bytes:
+        return files.parts_zip(everything.of(drawn.trace).parts(), "attention", csv_safe)
 
     export(
         shown,

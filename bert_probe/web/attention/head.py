@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, cast
 
 import streamlit as st
@@ -106,7 +105,7 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
             (
                 "Interactive page, HTML",
                 "head-view.html",
-                partial(head_view.page, picture, view, picture.caption),
+                lambda _: head_view.page(picture, view, picture.caption),
             )
         ],
         "All weights of the heads shown, at full precision, whatever the picture hides.",
