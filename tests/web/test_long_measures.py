@@ -19,7 +19,8 @@ from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Picture
 from tests.helpers.pages import opened, refusal, said
 from tests.helpers.server import answer
-from tests.helpers.work import Steps, all_jobs_ended, until
+from tests.helpers.waiting import until
+from tests.helpers.work import Steps, all_jobs_ended
 
 DRAWN = "value-zeroing"
 
