@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
-import torch
 from transformers.utils import logging
 
 from benchmarks import (
     heads_cost,
+    machine,
     rerun_cost,
     sentence_cost,
     similarity_cost,
@@ -36,7 +32,6 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
-_VERDICT = {True: "yes", False: "**no**", None: ""}
 
 
 def main(names: list[str]) -> None:
@@ -57,12 +52,9 @@ def main(names: list[str]) -> None:
 
 
 def _report(done: list[Line]) -> str:
-    device = "CUDA" if torch.cuda.is_available() else "CPU"
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "streamlit"))
     head = f"""# Measured
 
-{os.cpu_count()} cores, {device}; {datetime.datetime.now(tz=datetime.UTC).date()}; \
-Python {platform.python_version()}, {libraries}. Written by `make bench`.
+{machine.described()} Written by `make bench`.
 
 Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
 alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
@@ -70,11 +62,7 @@ alternating, after a warm-up, without garbage collection. The quartiles are of t
 | what | against | measured | target | met |
 |---|---|---|---|---|
 """
-    rows = [
-        f"| {line.what} | {line.rival} | {line.measured} | {line.target} | {_VERDICT[line.met]} |"
-        for line in done
-    ]
-    return head + "\n".join(rows) + "\n"
+    return head + machine.table(done)
 
 
 if __name__ == "__main__":

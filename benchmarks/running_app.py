@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 FLAGS = [
@@ -32,17 +33,51 @@ def browser() -> str | None:
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
+@dataclass(frozen=True)
+class Served:
+    """The running app.
+
+    Attributes:
+        process: the server.
+        port: where it listens, on 127.0.0.1.
+    """
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    @property
+    def origin(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+
 @contextmanager
 def served() -> Iterator[str]:
     """The app's address, until the block ends."""
+    with started() as app:
+        yield app.origin
+
+
+@contextmanager
+def started(log: Path | None = None, **variables: str) -> Iterator[Served]:
+    """The app, until the block ends.
+
+    Args:
+        log: file for what it prints.
+        variables: of its environment, beside those of this process.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}"]
-    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with Path(log or os.devnull).open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=_ROOT, env=os.environ | variables, stdout=output, stderr=output
+        )
     try:
-        _await_health(process, f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}"
+        app = Served(process, port)
+        _await_health(process, app.origin)
+        yield app
     finally:
         process.terminate()
         process.wait(timeout=20)

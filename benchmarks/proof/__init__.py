@@ -1,0 +1,1 @@
+"""The standing proof: hostile texts, checkpoints, requests and crowds, and what breaks beneath the app."""
