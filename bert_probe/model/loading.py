@@ -157,7 +157,9 @@ def _tokenizer(source: Source, config: Any) -> Any:
             source.folder, config=config, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # each tokenizer's loader has its own errors
-        raise TokenizerError(f"The tokenizer cannot be opened: {reason(error)}") from None
+        raise TokenizerError(
+            f"The tokenizer cannot be opened: {reason(error)}. Save it again with save_pretrained."
+        ) from None
     check_fast(tokenizer)
     limit = tokenizer.model_max_length
     if not isinstance(limit, int | float) or limit < 1:
@@ -243,7 +245,9 @@ def _loading_errors(source: Source) -> Iterator[None]:
     except ProbeError:
         raise
     except Exception as error:  # transformers raises many types; the file itself was checked before
-        raise CheckpointError(f"{source.name} cannot be opened: {reason(error)}") from None
+        raise CheckpointError(
+            f"{source.name} cannot be opened: {reason(error)}. Save the model again with save_pretrained."
+        ) from None
 
 
 @contextmanager

@@ -33,15 +33,14 @@ from tests.helpers.raw import Raw
 )
 def test_impossible_sizes_are_refused_before_anything_is_built(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
-    with pytest.raises(CheckpointError, match=r"config\.json is not valid for bert"):
-        bert_probe.load(folder)
+    refused(CheckpointError, folder, "config.json is not valid for bert")
 
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 3}, {"hidden_act": "no such function"}])
 def test_a_config_that_no_model_can_be_built_from_says_why(folder: Path, changes: dict[str, Any]) -> None:
     change_config(folder, **changes)
-    with pytest.raises(CheckpointError, match=r"multiple of the number of attention heads|no such function"):
-        bert_probe.load(folder)
+    message = refused(CheckpointError, folder)
+    assert "multiple of the number of attention heads" in message or "no such function" in message
 
 
 def test_a_shard_that_lacks_what_the_index_promises_is_refused(folder: Path) -> None:
