@@ -17,6 +17,8 @@ from benchmarks.proof.theme import Run
 REQUESTS = 300
 HEADERS = (b"content-security-policy", b"x-content-type-options", b"referrer-policy", b"permissions-policy")
 _SECONDS = 10.0
+_SILENCE = 0.5
+"""Seconds until the first byte, and from then until no more is expected."""
 _MOST_BYTES = 8_000_000
 
 _BEFORE_THE_APP = (b"Invalid HTTP request received.", b"Failed to open a WebSocket connection")
@@ -241,10 +243,9 @@ def _asked(port: int, request: bytes) -> Answer | None:
     """The answer, or None where the connection was closed without one."""
     received = b""
     with socket.create_connection(("127.0.0.1", port), timeout=_SECONDS) as connection:
-        connection.settimeout(2.0)
+        connection.settimeout(_SILENCE)
         try:
             connection.sendall(request)
-            connection.shutdown(socket.SHUT_WR)
             while len(received) < _MOST_BYTES and (block := connection.recv(1 << 16)):
                 received += block
         except OSError:  # closed or silent; what came before is the answer

@@ -1,0 +1,187 @@
+"""Broken and hostile checkpoints, each opened in a process with bounds on memory and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import AutoModel, AutoTokenizer
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.proof.broken_checkpoints import Broken, every
+from benchmarks.proof.theme import Run
+from bert_probe.errors import ProbeError
+from bert_probe.model.loading import load
+from tests.helpers.exactness import EXACT, largest
+from tests.helpers.families import TEXT, build
+
+CHECKPOINTS = 150
+MEMORY = 2_000_000_000
+"""Bytes of address space that an opening gets beyond those of what is imported."""
+SECONDS = 30
+"""Until an opening must have ended."""
+FAMILIES = ("bert", "roberta", "albert", "modernbert", "deberta-v2", "distilbert")
+KINDS = ("built-in", *FAMILIES)
+"""What is broken, in turn: the built-in, and tiny ones."""
+
+
+@dataclass(frozen=True)
+class End:
+    """How an opening ended.
+
+    Attributes:
+        how: "refused", "opened", "wrong", "raised" (no sentence), "killed" (by a signal, or by us).
+        said: the sentence, or what is wrong.
+        peak: bytes of memory beyond what was in use before.
+        seconds: until then.
+    """
+
+    how: str
+    said: str
+    peak: int
+    seconds: float
+
+
+def lines(run: Run) -> Iterator[Line]:
+    torch.set_num_threads(1)  # threads would not come along into the processes
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    sources = _sources(run)
+    cases = every(run.lots("checkpoints"), run.times(CHECKPOINTS))
+    ends: list[tuple[str, End]] = []
+    for number, case in enumerate(cases):
+        if run.left < 0:
+            break
+        family = KINDS[number % len(KINDS)]
+        end = _opened(run, case, sources[family])
+        ends.append((f"{family}, {case.name}", end))
+        if end.how not in ("refused", "opened") or (case.must, end.how) in _WRONG:
+            run.failed(f"{family}, {case.name}: {end.how} (must be {case.must}). {end.said}")
+    counts = ", ".join(f"{how} {count}" for how, count in Counter(end.how for _, end in ends).most_common())
+    yield Line(
+        "Broken or hostile checkpoints",
+        f"each in a process with {MEMORY / 1e9:.0f} GB of address space and {SECONDS} s",
+        f"{len(ends)} of {len(cases)}: {counts}",
+        "a sentence, or right numbers",
+        len(ends) == len(cases) and not run.failures,
+    )
+    name, most = max(ends, key=lambda one: one[1].peak)
+    yield Line("Most memory beyond the imports", name, f"{most.peak / 1e6:.0f} MB", "", None)
+    name, longest = max(ends, key=lambda one: one[1].seconds)
+    yield Line(
+        "Longest until its end", name, f"{longest.seconds:.1f} s", f"{SECONDS} s", longest.seconds < SECONDS
+    )
+
+
+_WRONG = {("refused", "opened"), ("same", "refused")}
+
+
+def _sources(run: Run) -> dict[str, Path]:
+    folders = {"built-in": run.folder / "built-in"}
+    shutil.copytree(bert_probe.load().folder or "", folders["built-in"])
+    for family in FAMILIES:
+        folders[family] = run.folder / family
+        build(family, folders[family])
+    return folders
+
+
+def _opened(run: Run, case: Broken, source: Path) -> End:
+    """Break a copy, open it in a process of its own, and say how that ended."""
+    folder = run.folder / "broken"
+    shutil.copytree(source, folder)
+    case.change(folder)
+    try:
+        return _apart(folder, source, case.must == "same")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _apart(folder: Path, source: Path, same: bool) -> End:
+    reading, writing = os.pipe()
+    start = time.monotonic()
+    child = os.fork()  # with all that is imported: to import it takes longer than to open a model
+    if child == 0:
+        try:
+            os.write(writing, json.dumps(_within_bounds(folder, source if same else folder)).encode())
+        finally:
+            os._exit(0)  # nothing of this function goes on twice
+    os.close(writing)
+    ready, _, _ = select.select([reading], [], [], SECONDS)
+    told = os.read(reading, 1 << 16) if ready else b""
+    os.close(reading)
+    if not told:
+        os.kill(child, signal.SIGKILL)
+    _, status, used = os.wait4(child, 0)
+    seconds = time.monotonic() - start
+    if told:
+        how, said, peak = json.loads(told)
+        return End(how, said, peak, seconds)
+    said = f"Silent for {SECONDS} s." if not ready else f"Signal {os.WTERMSIG(status)}."
+    return End("killed", said, used.ru_maxrss * 1024, seconds)
+
+
+# In the process of one opening
+
+
+def _within_bounds(folder: Path, reference: Path) -> tuple[str, str, int]:
+    before = _memory("VmRSS")
+    most = _memory("VmSize") + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    how, said = _end(folder, reference)
+    return how, said[:2_000], max(0, _memory("VmHWM") - before)
+
+
+def _memory(name: str) -> int:
+    """Bytes that this process has, by the name that Linux gives them."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def _end(folder: Path, reference: Path) -> tuple[str, str]:
+    try:
+        checkpoint = load(folder, dtype="float64")
+        trace = checkpoint.trace(TEXT)
+    except ProbeError as error:
+        text = str(error)
+        sentence = "\n" not in text and text.endswith(".") and len(text) < 2_000
+        return ("refused", text) if sentence else ("wrong", f"no sentence: {text}")
+    except BaseException as error:  # any other end is what is looked for
+        return "raised", f"{type(error).__name__}: {error}"
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return _compared(trace.vectors(-1), reference)
+
+
+def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
+    """Whether transformers gives the same vectors for a folder."""
+    try:
+        model: Any = AutoModel.from_pretrained(
+            reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True
+        ).eval()
+        tokenizer: Any = AutoTokenizer.from_pretrained(reference)
+        with torch.inference_mode():
+            theirs = model(**tokenizer(TEXT, return_tensors="pt")).last_hidden_state[0].numpy()
+    except Exception as error:  # of any type
+        return "wrong", f"opens, where transformers says {type(error).__name__}: {error}"
+    if theirs.shape != vectors.shape:
+        return "wrong", f"vectors {vectors.shape}; transformers gives {theirs.shape}"
+    off = largest(theirs - vectors)
+    near = off <= EXACT * largest(theirs)
+    return ("opened", "") if near else ("wrong", f"off by {off:.2g} of {largest(theirs):.2g}")

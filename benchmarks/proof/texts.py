@@ -1,0 +1,167 @@
+"""Hostile texts through library, command line and pages: nothing but right numbers or a sentence."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import transformers
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.proof.hostile_texts import texts
+from benchmarks.proof.theme import Run
+from bert_probe import Attention
+from bert_probe.errors import TextError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.web import jobs, workbench
+from bert_probe.web.serve import PAGES
+from tests.helpers.command_line import Ended
+from tests.helpers.command_line import bert_probe as command
+from tests.helpers.exactness import ULP
+from tests.helpers.families import FAMILIES, build
+from tests.helpers.pages import opened, refusal
+
+TEXTS = 10_000
+ON_PAGES = 200
+"""Of these on a page each, in turn."""
+TOKENS_APART = 500
+"""Of these by the command that opens no model, which opens a tokenizer each time."""
+ROUNDINGS = 8
+"""Of one weight: its score, exp, sum and quotient; beside one for each term of the row's sum."""
+
+
+def lines(run: Run) -> Iterator[Line]:
+    transformers.utils.logging.set_verbosity_error()
+    total = run.times(TEXTS)
+    hostile = list(texts(run.lots("texts"), total))
+    own = bert_probe.load()
+    yield _pages(run, hostile)
+    yield _library(run, own, hostile)
+
+
+def _library(run: Run, own: Checkpoint, hostile: list[str]) -> Line:
+    """All of them in the library and on the command line; also by one of the tiny families, in turn."""
+    others = _families(run)
+    failed, done, refused = len(run.failures), 0, 0
+    every = max(1, len(hostile) // run.times(TOKENS_APART))
+    for number, text in enumerate(hostile):
+        if run.left < 0:
+            break
+        for checkpoint in (own, others[number % len(others)]):
+            try:
+                said = _traced(run, checkpoint, text)
+                if checkpoint is own:
+                    _commanded(run, own, text, said, apart=number % every == 0)
+                    refused += isinstance(said, TextError)
+            except Exception as error:  # of any type, which none may raise
+                run.failed(f"{checkpoint.description.name}, {text[:100]!r}: {type(error).__name__}: {error}")
+        done += 1
+    return Line(
+        "Hostile texts, built-in and tiny families in turn",
+        "library and command line: rows sum to 1, characters in place, CSV gives the same numbers back",
+        f"{done:,} of {len(hostile):,}, of which {refused:,} refused in a sentence",
+        "no exception",
+        done == len(hostile) and len(run.failures) == failed,
+    )
+
+
+def _families(run: Run) -> list[Checkpoint]:
+    made = []
+    for name in FAMILIES:
+        build(name, run.folder / name)
+        made.append(bert_probe.load(run.folder / name))
+    return made
+
+
+def _traced(run: Run, checkpoint: Checkpoint, text: str) -> Trace | TextError:
+    """The trace, whose numbers are looked at, or the refusal."""
+    try:
+        trace = checkpoint.trace(text, truncate=True)
+    except TextError as error:
+        if "\n" in str(error) or not str(error).endswith("."):
+            run.failed(f"{text[:100]!r}: no sentence: {error}")
+        return error
+    for what in _wrong(trace):
+        run.failed(f"{checkpoint.description.name}, {text[:100]!r} of {len(text):,} characters: {what}")
+    return trace
+
+
+def _wrong(trace: Trace) -> Iterator[str]:
+    """What cannot be so, whatever the text."""
+    length, description = len(trace.tokens), trace.checkpoint.description
+    if not all(0 <= token.id < description.vocabulary_size for token in trace.tokens):
+        yield "a token outside the vocabulary"
+    if not all(np.isfinite(state).all() for state in trace.states):
+        yield "vectors that are not finite"
+    tolerance = (length + ROUNDINGS) * ULP
+    for layer in range(trace.layers):
+        weights = trace.attention(layer)
+        off = float(np.abs(weights.sum(axis=-1, dtype=np.float64) - 1).max())
+        if not off <= tolerance or weights.min() < 0:
+            yield f"rows of layer {layer + 1} are off 1 by {off:.2g} of {tolerance:.2g}"
+    before = 0
+    for token in trace.tokens:
+        if token.special:
+            continue
+        start, end = token.start, token.end
+        if start is None or end is None or not before <= start <= end <= len(trace.encoding.text):
+            yield f"token {token.position} has characters {start} to {end} after {before}"
+            return
+        before = start
+
+
+def _commanded(run: Run, own: Checkpoint, text: str, said: Trace | TextError, *, apart: bool) -> None:
+    """The command line says the same: the weights of the last layer; tokens too, without the model."""
+    ended = command("attention", "--truncate", "--", text, built_in=own)
+    if isinstance(said, TextError):
+        _same(run, text, "attention", ended.status, 2)
+        _same(run, text, "attention", ended.err.count("\n"), 1)
+        return
+    found = Attention().of(said)
+    header, *rows = _rows(ended)
+    _same(run, text, "attention", [row[0] for row in rows], [str(token) for token in said.tokens])
+    _same(run, text, "attention", header[1:], [str(token) for token in said.tokens])
+    numbers = np.array([row[1:] for row in rows], dtype=np.float32)
+    _same(run, text, "attention", np.array_equal(numbers, found.weights), True)
+    if apart and said.encoding.dropped == 0:
+        _, *rows = _rows(command("tokens", "--", text))
+        _same(run, text, "tokens", [row[1] for row in rows], [str(token) for token in said.tokens])
+        _same(run, text, "tokens", [int(row[2]) for row in rows], [token.id for token in said.tokens])
+
+
+def _rows(ended: Ended) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(ended.text, newline="")))
+
+
+def _same(run: Run, text: str, what: str, one: object, other: object) -> None:
+    if one != other:
+        run.failed(f"bert-probe {what}, {text[:100]!r}: {str(one)[:100]} is not {str(other)[:100]}")
+
+
+def _pages(run: Run, hostile: list[str]) -> Line:
+    """Some of them on the pages, each on one."""
+    jobs.PATIENCE = workbench.PATIENCE = 100.0  # one run of a page shows its answer
+    some = run.lots("pages").sample(hostile, min(len(hostile), run.times(ON_PAGES)))
+    done, failed, half = 0, len(run.failures), run.left / 2
+    for number, text in enumerate(some):
+        if run.left < half:
+            break
+        page = PAGES[number % len(PAGES)]
+        app = opened(page, a=text)
+        for raised in app.exception:
+            run.failed(f"/{page}, {text[:100]!r}: {raised.message}")
+        said = refusal(app)
+        if said and not said.rstrip().endswith("."):
+            run.failed(f"/{page}, {text[:100]!r}: no sentence: {said}")
+        done += 1
+    return Line(
+        "The same on the pages",
+        "Streamlit's own test runner, one of ten pages each",
+        f"{done:,} of {len(some):,}",
+        "no exception",
+        done == len(some) and len(run.failures) == failed,
+    )
