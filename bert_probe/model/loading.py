@@ -162,7 +162,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
         ) from None
     check_fast(tokenizer)
     limit = tokenizer.model_max_length
-    if not isinstance(limit, int | float) or limit < 1:
+    if not isinstance(limit, int | float) or not limit >= 1:  # NaN is neither above nor below
         raise TokenizerError(
             f"tokenizer_config.json gives {limit!r} as model_max_length, which is no number of tokens. "
             "Correct it or take it out, and save the file."
@@ -201,8 +201,19 @@ def _network(
             fused = implementation == IMPLEMENTATION and listens(network)
         if fused or implementation == "eager":
             with _loading_errors(source):
-                return network.to(device), notes, fused
+                return _on_its_own(network.to(device)), notes, fused
     raise AssertionError("the eager attempt returns or raises")
+
+
+def _on_its_own(network: torch.nn.Module) -> torch.nn.Module:
+    """The same model, with none of its weights in the memory that its file is mapped to.
+
+    There they would change with the file, and to read what a shortened file no longer holds ends the process.
+    """
+    for tensor in (*network.parameters(), *network.buffers()):
+        if tensor.device.type == "cpu":
+            tensor.data = tensor.data.clone()
+    return network
 
 
 def _from_pretrained(source: Source, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:

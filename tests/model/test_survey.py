@@ -285,7 +285,7 @@ def test_a_config_without_measure_is_refused_unread(folder: Path, monkeypatch: p
     refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
 
 
-@pytest.mark.parametrize("length", ["abc", None, [], -1, 0])
+@pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])
 def test_a_limit_that_is_no_number_is_the_tokenizers_fault(folder: Path, length: object) -> None:
     path = folder / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": length}))
