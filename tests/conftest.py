@@ -1,6 +1,7 @@
 """Set-up shared by all tests: no network, and checkpoints built once a run."""
 
 import os
+import signal
 
 # Before anything imports huggingface_hub, which reads them once.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,6 +17,9 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families
 from tests.helpers.raw import keep_doubles
+
+# A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A second thread only waits for the first in models this small, the more so on a busy machine.
 if "OMP_NUM_THREADS" not in os.environ:

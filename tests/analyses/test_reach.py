@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from bert_probe import Attention, Reach
-from bert_probe.cli.main import commands
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.traces import hand_trace
 
@@ -76,26 +72,24 @@ def test_the_residual_share_travels_with_the_numbers(minilm: Checkpoint) -> None
     assert list(reached.index) == [str(layer) for layer in range(1, 7)]
 
 
-def printed(*arguments: str) -> list[list[str]]:
-    result = CliRunner().invoke(commands, list(arguments))
-    assert result.exit_code == 0, result.output
-    return list(csv.reader(io.StringIO(result.stdout)))
+def rows_of(*arguments: str) -> list[list[str]]:
+    return bert_probe(*arguments).rows
 
 
 def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    header, *rows = printed("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")
+    header, *rows = rows_of("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")
     assert header == ["layer", *map(str, trace.tokens)]
     place = list(trace.tokens).index("loves")
     expected = Reach(place, "into", residual=0.25).of(trace).values
     assert_rounded([[float(cell) for cell in row[1:]] for row in rows], expected)
-    assert printed(
+    assert rows_of(
         "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"
     ) == [
         header,
         *rows,
     ]
-    header, *_ = printed("rollout", TEXT, "--token", "Electroencephalography", "--words")
+    header, *_ = rows_of("rollout", TEXT, "--token", "Electroencephalography", "--words")
     assert header == ["layer", "[CLS]", "Mehdi", "loves", "Electroencephalography", "[SEP]"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -13,13 +12,13 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import App, settled, visit
+from tests.helpers.browser import JOINER, App, settled, visit
 from tests.helpers.families import TEXT
 from tests.helpers.pages import MARKDOWN
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.browser
 
-JOINER = "\u2060"
 MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=img], span[style]"
 """What Markdown, or Streamlit after it, could have made of a text."""
 
@@ -49,9 +48,7 @@ def test_a_link_to_layers_ends_with_its_session_alone(app: App, new_page: Callab
     assert first != second, "the same text, a name for each reader"
     assert (status(first), status(second)) == (200, 200)
     one.goto("about:blank")
-    end = time.monotonic() + 60
-    while status(first) == 200 and time.monotonic() < end:
-        time.sleep(0.1)
+    until(lambda: status(first) != 200, 60)
     assert (status(first), status(second)) == (404, 200)
 
 

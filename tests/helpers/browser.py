@@ -39,6 +39,10 @@ class App:
     log: Path
 
 
+JOINER = "\u2060"
+"""Stands, unseen, where Streamlit would make a link or an icon of a text."""
+
+
 def visit(page: Page, url: str) -> Page:
     """Open an app's page and wait until its script has run."""
     page.goto(url)
@@ -104,7 +108,9 @@ def saved(page: Page, label: str, exact: bool = False) -> Download:
 
 def download(page: Page, label: str) -> tuple[str, bytes]:
     """Name and bytes of a file from the export menu."""
-    page.get_by_role("button", name="Export").click()
+    exports = page.get_by_role("button", name="Export")
+    expect(exports).to_have_count(1)  # no more that of the part before
+    exports.click()
     file = saved(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()

@@ -325,4 +325,4 @@ def test_a_word_as_long_as_its_text_is_drawn_by_its_beginning_and_exported_whole
     trace = store.open_checkpoint("", "").trace(f"we {word}")
     picture = Picture(trace, words=True)
     assert b"x" * 101 not in payload(picture, 0, key="")
-    assert f"2 {word}" in Attention(words=True).of(trace).frame().to_csv()
+    assert word in Attention(words=True).of(trace).frame().to_csv()
