@@ -13,6 +13,9 @@ from bert_probe.results.question import Question
 SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""
 
+LONGEST_ARGUMENT = 131_071
+"""Bytes of one argument on Linux, without the NUL at its end; elsewhere it may be fewer."""
+
 
 def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
@@ -39,7 +42,7 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
 
 
 def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
-    """The command, quoted; a comment where the model or the numbers exist in memory only.
+    """The command, quoted; a comment where there is none: for what is in memory only, or too long a text.
 
     Args:
         csv_safe: the CSV that it prints holds no text that is a formula.
@@ -56,7 +59,14 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
     words += ["--truncate"] if cut else []
     words += ["--csv-safe"] if csv_safe else []
-    return shlex.join([*words, *_texts(question, subject)])
+    words += _texts(question, subject)
+    longest = max(len(word.encode("utf-8", "surrogatepass")) for word in words)
+    if longest > LONGEST_ARGUMENT:
+        return (
+            f"# A text of {longest:,} bytes cannot be given to a command, whose arguments have at most "
+            f"{LONGEST_ARGUMENT:,}; use Python."
+        )
+    return shlex.join(words)
 
 
 def _texts(question: Question, subject: Subject) -> list[str]:

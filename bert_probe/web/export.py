@@ -22,7 +22,12 @@ _MIME = {
     "zip": "application/zip",
     "html": "text/html",
     "txt": "text/plain",
+    "py": "text/x-python",
+    "sh": "application/x-sh",
 }
+
+_SHOWN = 5_000
+"""Characters of code that is printed on the page; with a longer text it is a file."""
 
 
 def export(
@@ -51,10 +56,9 @@ def export(
             _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name, csv_safe))
         for label, file_name, make in more if ready() else ():
             _download(label, file_name, partial(make, csv_safe))
-        st.caption("The same in Python")
-        st.code(spelling.python(result.question, result.subject, csv_safe), language="python")
-        st.caption("The same on the command line")
-        st.code(spelling.shell(result.question, result.subject, csv_safe), language="bash", wrap_lines=True)
+        asked = result.question, result.subject, csv_safe
+        _code("The same in Python", spelling.python(*asked), "python", f"{name}.py")
+        _code("The same on the command line", spelling.shell(*asked), "bash", f"{name}.sh")
 
 
 def written(result: Result, form: str, csv_safe: bool) -> bytes:
@@ -65,6 +69,15 @@ def written(result: Result, form: str, csv_safe: bool) -> bytes:
 def zipped(result: Result, name: str, csv_safe: bool) -> bytes:
     """The table as CSV with its provenance beside it."""
     return files.csv_zip(result.table(), name, csv_safe)
+
+
+def _code(label: str, code: str, language: str, file_name: str) -> None:
+    """Code to copy, or to download where a text makes it long."""
+    if len(code) > _SHOWN:
+        _download(f"{label}, {len(code):,} characters", file_name, lambda: f"{code}\n".encode())
+        return
+    st.caption(label)
+    st.code(code, language=language, wrap_lines=language == "bash")
 
 
 def _download(label: str, file_name: str, make: Callable[[], bytes]) -> None:

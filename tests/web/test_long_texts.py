@@ -39,6 +39,24 @@ def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
     return app
 
 
+@pytest.mark.parametrize(
+    ("text", "printed", "files"),
+    [
+        ("we left", ["import", "bert-probe"], []),
+        (LONG, [], ["Python", "line"]),
+        (LONG * 2, ["#"], ["Python"]),
+    ],
+    ids=["short", "long", "longest"],
+)
+def test_code_is_printed_where_it_is_short_and_a_file_where_it_is_long(
+    text: str, printed: list[str], files: list[str]
+) -> None:
+    app = ran(text)
+    assert [code.value.split()[0] for code in app.get("code")] == printed
+    labels = [one.proto.label for one in app.get("download_button")]
+    assert [label.split(",")[0].split()[-1] for label in labels if "The same" in label] == files
+
+
 @pytest.mark.parametrize(("text", "tokens"), [(LONG, 512), (CHINESE, 512)])
 def test_a_text_that_is_too_long_for_the_address_survives_a_reload(text: str, tokens: int) -> None:
     app = ran(text, text)

@@ -1,0 +1,33 @@
+"""Lines that make an answer again, where a text is too long for one of them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import spelling
+
+
+@pytest.mark.parametrize("letter", ["a", "語", "'"])
+def test_a_command_is_given_only_where_it_can_run(letter: str, minilm: Checkpoint) -> None:
+    most = spelling.LONGEST_ARGUMENT // len(letter.encode())
+    texts = [letter * most, letter * (most + 1)]
+    fits, too_long = (bert_probe.Tokens().of(minilm.trace(text, truncate=True)) for text in texts)
+    assert shlex.split(fits.shell)[-1] == texts[0]
+    assert re.fullmatch(r"# A text of 131,07\d bytes cannot be given .* use Python\.", too_long.shell)
+    assert repr(texts[1]) in too_long.python
+    paired = bert_probe.Tokens().of(minilm.trace("a", texts[1], truncate=True))
+    assert paired.shell == too_long.shell
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
+def test_the_longest_argument_is_that_of_linux() -> None:
+    subprocess.run(["true", "a" * spelling.LONGEST_ARGUMENT], check=True)
+    with pytest.raises(OSError, match="Argument list too long"):
+        subprocess.run(["true", "a" * (spelling.LONGEST_ARGUMENT + 1)], check=True)
