@@ -18,7 +18,7 @@ BIN := .venv/bin
 INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install
 PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
 
-.PHONY: help run test check bench
+.PHONY: help run test check bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -44,6 +44,9 @@ check: .venv/.ready-dev ## Style, formatting and types
 
 bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
+
+prove: .venv/.ready-dev ## Attack it for half an hour at most, on this machine alone, and write benchmarks/PROOF.md
+	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.
 .venv/.ready: requirements.txt pyproject.toml setup.py

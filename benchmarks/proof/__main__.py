@@ -36,7 +36,7 @@ SECONDS = {
     "start": 120,
 }
 """Theme → its budget at scale 1. Together they are 26 minutes."""
-_LEAST = 30
+_LEAST = 60
 """Seconds that a theme has at any scale: some start a server, or import torch."""
 _GRACE = 90
 """Seconds beside its budget for imports, and to finish what it has begun; then it is killed."""

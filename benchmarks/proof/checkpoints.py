@@ -28,6 +28,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.loading import load
 from tests.helpers.exactness import EXACT, largest
 from tests.helpers.families import TEXT, build
+from tests.helpers.raw import keep_doubles
 
 CHECKPOINTS = 150
 MEMORY = 2_000_000_000
@@ -158,6 +159,7 @@ def _memory(name: str) -> int:
 def _end(folder: Path, reference: Path) -> tuple[str, str]:
     try:
         checkpoint = load(folder, dtype="float64")
+        keep_doubles(checkpoint.model)
         trace = checkpoint.trace(TEXT)
     except ProbeError as error:
         text = str(error)
@@ -175,6 +177,7 @@ def _compared(vectors: np.ndarray, reference: Path) -> tuple[str, str]:
         model: Any = AutoModel.from_pretrained(
             reference, dtype=torch.float64, attn_implementation="eager", use_safetensors=True
         ).eval()
+        keep_doubles(model)
         tokenizer: Any = AutoTokenizer.from_pretrained(reference)
         with torch.inference_mode():
             theirs = model(**tokenizer(TEXT, return_tensors="pt")).last_hidden_state[0].numpy()

@@ -36,6 +36,7 @@ ROUNDINGS = 8
 
 def lines(run: Run) -> Iterator[Line]:
     transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     total = run.times(TEXTS)
     hostile = list(texts(run.lots("texts"), total))
     own = bert_probe.load()

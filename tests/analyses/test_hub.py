@@ -1,14 +1,8 @@
 """Downloads, against a small server on this machine that answers as the hub does."""
 
-import hashlib
-import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import numpy as np
@@ -23,76 +17,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
 from bert_probe.model.sources import _reporting_to
 from tests.helpers.families import TEXT
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPOSITORY = "someone/tiny-bert"
-
-
-@dataclass
-class Hub:
-    """What the server serves, and what it was asked for.
-
-    Attributes:
-        files: path in the repository → content.
-        fails: path → (status, error code of the hub), in place of the file.
-        asked: paths of the files that were read.
-    """
-
-    files: dict[str, bytes]
-    fails: dict[str, tuple[int, str]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body for a path."""
-        api = f"/api/models/{REPOSITORY}"
-        revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
-        if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
-            return _error(404 if path.startswith("/api/models/someone/") else 401, "RepoNotFound")
-        if revision not in ("main", "v1", COMMIT):
-            return _error(404, "RevisionNotFound")
-        if "/tree/" in path:
-            return 200, {}, json.dumps([self._entry(name) for name in sorted(self.files)]).encode()
-        if path.startswith("/api/"):
-            return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode()
-        name = path.split(f"/resolve/{COMMIT}/", 1)[-1]
-        if name in self.fails:
-            return _error(*self.fails[name])
-        if name not in self.files:
-            return _error(404, "EntryNotFound")
-        self.asked.append(name)
-        etag = hashlib.sha256(self.files[name]).hexdigest()
-        return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}, self.files[name]
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        content = self.files[name]
-        return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
-
-
-def _error(status: int, code: str) -> tuple[int, dict[str, str], bytes]:
-    return status, {"X-Error-Code": code, "X-Error-Message": f"{code} of the test"}, b"{}"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    hub: Hub
-
-    def _send(self, with_body: bool) -> None:
-        status, headers, body = self.hub.answer(self.path.split("?")[0])
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-    def do_GET(self) -> None:
-        self._send(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._send(with_body=False)
-
-    def log_message(self, *_args: object) -> None:
-        pass
+from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
 
 
 @pytest.fixture
@@ -124,16 +49,10 @@ def hub(online: Callable[[str], None], family_folder: Callable[[str], Path]) -> 
         "onnx/model.onnx": b"y",
     }
     hub = Hub(files)
-    handler = type("Handler", (_Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    online(f"http://127.0.0.1:{server.server_port}")
-    yield hub
-    huggingface_hub.close_session()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(hub) as endpoint:
+        online(endpoint)
+        yield hub
+        huggingface_hub.close_session()
 
 
 def test_a_downloaded_model_is_the_model_and_says_which_commit(

@@ -1,0 +1,96 @@
+"""A reader of the app without a browser: its websocket, and what came of each page."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import pandas as pd
+import pyarrow
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.sync.client import connect
+from websockets.typing import Origin, Subprotocol
+
+from bert_probe.web.serve import FRONT_PAGE
+
+
+class Session:
+    """A connection like that of a browser's page.
+
+    Attributes:
+        messages: those of the last run of a page's script.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.messages: list[ForwardMsg] = []
+        self._socket = connect(
+            f"ws://127.0.0.1:{port}/_stcore/stream",
+            origin=Origin(f"http://127.0.0.1:{port}"),
+            subprotocols=[Subprotocol("streamlit")],
+            max_size=None,
+            proxy=None,
+            open_timeout=60,
+            close_timeout=1,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def break_off(self) -> None:
+        """End the connection without a word, as a browser that is killed does."""
+        self._socket.socket.shutdown(socket.SHUT_RDWR)
+        self._socket.socket.close()
+
+    def ask(self, page: str, **address: str) -> None:
+        """Ask for a page, as its address does."""
+        message = BackMsg()
+        message.rerun_script.query_string = urlencode(address)
+        message.rerun_script.page_name = "" if page == FRONT_PAGE else page
+        self._socket.send(message.SerializeToString())
+
+    def open(self, page: str, seconds: float = 60, **address: str) -> list[ForwardMsg]:
+        """What the app sends for a page until its script is done and nothing is being computed.
+
+        Raises:
+            TimeoutError: it is not done within that many seconds.
+        """
+        self.ask(page, **address)
+        end = time.monotonic() + seconds
+        self.messages = []
+        while True:
+            data = self._socket.recv(timeout=max(0.0, end - time.monotonic()), decode=False)
+            message = ForwardMsg.FromString(data)
+            kind = message.WhichOneof("type")
+            if kind == "new_session":
+                self.messages = []
+            self.messages.append(message)
+            if kind == "script_finished" and message.script_finished == ForwardMsg.FINISHED_SUCCESSFULLY:
+                return self.messages
+
+    def elements(self) -> Iterator[Any]:
+        """What the last run put on the page."""
+        for message in self.messages:
+            if message.WhichOneof("type") == "delta" and message.delta.WhichOneof("type") == "new_element":
+                yield message.delta.new_element
+
+    def tables(self) -> list[pd.DataFrame]:
+        """Tables of the last run."""
+        return [
+            pyarrow.ipc.open_stream(element.dataframe.arrow_data.data).read_pandas()
+            for element in self.elements()
+            if element.WhichOneof("type") == "dataframe"
+        ]
+
+    def raised(self) -> list[str]:
+        """Errors that the last run showed."""
+        return [one.exception.type for one in self.elements() if one.WhichOneof("type") == "exception"]

@@ -1,0 +1,212 @@
+"""Many readers at once, each with its own texts: every answer right and its own, in time, within memory."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+from websockets.exceptions import WebSocketException
+
+import bert_probe
+from benchmarks import running_app
+from benchmarks.pairs import Line
+from benchmarks.proof.session import Session
+from benchmarks.proof.theme import Run
+from bert_probe import Heads, Tokens
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run.jobs import GRACE
+from bert_probe.web import store
+from tests.helpers.exactness import ULP
+
+READERS = 50
+SECONDS = 600
+"""In which they read, at scale 1."""
+KILLED = 5
+"""Browsers that are killed while their pages compute."""
+PAGES = ("tokens", "heads", "attention", "steps", "similarity", "embeddings")
+PATIENCE = 120.0
+"""Seconds that a reader waits for a page."""
+LIKE = 64
+"""Roundings that may lie between the app and here, where a pass has other threads."""
+BOUND = store.TRACE_BYTES + store.ANSWER_BYTES
+"""Bytes that what is cached may add, by the bounds that docs/architecture.md states."""
+_NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
+
+
+class Crowd:
+    """What all readers found.
+
+    Attributes:
+        took: page → seconds of each answer.
+        wrong: what was not right.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, port: int, end: float) -> None:
+        self.checkpoint, self.port, self.end = checkpoint, port, end
+        self.took: dict[str, list[float]] = defaultdict(list)
+        self.wrong: list[str] = []
+        self._computing = threading.Lock()
+
+    def read(self, number: int) -> None:
+        """One reader: page after page, with another text each time, until the end."""
+        try:
+            with Session(self.port) as session:
+                turn = 0
+                while time.monotonic() < self.end:
+                    self._one(session, number, turn)
+                    turn += 1
+        except (OSError, TimeoutError, WebSocketException) as error:
+            self.wrong.append(f"reader {number}: {type(error).__name__} {error}")
+
+    def _one(self, session: Session, number: int, turn: int) -> None:
+        page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
+        start = time.monotonic()
+        session.open(page, PATIENCE, a=text)
+        self.took[page].append(time.monotonic() - start)
+        said = b"".join(message.SerializeToString() for message in session.messages)
+        if session.raised() or text.encode() not in said:
+            self.wrong.append(f"/{page}?a={text}: {session.raised() or 'not its own text'}")
+        other = _mark((number + 1) % READERS).encode()
+        if other in said:
+            self.wrong.append(f"/{page}?a={text}: holds the text of another reader")
+        if page in ("tokens", "heads") and not self._right(page, text, session.tables()):
+            self.wrong.append(f"/{page}?a={text}: the table is not the library's")
+
+    def _right(self, page: str, text: str, tables: list[Any]) -> bool:
+        with self._computing:
+            trace = self.checkpoint.trace(text)
+            ours = (Tokens() if page == "tokens" else Heads()).of(trace).table()
+        same = _same_tokens if page == "tokens" else _same_heads
+        return any(len(table) == len(ours) and same(table, ours) for table in tables)
+
+
+def _same_tokens(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
+    return all(list(shown[name]) == list(ours[name]) for name in ("id", "token"))
+
+
+def _same_heads(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
+    shown = shown.sort_values(["layer", "head"])
+    return _near(shown["entropy"], ours["entropy"])
+
+
+def _near(shown: Any, ours: Any) -> bool:
+    return bool(np.abs(np.asarray(shown, np.float64) - ours).max() <= LIKE * ULP * np.abs(ours).max())
+
+
+def _mark(number: int) -> str:
+    return f"{_NAMES[number % 10]} {_NAMES[number // 10 % 10]} {number}x"
+
+
+def _text(number: int, turn: int) -> str:
+    return f"The {_mark(number)} crosses the wide river {turn} times at night."
+
+
+def lines(run: Run) -> Iterator[Line]:
+    seconds = run.times(SECONDS)
+    log = run.folder / "app.log"
+    with running_app.started(log) as app:
+        server = psutil.Process(app.process.pid)
+        with Session(app.port) as first:  # imports and opens the model
+            for page in PAGES:
+                first.open(page, 300)
+        warm = server.memory_info().rss
+        crowd = Crowd(bert_probe.load(), app.port, time.monotonic() + seconds)
+        memory = _memory_while(crowd, server, run.times(READERS) if run.scale < 0.2 else READERS)
+        yield from _answers(run, crowd, seconds)
+        yield _flat(run, memory, warm)
+        yield _killed(run, app.port, server)
+
+
+def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[int]:
+    """Bytes of the server each second, while all read."""
+    memory = []
+    with ThreadPoolExecutor(readers) as pool:
+        reading = [pool.submit(crowd.read, number) for number in range(readers)]
+        while not all(one.done() for one in reading):
+            memory.append(server.memory_info().rss)
+            time.sleep(1.0)
+    for one in reading:
+        one.result()
+    return memory
+
+
+def _answers(run: Run, crowd: Crowd, seconds: int) -> Iterator[Line]:
+    for wrong in crowd.wrong:
+        run.failed(wrong)
+    total = sum(map(len, crowd.took.values()))
+    yield Line(
+        "Answers, all right and the reader's own",
+        f"{READERS} readers for {seconds} s, a websocket each, another text each time",
+        f"{total:,}, {len(crowd.wrong)} wrong",
+        "0 wrong",
+        total > 0 and not crowd.wrong,
+    )
+    for page, took in sorted(crowd.took.items()):
+        late = statistics.quantiles(took, n=20)[-1] if len(took) > 1 else took[0]
+        yield Line(
+            f"/{page}, from asking to its last element",
+            "all at once, nobody pausing",
+            f"95 in 100 within {late:.1f} s; median {statistics.median(took):.1f} s of {len(took):,}",
+            "",
+            None,
+        )
+
+
+def _flat(run: Run, memory: list[int], warm: int) -> Line:
+    half = len(memory) // 2
+    middle, last = (statistics.median(part) for part in (memory[half // 2 : half + 1], memory[half:]))
+    grown, top = last - middle, max(memory) - warm
+    held = top <= BOUND
+    if not held:
+        run.failed(f"The app's memory grew by {top / 1e6:.0f} MB.")
+    return Line(
+        "Memory of the app above that with its model open and one reader",
+        "resident, each second",
+        f"at most {top / 1e6:.0f} MB; from the second quarter to the second half {grown / 1e6:+.0f} MB",
+        f"{BOUND / 1e6:,.0f} MB, by the bounds of the caches",
+        held,
+    )
+
+
+def _killed(run: Run, port: int, server: psutil.Process) -> Line:
+    """Connections that break off in the middle of a job, as those of browsers that are killed."""
+    sentences = "\n".join(f"We left the ground {number} times." for number in range(400))
+    idle, before = server.num_threads(), server.memory_info().rss
+    broken = []
+    for number in range(run.times(KILLED)):
+        session = Session(port)
+        session.ask("sentences", sentences=f"{number}\n{sentences}"[:5_500])
+        broken.append(session)
+    time.sleep(1.0)
+    for session in broken:
+        with suppress(OSError):
+            session.break_off()
+    start = time.monotonic()
+    while _busy(server) and time.monotonic() - start < 3 * GRACE:
+        time.sleep(0.5)
+    seconds = time.monotonic() - start
+    if _busy(server):
+        run.failed(f"{3 * GRACE:.0f} s after their browsers went, jobs still compute.")
+    with Session(port) as session:
+        session.open("tokens", PATIENCE)
+    more, new = server.memory_info().rss - before, server.num_threads() - idle
+    return Line(
+        "Connections cut in the middle of jobs",
+        f"{len(broken)} of them, without a word, as when a browser is killed",
+        f"at rest after {seconds:.1f} s; memory {more / 1e6:+.0f} MB, threads {new:+d}",
+        f"at rest within {3 * GRACE:.0f} s",
+        seconds < 3 * GRACE,
+    )
+
+
+def _busy(server: psutil.Process) -> bool:
+    return bool(server.cpu_percent(interval=1.0) > 20)

@@ -1,0 +1,115 @@
+"""A small server on this machine that answers as the hub does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPOSITORY = "someone/tiny-bert"
+
+
+@dataclass
+class Hub:
+    """What the server serves, and what it was asked for.
+
+    Attributes:
+        files: path in the repository → content.
+        fails: path → (status, error code of the hub), in place of the file.
+        cuts: path → bytes after which the connection breaks; the file fails from then on, with status 503.
+        asked: paths of the files that were read.
+        ranges: what of a file was asked for, where it was a part: path and first byte.
+    """
+
+    files: dict[str, bytes]
+    fails: dict[str, tuple[int, str]] = field(default_factory=dict)
+    cuts: dict[str, int] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    ranges: list[tuple[str, int]] = field(default_factory=list)
+
+    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body for a path."""
+        api = f"/api/models/{REPOSITORY}"
+        revision = path.removeprefix(f"{api}/revision/") if "/revision/" in path else "main"
+        if not path.startswith((f"{api}/", f"/{REPOSITORY}/resolve/")) and path != api:
+            return _error(404 if path.startswith("/api/models/someone/") else 401, "RepoNotFound")
+        if revision not in ("main", "v1", COMMIT):
+            return _error(404, "RevisionNotFound")
+        if "/tree/" in path:
+            return 200, {}, json.dumps([self._entry(name) for name in sorted(self.files)]).encode()
+        if path.startswith("/api/"):
+            return 200, {}, json.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": []}).encode()
+        name = path.split(f"/resolve/{COMMIT}/", 1)[-1]
+        if name in self.fails:
+            return _error(*self.fails[name])
+        if name not in self.files:
+            return _error(404, "EntryNotFound")
+        self.asked.append(name)
+        etag = hashlib.sha256(self.files[name]).hexdigest()
+        return 200, {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}, self.files[name]
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        content = self.files[name]
+        return {"type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+
+
+def _error(status: int, code: str) -> tuple[int, dict[str, str], bytes]:
+    return status, {"X-Error-Code": code, "X-Error-Message": f"{code} of the test"}, b"{}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: Hub
+
+    def _send(self, with_body: bool) -> None:
+        path = self.path.split("?")[0]
+        status, headers, body = self.hub.answer(path)
+        name = path.rpartition("/")[2]
+        part = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if part and status == 200:
+            first = int(part[1])
+            self.hub.ranges.append((name, first))
+            headers["Content-Range"] = f"bytes {first}-{len(body) - 1}/{len(body)}"
+            status, body = 206, body[first:]
+        self.send_response(status)
+        for header, value in headers.items():
+            self.send_header(header, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if not with_body:
+            return
+        cut = self.hub.cuts.pop(name, None)
+        self.wfile.write(body[:cut])
+        if cut is not None:
+            self.hub.fails[name] = (503, "Unavailable")
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        self._send(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._send(with_body=False)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[str]:
+    """The address of a hub, until the block ends."""
+    handler = type("Handler", (_Handler,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
