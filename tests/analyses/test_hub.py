@@ -15,7 +15,7 @@ from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
-from bert_probe.model.sources import _reporting_to
+from bert_probe.model.sources import _reporting_to, locate
 from tests.helpers.families import TEXT
 from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
 
@@ -85,7 +85,7 @@ def test_a_revision_is_opened_by_branch_tag_or_commit(revision: str) -> None:
 
 def test_progress_counts_bytes_up_to_all_of_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     told: list[tuple[int, int]] = []
-    bert_probe.load(REPOSITORY, progress=lambda done, total: told.append((done, total)))
+    locate(REPOSITORY, progress=lambda done, total: told.append((done, total)))
     size = sum(len(hub.files[name]) for name in set(hub.asked))
     assert (size, size) in told
     weights = len(hub.files["model.safetensors"])
