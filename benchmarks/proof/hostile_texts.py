@@ -51,7 +51,7 @@ _WORDS = (
         "<unk>",
     ),
 )
-_INJECTIONS = (
+INJECTIONS = (
     HOSTILE,
     *MARKDOWN,
     '"}]}</script><script>window.__pwned=1</script>',
@@ -125,7 +125,7 @@ def _words(lots: random.Random) -> str:
 
 
 def _injection(lots: random.Random) -> str:
-    return lots.choice((" ", "", "\n")).join(lots.choice(_INJECTIONS) for _ in range(lots.randrange(1, 5)))
+    return lots.choice((" ", "", "\n")).join(lots.choice(INJECTIONS) for _ in range(lots.randrange(1, 5)))
 
 
 def _long_word(lots: random.Random) -> str:

@@ -16,13 +16,13 @@ import pandas as pd
 import psutil
 from websockets.exceptions import WebSocketException
 
-import bert_probe
 from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.proof.session import Session
 from benchmarks.proof.theme import Run
 from bert_probe import Heads, Tokens
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.loading import load
 from bert_probe.run.jobs import GRACE
 from bert_probe.web import store
 from tests.helpers.exactness import ULP
@@ -95,7 +95,7 @@ def _same_tokens(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
 
 def _same_heads(shown: pd.DataFrame, ours: pd.DataFrame) -> bool:
     shown = shown.sort_values(["layer", "head"])
-    return _near(shown["entropy"], ours["entropy"])
+    return _near(shown["entropy_bits"], ours["entropy_bits"])
 
 
 def _near(shown: Any, ours: Any) -> bool:
@@ -119,7 +119,7 @@ def lines(run: Run) -> Iterator[Line]:
             for page in PAGES:
                 first.open(page, 300)
         warm = server.memory_info().rss
-        crowd = Crowd(bert_probe.load(), app.port, time.monotonic() + seconds)
+        crowd = Crowd(load(), app.port, time.monotonic() + seconds)
         memory = _memory_while(crowd, server, run.times(READERS) if run.scale < 0.2 else READERS)
         yield from _answers(run, crowd, seconds)
         yield _flat(run, memory, warm)

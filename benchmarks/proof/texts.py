@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 import transformers
 
-import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.hostile_texts import texts
 from benchmarks.proof.theme import Run
 from bert_probe import Attention
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.web import jobs, workbench
 from bert_probe.web.serve import PAGES
@@ -39,7 +39,7 @@ def lines(run: Run) -> Iterator[Line]:
     transformers.utils.logging.disable_progress_bar()
     total = run.times(TEXTS)
     hostile = list(texts(run.lots("texts"), total))
-    own = bert_probe.load()
+    own = load()
     yield _pages(run, hostile)
     yield _library(run, own, hostile)
 
@@ -74,7 +74,7 @@ def _families(run: Run) -> list[Checkpoint]:
     made = []
     for name in FAMILIES:
         build(name, run.folder / name)
-        made.append(bert_probe.load(run.folder / name))
+        made.append(load(run.folder / name))
     return made
 
 

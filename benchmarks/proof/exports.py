@@ -1,0 +1,102 @@
+"""Files with hostile texts, opened from disk in a browser: no script of theirs runs or asks for anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import running_app
+from benchmarks.pairs import Line
+from benchmarks.proof.hostile_texts import INJECTIONS, texts
+from benchmarks.proof.theme import Run
+from bert_probe import Attention, Tokens
+from bert_probe.errors import TextError
+from bert_probe.model.loading import load
+from bert_probe.model.trace import Trace
+from bert_probe.results import files
+from bert_probe.web.components import head_view
+from bert_probe.web.components.head_view import Picture, View
+
+TEXTS = 60
+"""Besides one for each injection. Each becomes six files."""
+_SETTLES = 0.05
+"""Seconds in which a page of a file could still run or ask for something, beside its loading."""
+_DRAWN = ".head-view canvas.marks"
+
+
+def lines(run: Run) -> Iterator[Line]:
+    chromium = running_app.browser()
+    if chromium is None:
+        yield Line("Files opened in a browser", "", "not looked at: no Chromium here", "", None)
+        return
+    from playwright.sync_api import sync_playwright
+
+    hostile = [*run.lots("injections").sample(INJECTIONS, run.times(len(INJECTIONS)))]
+    hostile += texts(run.lots("exports"), run.times(TEXTS))
+    checkpoint = load()
+    opened = done = 0
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=running_app.FLAGS)
+        for number, text in enumerate(hostile):
+            if run.left < 0:
+                break
+            done += 1
+            try:
+                trace = checkpoint.trace(text, truncate=True)
+            except TextError:
+                continue
+            for file in _written(run.folder / str(number), trace):
+                opened += 1
+                _look(run, browser, file, text)
+        browser.close()
+    yield Line(
+        "Files with hostile texts: page of the head view, notebook table, CSV, JSON",
+        "opened from disk in Chromium; requests, dialogs, scripts of the text watched",
+        f"{opened:,} files of {done} of {len(hostile)} texts, {len(run.failures)} not so",
+        "no script runs, nothing is asked for",
+        done == len(hostile) and not run.failures,
+    )
+
+
+def _written(folder: Path, trace: Trace) -> list[Path]:
+    """The files that a reader can take along, as far as a browser shows them."""
+    folder.mkdir()
+    found = Attention().of(trace)
+    picture = Picture(trace, caption=trace.encoding.text[:300])
+    contents = {
+        "head-view.html": head_view.page(picture, View(trace.layers, (0,)), picture.caption),
+        "notebook.html": f"<!doctype html><meta charset=utf-8>{found._repr_html_()}".encode(),
+        "attention.csv": files.to_bytes(found.table(), "csv"),
+        "attention.json": files.to_bytes(found.table(), "json"),
+        "tokens.csv": files.to_bytes(Tokens().of(trace).table(), "csv"),
+        "code.txt": f"{found.python}\n{found.shell}\n".encode("utf-8", "backslashreplace"),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
+
+
+def _look(run: Run, browser: Any, file: Path, text: str) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    said: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("dialog", lambda dialog: said.append("a dialog") or dialog.dismiss())  # type: ignore[func-returns-value]
+    page.on("pageerror", lambda error: said.append(f"an error: {error}"))
+    try:
+        page.goto(file.as_uri())
+        if file.name == "head-view.html":
+            page.locator(_DRAWN).first.wait_for(timeout=20_000)
+        time.sleep(_SETTLES)
+        page.evaluate("new Promise(requestAnimationFrame)")
+        if page.evaluate("window.__pwned") is not None:
+            said.append("a script of the text ran")
+    except Exception as error:  # of Playwright, whose types are in no module of their own
+        said.append(f"{type(error).__name__}: {error}")
+    finally:
+        page.close()
+    foreign = [url for url in asked if url != file.as_uri() and not url.startswith(("data:", "blob:"))]
+    for what in (*said, *(f"asks for {url}" for url in foreign)):
+        run.failed(f"{file.name} of {text[:100]!r}: {what}")
