@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from urllib.parse import urlencode
 
 import pytest
@@ -37,6 +38,12 @@ def ran(a: str, b: str = "", page: str = "tokens") -> AppTest:
     app.toggle(key="draft_truncate").set_value(True)
     click(app, "Run")
     return app
+
+
+def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
+    app = opened("attention", a=f"we saw {'y' * 3_000} there", show="table", words="1")
+    columns = json.loads(app.dataframe[0].proto.columns)
+    assert [name[:3] for name, one in columns.items() if one.get("width")] == ["3 y"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -123,9 +125,14 @@ def _table(shown: AttentionMap) -> None:
         frame,
         width="stretch",
         height=min(38 + 35 * len(frame), 640),
-        column_config={str(name): st.column_config.NumberColumn(format="%.4f") for name in frame},
+        column_config={str(name): _column(str(name)) for name in frame},
         alt="Attention, a row for each query token",
     )
+
+
+def _column(name: str) -> Any:
+    """Four decimals; a long word must not fill the page with the head of its column."""
+    return st.column_config.NumberColumn(format="%.4f", width="medium" if len(name) > 24 else None)
 
 
 def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
