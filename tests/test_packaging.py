@@ -217,7 +217,8 @@ def test_the_app_serves_answers_its_own_names_only_and_ends_quietly(installed: I
         assert asked(port, "/_stcore/stream", upgrade | {"Host": f"example.org:{port}"})[0] == 421
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
-        assert rest == ""
+        # uvicorn says so of every connection that is refused with an answer.
+        assert rest.replace("ASGI callable returned without completing handshake.\n", "", 1) == ""
         assert process.returncode == 0
     finally:
         process.kill()
