@@ -45,7 +45,7 @@ check: .venv/.ready-dev ## Style, formatting and types
 bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
-prove: .venv/.ready-dev ## Attack it for half an hour at most, on this machine alone, and write benchmarks/PROOF.md
+prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
 	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.

@@ -61,16 +61,16 @@ def lines(run: Run) -> Iterator[Line]:
 
 
 def _written(folder: Path, trace: Trace) -> list[Path]:
-    """The files that a reader can take along, as far as a browser shows them."""
+    """The files that a reader can take along; CSV as text, as a browser only puts it elsewhere."""
     folder.mkdir()
     found = Attention().of(trace)
     picture = Picture(trace, caption=trace.encoding.text[:300])
     contents = {
         "head-view.html": head_view.page(picture, View(trace.layers, (0,)), picture.caption),
         "notebook.html": f"<!doctype html><meta charset=utf-8>{found._repr_html_()}".encode(),
-        "attention.csv": files.to_bytes(found.table(), "csv"),
+        "attention.csv.txt": files.to_bytes(found.table(), "csv"),
         "attention.json": files.to_bytes(found.table(), "json"),
-        "tokens.csv": files.to_bytes(Tokens().of(trace).table(), "csv"),
+        "tokens.csv.txt": files.to_bytes(Tokens().of(trace).table(), "csv"),
         "code.txt": f"{found.python}\n{found.shell}\n".encode("utf-8", "backslashreplace"),
     }
     for name, content in contents.items():
