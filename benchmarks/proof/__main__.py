@@ -43,6 +43,9 @@ _WHOLE = ("faults",)
 _GRACE = 90
 """Seconds beside its budget for imports, and to finish what it has begun; then it is killed."""
 
+_TOLD = 30
+"""Failures of a theme that are told one by one."""
+
 _PROOF = Path(__file__).parents[1] / "PROOF.md"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -101,8 +104,10 @@ def _run(name: str, scale: float, folder: Path) -> None:
     run = Run(scale, _budget(name, scale), folder)  # from here on its time counts
     for line in lines(run):
         tell("line", asdict(line))
-    for failure in run.failures:
+    for failure in run.failures[:_TOLD]:
         tell("failure", failure)
+    if len(run.failures) > _TOLD:
+        tell("failure", f"… and {len(run.failures) - _TOLD:,} more")
     tell("over", None)
 
 

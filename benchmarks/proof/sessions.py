@@ -70,7 +70,8 @@ class Crowd:
     def _one(self, session: Session, number: int, turn: int) -> None:
         page, text = PAGES[(number + turn) % len(PAGES)], _text(number, turn)
         start = time.monotonic()
-        session.open(page, PATIENCE, a=text)
+        # As going back or forward does; else a session keeps the text that it has.
+        session.open(page, PATIENCE, a=text, went=str(turn))
         self.took[page].append(time.monotonic() - start)
         said = b"".join(message.SerializeToString() for message in session.messages)
         if session.raised() or text.encode() not in said:
@@ -120,8 +121,9 @@ def lines(run: Run) -> Iterator[Line]:
                 first.open(page, 300)
         warm = server.memory_info().rss
         crowd = Crowd(load(), app.port, time.monotonic() + seconds)
-        memory = _memory_while(crowd, server, run.times(READERS) if run.scale < 0.2 else READERS)
-        yield from _answers(run, crowd, seconds)
+        readers = run.times(READERS)
+        memory = _memory_while(crowd, server, readers)
+        yield from _answers(run, crowd, f"{readers} readers for {seconds} s")
         yield _flat(run, memory, warm)
         yield _killed(run, app.port, server)
 
@@ -139,13 +141,13 @@ def _memory_while(crowd: Crowd, server: psutil.Process, readers: int) -> list[in
     return memory
 
 
-def _answers(run: Run, crowd: Crowd, seconds: int) -> Iterator[Line]:
+def _answers(run: Run, crowd: Crowd, who: str) -> Iterator[Line]:
     for wrong in crowd.wrong:
         run.failed(wrong)
     total = sum(map(len, crowd.took.values()))
     yield Line(
         "Answers, all right and the reader's own",
-        f"{READERS} readers for {seconds} s, a websocket each, another text each time",
+        f"{who}, a websocket each, another text each time",
         f"{total:,}, {len(crowd.wrong)} wrong",
         "0 wrong",
         total > 0 and not crowd.wrong,
