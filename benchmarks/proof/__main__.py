@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ _LEAST = 60
 """Seconds that a theme has at any scale: some start a server, or import torch."""
 _WHOLE = ("faults",)
 """Themes that no scale makes shorter."""
-_GRACE = 90
+_GRACE = 150
 """Seconds beside its budget for imports, and to finish what it has begun; then it is killed."""
 
 _TOLD = 30
@@ -74,6 +75,7 @@ def main(arguments: list[str]) -> int:
         _run(given.themes[0], given.scale, given.within)
         return 0
     _adopt()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of what cleans up
     every = []
     for name in given.themes or SECONDS:
         print(f"{name}: at most {_budget(name, given.scale) + _GRACE:.0f} s", flush=True)
