@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +45,8 @@ _WHOLE = ("faults",)
 _GRACE = 150
 """Seconds beside its budget for imports, and to finish what it has begun; then it is killed."""
 
+_ENDS = 10
+"""Seconds in which what was killed must be gone."""
 _TOLD = 30
 """Failures of a theme that are told one by one."""
 
@@ -159,12 +162,13 @@ def _apart(name: str, scale: float) -> Found:
 
 
 def _end_all() -> None:
-    """Kill every process that comes from this one."""
-    for process in psutil.Process().children(recursive=True):
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            continue
+    """Kill every process that comes from this one, those too that begin meanwhile."""
+    end = time.monotonic() + _ENDS
+    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < end:
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=1)
 
 
 def _report(every: list[Found], scale: float) -> str:
