@@ -7,12 +7,15 @@ import io
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 from huggingface_hub import errors as hub
+from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
@@ -104,9 +107,10 @@ def _download(name: str, revision: str | None, progress: Report | None) -> Sourc
     if progress is not None:
         options["tqdm_class"] = _reporting_to(progress)
     try:
-        folder = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=_HUB_FILES, **options
-        )
+        with _quiet():
+            folder = huggingface_hub.snapshot_download(
+                name, revision=revision, allow_patterns=_HUB_FILES, **options
+            )
     except hub.GatedRepoError:
         raise NetworkError(
             f"{name} is gated. Ask for access on its page, log in with `hf auth login`, try again."
@@ -136,6 +140,17 @@ def _download(name: str, revision: str | None, progress: Report | None) -> Sourc
         ) from None
     path = Path(folder)
     return Source(path, name, "hub", path.name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning of each attempt that fails: what comes of it is told in our own words."""
+    level = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(level)
 
 
 def _trouble(error: BaseException | None) -> str:

@@ -14,7 +14,7 @@ from bert_probe.cli import options, tokens
 from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import _reporting_to, locate
 from tests.helpers.families import TEXT
 from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
@@ -157,6 +157,17 @@ def test_offline_mode_is_a_network_error_that_names_the_revision() -> None:
     assert constants.HF_HUB_OFFLINE
     with pytest.raises(NetworkError, match=r"no-such-model at revision v1 is not a folder here"):
         bert_probe.load("no-such-model", revision="v1")
+
+
+def test_a_download_that_breaks_off_is_one_sentence_and_whole_the_next_time(
+    hub: Hub, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.cuts["model.safetensors"] = 1_000
+    with pytest.raises(CheckpointError):
+        bert_probe.load(REPOSITORY, progress=ignore)
+    assert capfd.readouterr().err == ""
+    hub.fails.clear()
+    assert bert_probe.load(REPOSITORY).description.revision == COMMIT
 
 
 def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
