@@ -110,8 +110,8 @@ def load(
 
 
 def _states(files: list[Path]) -> list[tuple[int, int, int]]:
-    """What changes when somebody writes to a file, or puts another in its place."""
-    found = [file.stat() for file in files]
+    """What changes when somebody writes to a file, puts another in its place, or takes one away."""
+    found = [file.stat() for file in files if file.exists()]
     return [(state.st_ino, state.st_size, state.st_mtime_ns) for state in found]
 
 

@@ -171,6 +171,14 @@ def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> 
     assert message.endswith("Open it again to use it.")
 
 
+def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder: Path) -> None:
+    def removed(*_: int) -> None:
+        (folder / "model.safetensors").unlink(missing_ok=True)
+
+    with pytest.raises(CheckpointError):
+        bert_probe.load(folder, progress=removed)
+
+
 # ---------------------------------------------------------------- what of a config is used
 
 
