@@ -26,7 +26,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.kinds import HeadSet
-from tests.helpers.exactness import assert_exact
+from tests.helpers.exactness import assert_alike, assert_exact
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -230,7 +230,7 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
     assert each.mean_token_change.min() > 0
     assert others
     for other in others:
-        np.testing.assert_array_equal(other, expected)
+        assert_alike(other, expected)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,12 @@ def assert_rounded(actual: Any, expected: Any, roundings: int = 1, what: str = "
     Expected(np.asarray(expected), roundings * ULP).check(actual, what)
 
 
+def assert_alike(actual: Any, expected: Any, what: str = "") -> None:
+    """The same computation again, in another thread: the processor's libraries may round a few numbers the
+    other way, as they choose their code by where in memory the numbers lie."""
+    Expected(np.asarray(expected), FLOOR).check(actual, what)
+
+
 def assert_printed(actual: Any, expected: Any, decimals: int, what: str = "") -> None:
     """Numbers read from a page or a file that shows so many decimals: off by half of the last, at most."""
     Expected(np.asarray(expected), ULP).printed(actual, decimals, what)

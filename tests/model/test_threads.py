@@ -5,9 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-
 from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import assert_alike
 from tests.helpers.families import PAIR, SENTENCES, TEXT
 
 
@@ -21,8 +20,8 @@ def test_threads_that_share_a_checkpoint_give_the_numbers_of_one(minilm: Checkpo
 
     with ThreadPoolExecutor(6, initializer=start.wait) as pool:
         for text, trace in pool.map(work, texts):
-            np.testing.assert_array_equal(trace.hidden_states, expected[text].hidden_states)
-            np.testing.assert_array_equal(trace.attention(3), expected[text].attention(3))
+            assert_alike(trace.hidden_states, expected[text].hidden_states)
+            assert_alike(trace.attention(3), expected[text].attention(3))
 
 
 def test_two_checkpoints_in_two_threads_do_not_hear_each_other(family: Callable[[str], Checkpoint]) -> None:
@@ -32,7 +31,7 @@ def test_two_checkpoints_in_two_threads_do_not_hear_each_other(family: Callable[
     def work(number: int) -> None:
         checkpoint = (first, second)[number % 2]
         trace = checkpoint.trace(TEXT)
-        np.testing.assert_array_equal(trace.attention(1), expected[checkpoint.description.family])
+        assert_alike(trace.attention(1), expected[checkpoint.description.family])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(40)))

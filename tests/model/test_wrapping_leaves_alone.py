@@ -14,6 +14,7 @@ import transformers
 import bert_probe
 from bert_probe.errors import ArchitectureError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.exactness import assert_alike
 from tests.helpers.families import LONG, PAIR, SENTENCES, TEXT, config
 from tests.helpers.in_memory import Folders, everything, left_alone, opened, refused, tokenizer_of
 
@@ -133,6 +134,6 @@ def test_threads_take_turns(tokenizer: Any) -> None:
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(lambda job: job[0].trace(job[1]).hidden_states, jobs))
     for one, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, theirs)
+        assert_alike(one, theirs)
     assert everything(whole) == before
     assert everything(other) == other_before

@@ -26,7 +26,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
-from tests.helpers.exactness import FLOOR, Expected, assert_exact
+from tests.helpers.exactness import assert_alike, assert_exact
 from tests.helpers.families import FAMILIES
 from tests.helpers.traces import hand_trace
 
@@ -194,7 +194,7 @@ def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpo
         thread.join()
     assert len(seen) == 20
     for one in seen:
-        Expected(expected, FLOOR).check(one, "what another thread saw")
+        assert_alike(one, expected, "what another thread saw")
     assert [len(one._forward_hooks) for one in minilm.model.modules()] == hooks
 
 
