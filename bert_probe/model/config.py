@@ -24,7 +24,8 @@ SUPPORTED = (
 )
 MOST_LAYERS = 1_000
 """More than any encoder has: 48 in the deepest that are published. Some configs make lists of this length."""
-_REMEDY = "Use the config.json that belongs to these weights."
+REMEDY = "Use the config.json that belongs to these weights."
+"""Where config and weights disagree."""
 _NATIVE_KINDS = frozenset({"mra", "yoso"})
 """Computed by native code that transformers would fetch when the model is made."""
 _ROTARY = frozenset({"rope_scaling"})
@@ -94,9 +95,9 @@ def configure(folder: Path, name: str) -> Any:
         config = family.from_dict(settings)
         sizes = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.vocab_size)
     except Exception as error:  # a config's own validation raises many types
-        raise CheckpointError(f"config.json is not valid for {kind}: {reason(error)}. {_REMEDY}") from None
+        raise CheckpointError(f"config.json is not valid for {kind}: {reason(error)}. {REMEDY}") from None
     if min(sizes) < 1:
-        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1. {_REMEDY}")
+        raise CheckpointError(f"config.json is not valid for {kind}: a size is less than 1. {REMEDY}")
     return config
 
 
@@ -131,7 +132,7 @@ def _check_layers(settings: Mapping[str, Any], family: type[PreTrainedConfig]) -
         asked = settings.get(name) if name else None
         if isinstance(asked, int) and asked > MOST_LAYERS:
             raise CheckpointError(
-                f"config.json asks for {asked:,} layers; at most {MOST_LAYERS:,} are opened. {_REMEDY}"
+                f"config.json asks for {asked:,} layers; at most {MOST_LAYERS:,} are opened. {REMEDY}"
             )
 
 

@@ -29,11 +29,11 @@ from bert_probe.errors import (
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import listens, pads, projections, self_check
-from bert_probe.model.config import SUPPORTED, configure, reason
+from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Report, ignore
-from bert_probe.model.sources import Source, digest, locate, weight_files
+from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.survey import check_sizes, contents
 
 _DTYPES = {
@@ -43,8 +43,6 @@ _DTYPES = {
     "float64": torch.float64,
 }
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
-_MOST_TOKENIZER_BYTES = 100_000_000
-"""Of one file; a vocabulary of a million tokens takes some 60 million."""
 
 
 def load(
@@ -146,12 +144,7 @@ def _tokenizer(source: Source, config: Any) -> Any:
             f"{source.name} has no tokenizer files (tokenizer.json or a vocabulary). "
             "Save the tokenizer into the same folder with save_pretrained."
         )
-    for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in source.folder.glob(pattern)):
-        if file.is_file() and file.stat().st_size > _MOST_TOKENIZER_BYTES:
-            raise TokenizerError(
-                f"{file.name} has {file.stat().st_size:,} bytes; at most {_MOST_TOKENIZER_BYTES:,} are read. "
-                "Use a smaller tokenizer."
-            )
+    check_tokenizer_files(source.folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source.folder, config=config, local_files_only=True, trust_remote_code=False
@@ -286,19 +279,13 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
         for name, stored, described in sorted(report["mismatched_keys"])
     ]
     if mismatched:
-        raise WeightsError(
-            f"Config and weights disagree in {some(mismatched)}. "
-            "Use the config.json that belongs to these weights."
-        )
+        raise WeightsError(f"Config and weights disagree in {some(mismatched)}. {REMEDY}")
     missing = sorted(report["missing_keys"])
     pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
     absent_pooler = pooler and pooler <= set(missing)  # half a pooler is broken, not absent
     others = [key for key in missing if not (absent_pooler and key in pooler)]
     if others:
-        raise WeightsError(
-            f"The weights lack {some(others)}, which the config describes. "
-            "Use the config.json that belongs to these weights."
-        )
+        raise WeightsError(f"The weights lack {some(others)}, which the config describes. {REMEDY}")
     notes = []
     if absent_pooler:
         network.pooler = None
@@ -322,8 +309,7 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
     within = [name for name in unused if any(f".{stack}" in f".{name}" for stack in stacks)]
     if within:
         raise WeightsError(
-            f"The weights hold {some(within)}, for which the config describes no place. "
-            "Use the config.json that belongs to these weights."
+            f"The weights hold {some(within)}, for which the config describes no place. {REMEDY}"
         )
 
 

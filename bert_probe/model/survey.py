@@ -24,6 +24,7 @@ from torch.nn.modules.module import (
 from transformers import AutoModel
 
 from bert_probe.errors import WeightsError
+from bert_probe.model.config import REMEDY
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
@@ -90,7 +91,7 @@ def check_sizes(config: Any, found: Contents) -> None:
     except _TooMuchError as error:
         raise WeightsError(
             f"config.json describes {error}, and the weights hold {found.numbers:,} numbers in "
-            f"{found.tensors:,} tensors. Use the config.json that belongs to these weights."
+            f"{found.tensors:,} tensors. {REMEDY}"
         ) from None
 
 

@@ -6,17 +6,16 @@ opens the model, which has one or refuses.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
 
-from bert_probe.errors import TokenizerError, TooLongError
+from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding
 from bert_probe.model.progress import Report
-from bert_probe.model.sources import locate, read_config, weight_files
+from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
 
 TOKENIZERS = {
     "albert": "AlbertTokenizer",
@@ -61,11 +60,12 @@ def encode_alone(
         together, or a text that may be too long for it.
 
     Raises:
-        NotFoundError, NetworkError, CheckpointError, WeightsError: as `load`.
+        NotFoundError, NetworkError, CheckpointError, TokenizerError, WeightsError: as `load`.
         EmptyTextError, TextError: as `Encoder.encode`.
     """
     folder = locate(model, revision, progress).folder
     config = read_config(folder)
+    check_tokenizer_files(folder)
     name = _tokenizer_class(folder, config)
     if name is None or any(map(config.get, _OTHERWISE)):
         return None
@@ -106,8 +106,8 @@ def _rows(files: list[Path], ending: str) -> list[int]:
 def _tokenizer_class(folder: Path, config: dict[str, Any]) -> str | None:
     """The family's class or that for any, whichever the checkpoint names; None if it names another."""
     try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        settings = read_json(folder / "tokenizer_config.json")
+    except CheckpointError:
         return None
     usual = TOKENIZERS.get(str(config.get("model_type")))
     if not isinstance(settings, dict) or settings.get("auto_map") or config.get("tokenizer_class"):

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bert_probe.errors import AddressError
 from bert_probe.web import places
+from bert_probe.web.replies import may_be_answered, sentence
 
 VARIABLE: Final = "BERT_PROBE_HOSTS"
 """Environment variable with further names that the app answers to, with commas between."""
@@ -82,7 +83,7 @@ class AllowedHosts:
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not _is_among(hosts[0], self._every):
             said = f"the name {_shown(hosts[0])}" if len(hosts) == 1 else f"{len(hosts)} names at once"
-            return _sentence(
+            return sentence(
                 f"BERT Probe does not answer to {said}. Open it as localhost, or, if that name is yours, "
                 f"{_REMEDY}.",
                 421,
@@ -93,7 +94,7 @@ class AllowedHosts:
         if len(origins) == 1 and (origin == hosts[0].lower() or _is_among(origin, self._given)):
             return None
         page = _shown(", ".join(origins))
-        return _sentence(
+        return sentence(
             f"BERT Probe takes no connection from a page of {page}. Open the app itself, or, if that name is "
             f"yours, {_REMEDY}.",
             403,
@@ -113,10 +114,6 @@ def _shown(text: str) -> str:
     return ascii(text if len(text) <= 100 else f"{text[:100]}...")
 
 
-def _sentence(text: str, status: int) -> PlainTextResponse:
-    return PlainTextResponse(f"{text}\n", status_code=status, headers={"Cache-Control": "no-store"})
-
-
 def _same_origin(scope: Scope) -> Scope:
     """A connection that was let in, as one to the host of its page.
 
@@ -129,7 +126,7 @@ def _same_origin(scope: Scope) -> Scope:
 
 
 async def _refuse(refusal: PlainTextResponse, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+    if scope["type"] == "http" or may_be_answered(scope):
         await refusal(scope, receive, send)
     else:
         await send({"type": "websocket.close", "code": 1008})

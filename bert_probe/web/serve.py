@@ -26,6 +26,7 @@ from streamlit.config_option import ConfigOption
 from bert_probe.errors import AddressError
 from bert_probe.web import bertviz_frames, hosts, layers, places, uploads
 from bert_probe.web.components import head_view_script
+from bert_probe.web.replies import may_be_answered, sentence
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
@@ -127,7 +128,7 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
-            if message["type"] == "websocket.close" and not started and _may_be_answered(scope):
+            if message["type"] == "websocket.close" and not started and may_be_answered(scope):
                 # The server would answer by itself, without the headers.
                 await _NO_CONNECTION(scope, receive, send_with_headers)
                 return
@@ -147,15 +148,9 @@ class SecurityHeaders:
             raise
 
 
-def _may_be_answered(scope: Scope) -> bool:
-    return "websocket.http.response" in scope.get("extensions", {})
-
-
 _NO_CONNECTION = PlainTextResponse("There is nothing to connect to here.\n", status_code=403)
-_FAILED = PlainTextResponse(
-    "This could not be answered; the reason is in the log of the app. Reload the page, or try again.\n",
-    status_code=500,
-    headers={"Cache-Control": "no-store"},
+_FAILED = sentence(
+    "This could not be answered; the reason is in the log of the app. Reload the page, or try again.", 500
 )
 
 

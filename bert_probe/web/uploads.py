@@ -13,6 +13,7 @@ from streamlit import runtime
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 
 from bert_probe.web import sessions
+from bert_probe.web.replies import sentence
 
 SESSION_BYTES: Final = 20_000_000
 """Of the files that are kept for one session."""
@@ -41,7 +42,7 @@ class BoundedUploads:
             return
         session, stated = found[1], Headers(scope=scope).get("content-length", "")
         if not _LENGTH.fullmatch(stated):
-            await _refused("A file is taken only with its length in Content-Length.", 411)(
+            await sentence("A file is taken only with its length in Content-Length.", 411)(
                 scope, receive, send
             )
             return
@@ -59,7 +60,7 @@ class BoundedUploads:
     def _refusal(self, session: str, size: int) -> PlainTextResponse | None:
         """Why there is no room for so many bytes, or None where there is."""
         if _kept()[session] + self._coming[session] + size > SESSION_BYTES:
-            return _refused(
+            return sentence(
                 f"The files of this page would be more than {SESSION_BYTES / 1e6:.0f} MB together. "
                 "Remove one, or reload the page.",
                 413,
@@ -67,7 +68,7 @@ class BoundedUploads:
         if not self._fits(size):
             _let_go_of_the_gone()
         if not self._fits(size):
-            return _refused(
+            return sentence(
                 f"The files of all readers would be more than {ALL_BYTES / 1e6:.0f} MB together. "
                 "Try again when others are done, or use the command line.",
                 413,
@@ -76,10 +77,6 @@ class BoundedUploads:
 
     def _fits(self, size: int) -> bool:
         return _kept().total() + self._coming.total() + size <= ALL_BYTES
-
-
-def _refused(text: str, status: int) -> PlainTextResponse:
-    return PlainTextResponse(f"{text}\n", status_code=status, headers={"Cache-Control": "no-store"})
 
 
 def _manager() -> MemoryUploadedFileManager:

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModel, BertConfig, BertModel
 
 import bert_probe
 from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
-from bert_probe.model import config, loading, memory, sources, survey
+from bert_probe.model import config, memory, sources, survey
 from bert_probe.model.progress import Cancelled
 from tests.helpers.families import FAMILIES, TEXT
 from tests.helpers.folders import change_config, change_weights, refused
@@ -281,7 +281,7 @@ def test_whole_numbers_that_are_positions_are_none_of_its_business(folder: Path)
 def test_a_tokenizer_without_measure_is_refused_unread(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_MOST_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
     refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")

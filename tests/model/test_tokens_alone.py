@@ -17,11 +17,13 @@ from transformers.models.auto.tokenization_auto import MODELS_WITH_INCORRECT_HUB
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 import bert_probe
-from bert_probe.errors import EmptyTextError, NotFoundError, TextError, WeightsError
+from bert_probe.errors import EmptyTextError, NotFoundError, TextError, TokenizerError, WeightsError
+from bert_probe.model import sources
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.tokens_alone import TOKENIZERS, encode_alone
 from tests.helpers import families
+from tests.helpers.folders import copy
 
 TEXTS = (
     *families.SENTENCES,
@@ -200,3 +202,16 @@ def test_numbers_of_the_weights_are_no_matter(changed: Callable[..., Path]) -> N
     assert [str(token) for token in alone.tokens] == ["[CLS]", "a", "boat", "[SEP]"]
     with pytest.raises(WeightsError, match="not finite"):
         bert_probe.load(folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_a_tokenizer_without_measure_is_refused_unread_here_too(
+    name: str, family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    folder = copy(family_folder("bert"), tmp_path / "model")
+    assert encode_alone(folder, None, "we left") is not None
+    with (folder / name).open("ab") as file:
+        file.truncate(200_001)
+    with pytest.raises(TokenizerError, match=f"{name} has 200,001 bytes; at most 100,000 are read"):
+        encode_alone(folder, None, "we left")

@@ -199,7 +199,7 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
     matrix(
         values[:, kept],
         names,
-        [shown(unit.display) for unit in drawn],
+        blocks.labels(drawn),
         key="find_rows",
         scale=WEIGHTS,
         row_axis="head and query",
