@@ -15,7 +15,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    expect,
+    sync_playwright,
+)
 
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.browser import App, Elsewhere, Watch
@@ -36,7 +44,7 @@ CHROMIUM_FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
-    # Whatever slips past the routes below ends at a proxy that is not there.
+    # Whatever is asked of another machine is seen below, and ends at a proxy that is not there.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=127.0.0.1;localhost",
 )
@@ -96,24 +104,48 @@ def watch() -> Watch:
     return Watch()
 
 
+@pytest.fixture(scope="session")
+def contexts(chromium: Browser) -> Callable[..., BrowserContext]:
+    """Options of Playwright's `Browser.new_context` → a context, made once, for scripts that it has seen open
+    quickly; what pages keep in it is thrown away after each test."""
+    made: dict[str, BrowserContext] = {}
+
+    def context(**options: object) -> BrowserContext:
+        whole = {"viewport": {"width": 1280, "height": 900}, **options}
+        name = repr(sorted(whole.items()))
+        if name not in made:
+            made[name] = chromium.new_context(**whole)  # type: ignore[arg-type]
+        return made[name]
+
+    return context
+
+
 @pytest.fixture
-def new_page(chromium: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
+def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[Callable[..., Page]]:
     """Makes pages with the options of Playwright's `Browser.new_page`, all of them watched."""
     pages: list[Page] = []
 
     def make(**options: object) -> Page:
-        page = chromium.new_page(**{"viewport": {"width": 1280, "height": 900}, **options})  # type: ignore[arg-type]
+        page = contexts(**options).new_page()
         pages.append(page)
         _put_under(watch, page)
         return page
 
     yield make
     for page in pages:
-        # Streamlit's connection closes with the page; unrouting first leaves no request half handled.
-        page.unroute_all(behavior="ignoreErrors")
+        page.unroute_all(behavior="ignoreErrors")  # what a test routed is not left half handled
+        _forget(page)
         page.close()
     assert watch.foreign == [], "asked for something that is not on this machine"
     assert watch.errors == [], "errors in the browser"
+
+
+def _forget(page: Page) -> None:
+    page.context.clear_cookies()
+    parts = urlsplit(page.url)
+    if parts.scheme == "http":
+        kept = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
+        page.context.new_cdp_session(page).send("Storage.clearDataForOrigin", kept)
 
 
 @pytest.fixture
@@ -123,18 +155,15 @@ def page(new_page: Callable[..., Page]) -> Page:
 
 
 def _put_under(watch: Watch, page: Page) -> None:
-    def allow_own(route: Route) -> None:
-        if _is_ours(route.request.url):
-            route.continue_()
-        else:
-            watch.foreign.append(route.request.url)
-            route.abort()
+    def look_at(request: Request) -> None:
+        if not _is_ours(request.url):
+            watch.foreign.append(request.url)
 
     def note(message: ConsoleMessage) -> None:
         if message.type == "error":
             watch.errors.append(message.text)
 
-    page.route("**/*", allow_own)
+    page.on("request", look_at)
     page.on("console", note)
     page.on("pageerror", lambda error: watch.errors.append(str(error)))
     page.on("websocket", lambda one: None if _is_ours(one.url) else watch.foreign.append(one.url))
@@ -142,7 +171,7 @@ def _put_under(watch: Watch, page: Page) -> None:
 
 def _is_ours(url: str) -> bool:
     parts = urlsplit(url)
-    return parts.scheme in ("data", "blob") or parts.hostname == "127.0.0.1"
+    return parts.scheme in ("data", "blob", "file") or parts.hostname == "127.0.0.1"
 
 
 def _started(entry: Path, folder: Path) -> tuple[subprocess.Popen[bytes], App]:

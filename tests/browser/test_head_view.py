@@ -198,7 +198,6 @@ def test_the_saved_page_opens_from_disk_and_steps_through_layers(
     view(page, app, f"a={quote(TEXT)}&layer=4&head=9&pins=query.2&layout=reading")
     file = tmp_path / "saved.html"
     file.write_bytes(download(page, "Interactive page, HTML")[1])
-    page.unroute_all()
     page.goto(file.as_uri())
     canvas = drawn(page)
     expect(page.get_by_role("button", name="Reading")).to_have_attribute("aria-pressed", "true")

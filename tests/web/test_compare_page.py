@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair
 from bert_probe.model.trace import Trace
 from bert_probe.web import store
 from bert_probe.web.examples import EXAMPLES
+from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import HOSTILE, asked_by, opened, said, table_of_both_codes
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
@@ -32,7 +32,7 @@ def test_the_example_is_compared() -> None:
     ranked = app.dataframe[0].value
     assert ranked["total_variation"].is_monotonic_decreasing
     assert ranked["total_variation"].tolist() == sorted(pair.total_variation.ravel())[::-1]
-    assert np.array_equal(app.dataframe[2].value, pair.moved.T)
+    assert_alike(app.dataframe[2].value, pair.moved.T)
 
 
 def test_the_table_is_ranked_by_the_chosen_measure() -> None:

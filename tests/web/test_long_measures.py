@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -17,6 +16,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.web import jobs, layers, store
 from bert_probe.web.components import head_view
 from bert_probe.web.components.head_view import Picture
+from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import opened, refusal, said
 from tests.helpers.server import answer
 from tests.helpers.waiting import until
@@ -85,11 +85,11 @@ def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(
     app = finished(opened(a=text, drawn=DRAWN, show="table", layer="3"), led)
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
-    np.testing.assert_array_equal(app.dataframe[0].value.iloc[:, 1:], weights)
+    assert_alike(app.dataframe[0].value.iloc[:, 1:], weights)
     for key, choice in (("words", {"words": True}), ("specials", {"words": True, "specials": False})):
         app.toggle(key=key).set_value(key == "words").run()
         shown = bert_probe.Attention(2, measure=DRAWN, **choice).of(trace).weights
-        np.testing.assert_array_equal(app.dataframe[0].value.iloc[:, 1:], shown)
+        assert_alike(app.dataframe[0].value.iloc[:, 1:], shown)
     assert led.begun == 1 + 1, "the library's own"
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import bert_probe
@@ -17,6 +16,7 @@ from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.results import files
 from bert_probe.web import context_list, store
 from bert_probe.web.examples import CONTEXT, SENTENCES
+from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes
 
 
@@ -41,7 +41,7 @@ def test_the_context_example_is_compared() -> None:
     frame = app.dataframe[0].value
     expected = example_words().frame()
     assert list(frame) == list(expected)
-    assert np.array_equal(frame, expected)
+    assert_alike(frame, expected)
     assert app.query_params["context_words"] == "Python\nPython\nsnake\nprogramming"
 
 
@@ -69,7 +69,7 @@ def test_sentences_are_added_and_removed_and_bad_ones_said_beside_the_others() -
 def test_the_address_brings_sentences_and_words() -> None:
     app = opened("context", context="a b a\nb a a\nnone of them", context_words="a:2\na:1\nboat")
     found = in_context(["a b a", "b a a"], ["a:2", "a:1"])
-    assert np.array_equal(app.dataframe[0].value["cosine"], found.curves.ravel())
+    assert_alike(app.dataframe[0].value["cosine"], found.curves.ravel())
     assert "There is no word boat here" in said(app)
 
 
@@ -188,7 +188,7 @@ def test_the_table_is_ordered_as_asked(minilm: bert_probe.Checkpoint) -> None:
     app = opened("sentences", sentences_part="table")
     assert list(app.dataframe[0].value) == [f"{i + 1} {SENTENCES[i]}" for i in found.order]
     given = opened("sentences", sentences_part="table", sentences_order="given").dataframe[0].value
-    assert np.array_equal(given.to_numpy(), found.compared.cosines)
+    assert_alike(given.to_numpy(), found.compared.cosines)
 
 
 @pytest.mark.parametrize(
