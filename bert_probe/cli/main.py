@@ -15,6 +15,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.errors import ProbeError
 from bert_probe.run import terminal
+from bert_probe.run.imports import imported_for_good
 
 INTERRUPTED = 130
 
@@ -77,7 +78,9 @@ class _Later(click.Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """A context of the command itself, which is then what runs."""
-        command: click.Command = getattr(import_module(f"bert_probe.cli.{self._module}"), str(self.name))
+        with imported_for_good():
+            module = import_module(f"bert_probe.cli.{self._module}")
+        command: click.Command = getattr(module, str(self.name))
         return command.make_context(*args, **kwargs)
 
 

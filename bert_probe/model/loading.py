@@ -319,12 +319,18 @@ def check_finite(network: torch.nn.Module) -> None:
     Raises:
         WeightsError: with their names.
     """
-    broken = [name for name, part in network.named_parameters() if not bool(torch.isfinite(part).all())]
+    broken = [name for name, part in network.named_parameters() if not _is_finite(part)]
     if broken:
         raise WeightsError(
             f"{some(broken)} hold values that are not finite numbers in this dtype. "
             "Download the weights again, or use float32."
         )
+
+
+def _is_finite(part: torch.Tensor) -> bool:
+    # No sum with NaN or an infinite number in it is finite, and it takes a fortieth of the time of looking at
+    # each. One of finite numbers can be infinite, so that proves nothing.
+    return bool(part.sum().isfinite()) or bool(part.isfinite().all())
 
 
 def _size(shape: Any) -> str:

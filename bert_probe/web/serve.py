@@ -7,7 +7,8 @@ import hashlib
 import html
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from streamlit import config
 from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
-from bert_probe.web import bertviz_frames, hosts, layers, places, uploads
+from bert_probe.web import bertviz_frames, hosts, layers, places, sockets, uploads
 from bert_probe.web.components import head_view_script
 from bert_probe.web.replies import may_be_answered, sentence
 
@@ -213,6 +214,13 @@ def middleware(names: Sequence[str] = ()) -> list[Middleware]:
     ]
 
 
+@asynccontextmanager
+async def lifespan(_app: object) -> AsyncIterator[None]:
+    """What is done when the server has its socket and before it answers."""
+    sockets.send_at_once()
+    yield
+
+
 def parts(names: Sequence[str] = ()) -> dict[str, Any]:
     """What `st.App` is made of, for every way to start it.
 
@@ -222,7 +230,12 @@ def parts(names: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         AddressError: something that is no name of a machine.
     """
-    return {"script_path": MAIN_SCRIPT, "routes": routes(), "middleware": middleware(names)}
+    return {
+        "script_path": MAIN_SCRIPT,
+        "routes": routes(),
+        "middleware": middleware(names),
+        "lifespan": lifespan,
+    }
 
 
 def use_settings() -> None:

@@ -46,7 +46,8 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
             f"\nIt listens at every address of this machine, and answers only to {', '.join(answers_to)}. "
             f"Give other names with --allow or {hosts.VARIABLE}."
         )
-    app = st.App(**serve.parts(called), lifespan=_told(said, _url(host, port), browser and _has_display()))
+    told = _told(said, _url(host, port), browser and _has_display())
+    app = st.App(**serve.parts(called) | {"lifespan": told})
     with suppress(KeyboardInterrupt):
         app.run(
             config={
@@ -102,11 +103,12 @@ def _told(said: str, url: str, browser: bool) -> Callable[[st.App], AbstractAsyn
     """Tell where the app is, once its port is its own; a browser that comes early is kept waiting there."""
 
     @asynccontextmanager
-    async def lifespan(_app: st.App) -> AsyncIterator[None]:
-        ready.begin()
-        print(said, flush=True)
-        if browser:
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        yield
+    async def lifespan(app: st.App) -> AsyncIterator[None]:
+        async with serve.lifespan(app):
+            ready.begin()
+            print(said, flush=True)
+            if browser:
+                threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+            yield
 
     return lifespan

@@ -87,6 +87,15 @@ def test_relative_positions_that_this_transformers_ignores_are_refused(folder: P
     refused(WeightsError, folder, "distance_embedding", "no place")
 
 
+def test_large_weights_are_finite_though_their_sum_is_not() -> None:
+    large = torch.nn.Linear(2, 2)
+    large.weight.data[:] = torch.finfo(torch.float32).max
+    loading.check_finite(large)
+    large.weight.data[0] = torch.tensor([torch.inf, -torch.inf])
+    with pytest.raises(WeightsError, match="not finite"):
+        loading.check_finite(large)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_numbers_are_refused(folder: Path, value: float) -> None:
     def spoil(weights: Weights) -> Weights:

@@ -1,0 +1,34 @@
+"""Answers leave at once, on every connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from bert_probe.web import serve
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    """A socket as Streamlit makes it, with no protocol named."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield one
+
+
+def test_connections_do_not_wait_for_one_another_s_acknowledgement(listening: socket.socket) -> None:
+    async def started() -> None:
+        async with serve.lifespan(None):
+            pass
+
+    asyncio.run(started())
+    with socket.create_connection(listening.getsockname()), listening.accept()[0] as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_every_way_to_start_does_it() -> None:
+    assert serve.parts()["lifespan"] is serve.lifespan
