@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from bert_probe.run.imports import imported_for_good
+
 
 @click.command("app")
 @click.option("--port", type=click.IntRange(1, 65535), default=8501, show_default=True, help="Port.")
@@ -23,6 +25,7 @@ def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -
     names that --allow gives; anyone who does can open models by folder or hub id.
     """
     # The web server takes a second to import, which no other command should wait for.
-    from bert_probe.web.start import start
+    with imported_for_good():
+        from bert_probe.web.start import start
 
     start(port, host, names, browser=not no_browser)
