@@ -16,9 +16,11 @@ TESTS ?=
 BIN := .venv/bin
 # One line a package, so that a long download is seen to move on; errors come whole on standard error.
 INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install
+# Node itself is a Python package of the development set-up.
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
 
-.PHONY: help run test check bench prove
+.PHONY: help run test check build bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -37,10 +39,11 @@ test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a r
 	@# where it is given more they do not keep the others' processor busy while they wait.
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
 
-check: .venv/.ready-dev ## Style, formatting and types
+check: .venv/.ready-dev ## Style, formatting and types, of Python and of JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(NPM) run --silent check
 
 bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
@@ -57,9 +60,13 @@ prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, an
 	@$(INSTALL) --quiet --no-deps -e .
 	@touch $@
 
-.venv/.ready-dev: .venv/.ready requirements-dev.txt
+build: .venv/.ready-dev ## Make what the browser loads of js/ anew, which is committed with it
+	$(NPM) run --silent build
+
+.venv/.ready-dev: .venv/.ready requirements-dev.txt js/package-lock.json
 	@echo "Installing what the tests need"
 	@set -o pipefail; $(INSTALL) -r requirements-dev.txt | $(PROGRESS)
+	@$(NPM) ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 define check_python

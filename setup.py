@@ -10,7 +10,8 @@ setup(
     package_dir={"bert_probe.web.top": "."},
     package_data={
         "bert_probe": ["data/*", "py.typed"],
-        "bert_probe.web": ["components/*", "static/*"],
+        "bert_probe.views": ["*.json", "*.html", "built/*"],
+        "bert_probe.web": ["static/*"],
         "bert_probe.web.top": [".streamlit/config.toml", "pages/*.py"],
     },
     # Package data are what is listed here, not whatever a source distribution holds: the top level is in it.

@@ -12,10 +12,12 @@ from bert_probe.analyses.minimal_pair import REST, Compare, CompareRow, MinimalP
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.alignment import Alignment
+from bert_probe.views.scale import Scale
+from bert_probe.views.strip import Mark, Piece
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.strip import Mark, Piece, strip
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.strip import strip
 from bert_probe.web.examples import EXAMPLES
 from bert_probe.web.export import export, zipped
 

@@ -12,10 +12,12 @@ from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens, word_name
+from bert_probe.views.scale import Scale
+from bert_probe.views.strip import Piece
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, context_list, curves, figures, long_texts, state, store, workbench
-from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.strip import Piece, strip
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.strip import strip
 from bert_probe.web.export import export, written
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}

@@ -17,8 +17,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
+from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
-from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export, written
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}

@@ -7,9 +7,11 @@ import streamlit as st
 
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.similarity import Similarity, TokenSimilarity
+from bert_probe.views.matrix import Cell
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, curves, figures, state, store, workbench
-from bert_probe.web.components.matrix import Cell, Scale, matrix
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
 
 

@@ -11,9 +11,10 @@ from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import files
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store, workbench
-from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
 from bert_probe.web.vectors import numbers, strips
 

@@ -4,8 +4,8 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.tokens import Tokens
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, workbench
-from bert_probe.web.components.text import shown
 from bert_probe.web.export import export
 
 blocks.heading(

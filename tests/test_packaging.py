@@ -27,7 +27,7 @@ from bert_probe.web import places, serve
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DATA = ("data/*", "web/components/*", "web/static/*", "py.typed")
+DATA = ("data/*", "views/*.json", "views/*.html", "views/built/*", "web/static/*", "py.typed")
 
 
 # Requirements

@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.model.trace import Array, Trace, resolve
-from bert_probe.web import palette
+from bert_probe.views import palette
 
 HEAD_VIEW_TOKENS: Final = 80
 """Longest text for the head view, in tokens; fewer where a layer has more than 12 heads."""

@@ -10,8 +10,9 @@ from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
-from bert_probe.web.components.strip import Piece, strip
-from bert_probe.web.components.text import shown
+from bert_probe.views.strip import Piece
+from bert_probe.views.text import shown
+from bert_probe.web.components.strip import strip
 
 
 def heading(title: str, lead: str) -> None:

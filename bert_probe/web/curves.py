@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from bert_probe.analyses.baseline import BaselineCosines, Spread
 from bert_probe.analyses.context import WordsInContext
 from bert_probe.model.trace import Array
+from bert_probe.views.palette import HEADS
 from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
-from bert_probe.web.palette import HEADS
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")

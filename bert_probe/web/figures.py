@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.projection import SentenceMap
 from bert_probe.model.trace import Array
-from bert_probe.web.components.matrix import Scale
+from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 

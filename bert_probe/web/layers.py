@@ -15,7 +15,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.web import sessions
 
 if TYPE_CHECKING:
-    from bert_probe.web.components.head_view import Picture
+    from bert_probe.views.head_view import Picture
 
 
 class Link:
@@ -39,7 +39,7 @@ class Link:
     @property
     def picture(self) -> Picture | None:
         """What it leads to, or None if nothing any more."""
-        from bert_probe.web.components.head_view import Picture  # one was made, so it is there
+        from bert_probe.views.head_view import Picture  # one was made, so it is there
 
         trace = self._trace()
         return None if trace is None or not sessions.is_here(self._session) else Picture(trace, **self._rest)

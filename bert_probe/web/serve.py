@@ -26,7 +26,7 @@ from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
 from bert_probe.web import bertviz_frames, hosts, layers, places, sockets, uploads
-from bert_probe.web.components import head_view_script
+from bert_probe.web.components import mounting
 from bert_probe.web.replies import may_be_answered, sentence
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
@@ -199,7 +199,7 @@ def routes() -> list[BaseRoute]:
         Route(f"/{FRONT_PAGE}", to_front_page),
         *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
         *bertviz_frames.routes(),
-        head_view_script.ROUTE,
+        *mounting.ROUTES,
         *layers.ROUTES,
         Route("/{path:nowhere}", missing),
     ]

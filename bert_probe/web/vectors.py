@@ -8,7 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.model.trace import Array
-from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.views.scale import Scale
+from bert_probe.web.components.matrix import matrix
 
 
 def strips(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def demo(serve: Callable[[Path], App]) -> App:
-    return serve(Path(__file__).with_name("demo_components.py"))
+    return serve(Path(__file__).with_name("demo_components_app.py"))
 
 
 def shown(page: Page, demo: App, query: str) -> Locator:

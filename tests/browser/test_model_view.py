@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.web import palette
+from bert_probe.views import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.helpers.browser import App, focus, saved, settled, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
@@ -27,7 +27,7 @@ LAYERS, HEADS, TOKENS = 6, 12, 20
 
 @pytest.fixture(scope="module")
 def demo(serve: Callable[[Path], App]) -> App:
-    return serve(Path(__file__).with_name("demo_model_view.py"))
+    return serve(Path(__file__).with_name("demo_model_view_app.py"))
 
 
 def shown(page: Page, demo: App, query: str = "") -> Locator:

@@ -23,10 +23,11 @@ from bert_probe.errors import SelectionError, ShapeError, TextError, Unavailable
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.given import SPECIALS
 from bert_probe.run.cache import key_of
+from bert_probe.views.head_view import Picture, payload
 from bert_probe.web.bertviz_frames import head_view as bertviz_head_view
-from bert_probe.web.components.head_view import Picture, payload
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
+from tests.helpers.payloads import opened
 
 WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
 
@@ -248,15 +249,10 @@ def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> 
 
 def test_the_pictures_range_holds_weights_above_1() -> None:
     trace = bert_probe.from_attention(WEIGHTS * 4, WORDS)
-    header = header_of(payload(Picture(trace), 1, key=""))
+    header = opened(payload(Picture(trace), 1, key=""))[0]
     assert header["full"] == pytest.approx(float(trace.attention(1).max()))
-    assert header_of(payload(Picture(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))["full"] == 1
-    assert header_of(payload(Picture(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))["full"] == 1
-
-
-def header_of(data: bytes) -> Any:
-    size = int.from_bytes(data[:4], "little")
-    return json.loads(data[4 : 4 + size])
+    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"] == 1
+    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0]["full"] == 1
 
 
 # ---------------------------------------------------------------- every view of attention takes it
@@ -273,7 +269,7 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     reached = bert_probe.Reach(4, "into").of(trace)
     np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
     np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
-    assert header_of(payload(Picture(trace), 2, key=""))["texts"] == WORDS
+    assert opened(payload(Picture(trace), 2, key=""))[0]["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
 

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.web import palette
+from bert_probe.views import palette
+from bert_probe.views.matrix import Cell, digest, pinned_cell
+from bert_probe.views.scale import Scale
+from bert_probe.views.strip import Piece, chosen
 from bert_probe.web.components import matrix as matrices
 from bert_probe.web.components import strip as strips
-from bert_probe.web.components.matrix import Cell, Scale, matrix
-from bert_probe.web.components.strip import Piece, strip
+from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.strip import strip
+from tests.helpers.payloads import opened
 
 UNIT = Scale("sequential", 0, 1)
 HOSTILE = "</script><img src=x onerror=alert(1)>\ud800\x00"
@@ -36,21 +40,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return payloads
 
 
-def opened(payload: bytes) -> tuple[dict[str, Any], bytes, np.ndarray]:
-    """Header, colour tables and flat values of a matrix's payload."""
-    end = 4 + int.from_bytes(payload[:4], "little")
-    assert end % 4 == 0, "the floats begin at a multiple of their size"
-    values = np.frombuffer(payload[end + 2 * 768 :], dtype="<f4")
-    return json.loads(payload[4:end]), payload[end : end + 2 * 768], values
-
-
 def test_values_arrive_exactly_as_they_were(sent: list[Any]) -> None:
     values = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
     values[1, 2] = np.nan
     draw(values, list("abc"), list("vwxyz"), scale=Scale("diverging", -2, 2))
-    header, tables, found = opened(sent[0])
-    np.testing.assert_array_equal(found.reshape(3, 5), values)
-    assert tables == palette.lut_bytes("diverging", False) + palette.lut_bytes("diverging", True)
+    header, arrays = opened(sent[0])
+    np.testing.assert_array_equal(arrays["values"], values)
+    assert arrays["light"].tobytes() == palette.lut_bytes("diverging", False)
+    assert arrays["dark"].tobytes() == palette.lut_bytes("diverging", True)
     assert header["rows"] == list("abc")
     assert header["columns"] == list("vwxyz")
     assert header["missing"] is True
@@ -59,13 +56,14 @@ def test_values_arrive_exactly_as_they_were(sent: list[Any]) -> None:
 def test_a_transposed_view_is_sent_in_the_order_of_its_rows(sent: list[Any]) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3).T / 10
     draw(values, list("abc"), list("xy"))
-    np.testing.assert_array_equal(opened(sent[0])[2], values.ravel())
+    np.testing.assert_array_equal(opened(sent[0])[1]["values"], values)
 
 
 def test_hostile_labels_survive_unchanged(sent: list[Any]) -> None:
     draw([[0.5]], [HOSTILE], [HOSTILE], caption=HOSTILE)
     header = opened(sent[0])[0]
-    assert header["rows"] == header["columns"] == [HOSTILE]
+    assert header["rows"] == [HOSTILE]
+    assert header["columns"] is None, "the same labels go once"
     assert header["caption"] == HOSTILE
 
 
@@ -127,10 +125,10 @@ def test_a_scale_that_cannot_be_drawn_is_refused(arguments: tuple[Any, ...], mes
 
 
 def test_a_pin_is_believed_only_for_the_labels_it_was_set_on() -> None:
-    labels = matrices._digest(["a", "b"], ["x"])
+    labels = digest(["a", "b"], ["x"])
     held = {"cell": {"row": 1, "column": 0, "labels": labels}}
-    assert matrices._pinned(held, labels, (2, 1)) == Cell(1, 0)
-    assert matrices._pinned(held, matrices._digest(["a", "c"], ["x"]), (2, 1)) is None
+    assert pinned_cell(held, labels, (2, 1)) == Cell(1, 0)
+    assert pinned_cell(held, digest(["a", "c"], ["x"]), (2, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -147,11 +145,11 @@ def test_a_pin_is_believed_only_for_the_labels_it_was_set_on() -> None:
 )
 def test_a_pin_that_is_no_cell_is_ignored(cell: Any) -> None:
     labelled = {**cell, "labels": "same"} if isinstance(cell, dict) else cell
-    assert matrices._pinned({"cell": labelled}, "same", (2, 1)) is None
+    assert pinned_cell({"cell": labelled}, "same", (2, 1)) is None
 
 
 def test_labels_cannot_trade_places_unnoticed() -> None:
-    assert matrices._digest(["a", "b"], ["c"]) != matrices._digest(["a"], ["b", "c"])
+    assert digest(["a", "b"], ["c"]) != digest(["a"], ["b", "c"])
 
 
 def test_a_strip_sends_what_is_shown(sent: list[Any]) -> None:
@@ -185,18 +183,20 @@ def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
 
 
 def test_a_choice_among_other_pieces_is_ignored() -> None:
-    assert strips._chosen({"chosen": {"position": 3, "digest": "same"}}, "same") == 3
-    assert strips._chosen({"chosen": {"position": 3, "digest": "other"}}, "same") is None
-    assert strips._chosen({"chosen": {"position": "3", "digest": "same"}}, "same") is None
-    assert strips._chosen(None, "same") is None
+    assert chosen({"chosen": {"position": 3, "digest": "same"}}, "same") == 3
+    assert chosen({"chosen": {"position": 3, "digest": "other"}}, "same") is None
+    assert chosen({"chosen": {"position": "3", "digest": "same"}}, "same") is None
+    assert chosen(None, "same") is None
 
 
 def test_both_components_mount_in_an_app() -> None:
     def page() -> None:
         import streamlit as st
 
-        from bert_probe.web.components.matrix import Scale, matrix
-        from bert_probe.web.components.strip import Piece, strip
+        from bert_probe.views.scale import Scale
+        from bert_probe.views.strip import Piece
+        from bert_probe.web.components.matrix import matrix
+        from bert_probe.web.components.strip import strip
 
         cell = matrix(
             [[0.25]],

@@ -20,43 +20,38 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import word_lens
+from bert_probe.views import head_view as views
+from bert_probe.views.head_view import Options, Picture, Pins, View
 from bert_probe.web import layers, sessions
 from bert_probe.web.attention import head as head_page
 from bert_probe.web.components import head_view
-from bert_probe.web.components.head_view import Options, Picture, Pins, View
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.helpers.payloads import opened
 from tests.helpers.server import answer
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
-def opened(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a payload."""
-    end = 4 + int.from_bytes(payload[:4], "little")
-    assert end % 4 == 0, "the floats begin at a multiple of their size"
-    return json.loads(payload[4:end]), payload[end:]
-
-
 def attention_of(payload: bytes) -> np.ndarray:
     """What the browser computes of a payload before words are merged: [head, query, key]."""
-    header, body = opened(payload)
-    heads, length, dim = len(header["heads"]), header["tokenCount"], header["dim"]
-    if header["kind"] == "weights":
-        count = len(header["texts"])
-        return np.frombuffer(body, "<f4").reshape(heads, count, count)
-    size = heads * length * dim
-    floats = np.frombuffer(body[: 4 * (2 * size + header["weighted"] * heads * length)], "<f4")
-    query, key = (
-        part.reshape(heads, length, dim).astype(float) for part in (floats[:size], floats[size : 2 * size])
-    )
-    scores = query @ key.transpose(0, 2, 1) * header["scaling"]
-    if header["maskRows"]:
-        bits = np.frombuffer(body[floats.nbytes :], np.uint8).reshape(header["maskRows"], -1)
-        scores[:, ~np.broadcast_to(np.unpackbits(bits, axis=1)[:, :length] > 0, (length, length))] = -np.inf
+    described, arrays = opened(payload)
+    if "weights" in arrays:
+        return arrays["weights"]
+    query, key = (arrays[name].astype(float) for name in ("queries", "keys"))
+    length = described["tokenCount"]
+    scores = query @ key.transpose(0, 2, 1) * described["scaling"]
+    if "mask" in arrays:
+        seen = np.unpackbits(arrays["mask"], axis=1)[:, :length] > 0
+        scores[:, ~np.broadcast_to(seen, (length, length))] = -np.inf
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
-    return weights * floats[2 * size :].reshape(heads, 1, length) if header["weighted"] else weights
+    return weights * arrays["lengths"][:, None] if "lengths" in arrays else weights
+
+
+def kind(payload: bytes) -> str:
+    """Whether queries and keys are sent, or the weights."""
+    return "weights" if "weights" in opened(payload)[1] else "vectors"
 
 
 def packed(trace: Trace) -> Trace:
@@ -72,7 +67,7 @@ def packed(trace: Trace) -> Trace:
 def assert_travelled(data: bytes, expected: np.ndarray) -> None:
     """What is computed of queries and keys is exact; weights that are sent are rounded to float32."""
     found = attention_of(data)
-    if opened(data)[0]["kind"] == "vectors":
+    if kind(data) == "vectors":
         assert_exact(found, expected)
     else:
         assert_rounded(found, expected)
@@ -90,13 +85,13 @@ def test_a_layer_travels_in_full_for_every_family(
 
 def test_local_windows_travel_as_bits(family: Callable[[str], Checkpoint]) -> None:
     trace = family("modernbert").trace(LONG)
-    sent = [opened(head_view.payload(Picture(trace), layer, key="k"))[0] for layer in range(trace.layers)]
-    assert {(header["kind"], header["maskRows"]) for header in sent} >= {("vectors", len(trace.tokens))}
+    sent = [opened(head_view.payload(Picture(trace), layer, key="k"))[1] for layer in range(trace.layers)]
+    assert {len(arrays["mask"]) for arrays in sent if "mask" in arrays} >= {len(trace.tokens)}
 
 
 def test_what_is_fewer_numbers_travels(minilm: Checkpoint) -> None:
-    for text, kind in (("we left", "weights"), ("we left the ground " * 30, "vectors")):
-        assert opened(head_view.payload(Picture(minilm.trace(text)), 0, key="k"))[0]["kind"] == kind
+    for text, expected in (("we left", "weights"), ("we left the ground " * 30, "vectors")):
+        assert kind(head_view.payload(Picture(minilm.trace(text)), 0, key="k")) == expected
 
 
 def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> None:
@@ -117,7 +112,7 @@ def test_value_norms_travel(double_minilm: Checkpoint, times: int, words: bool) 
     ]
     assert opened(payload)[0]["full"] == np.max(maps)
     found = attention_of(payload)
-    if opened(payload)[0]["kind"] == "vectors" and words:
+    if kind(payload) == "vectors" and words:
         found = word_lens(trace).merge(found)
     # Weights are exact; what they are multiplied with is rounded to float32.
     assert_rounded(found, maps)
@@ -133,12 +128,11 @@ def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
 
 def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
     trace = minilm.trace("electroencephalography helps", PAIR)
-    header = opened(head_view.payload(Picture(trace, words=True), 0, key="k"))[0]
-    assert header["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
-    assert header["firsts"][:2] == [0, 1]
-    assert header["firsts"][2] == len(minilm.trace("electroencephalography").tokens) - 1
-    assert header["specials"][:2] == [1, 0]
-    assert set(header["segments"]) == {0, 1}
+    described, arrays = opened(head_view.payload(Picture(trace, words=True), 0, key="k"))
+    assert described["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
+    assert arrays["firsts"][:3].tolist() == [0, 1, len(minilm.trace("electroencephalography").tokens) - 1]
+    assert arrays["specials"][:2].tolist() == [1, 0]
+    assert set(arrays["segments"].tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +151,7 @@ def test_a_state_that_is_no_view_of_this_text_is_none(minilm: Checkpoint, state:
     picture = Picture(minilm.trace(TEXT))
     if state and state.get("view") and state["view"]["digest"] == "":
         state["view"]["digest"] = picture.digest
-    assert head_view.reported(state, picture) is None
+    assert views.reported(state, picture) is None
 
 
 def test_wrong_parts_of_a_view_become_the_usual_ones(minilm: Checkpoint) -> None:
@@ -169,7 +163,7 @@ def test_wrong_parts_of_a_view_become_the_usual_ones(minilm: Checkpoint) -> None
         "options": {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3},
         "pins": {"side": HOSTILE, "units": [0, 99, "1", None, 2]},
     }
-    view = head_view.reported({"view": given}, picture)
+    view = views.reported({"view": given}, picture)
     assert view == View(2, (3,), Options(), Pins("query", (0, 2)))
 
 
@@ -179,7 +173,7 @@ OPTIONS = st.builds(
     direction=st.sampled_from(["all", "AA", "AB", "BA", "BB"]),
     specials=st.booleans(),
     fit=st.booleans(),
-    step=st.none() | st.sampled_from(head_view.STEPS),
+    step=st.none() | st.sampled_from(views.STEPS),
 )
 PINS = st.builds(
     Pins,
@@ -207,9 +201,10 @@ def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoi
     trace = packed(double_minilm.trace(HOSTILE))
     picture = Picture(trace, caption=HOSTILE)
     text = head_view.page(picture, View(3, (1,)), HOSTILE).decode()
-    layers = json.loads(re.search(r"const layers = (\[.*?\]);", text)[1])  # type: ignore[index]
-    assert len(layers) == trace.layers
-    for layer, sent in enumerate(layers):
+    held = json.loads(re.search(r'id="payload">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert held["start"] == 3
+    assert len(held["layers"]) == trace.layers
+    for layer, sent in enumerate(held["layers"]):
         assert_travelled(base64.b64decode(sent), trace.attention(layer))
     assert "<img" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}

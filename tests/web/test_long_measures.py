@@ -13,9 +13,9 @@ from bert_probe.analyses.measures.value_zeroing import value_zeroing
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array, Trace
+from bert_probe.views.head_view import Picture
 from bert_probe.web import jobs, layers, store
 from bert_probe.web.components import head_view
-from bert_probe.web.components.head_view import Picture
 from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import opened, refusal, said
 from tests.helpers.server import answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,13 @@ from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
-from bert_probe.web import palette
+from bert_probe.views import palette
+from bert_probe.views.model_view import Head, colour_entries
+from bert_probe.views.model_view import opened as opened_head
+from bert_probe.views.scale import Scale
 from bert_probe.web.components import model_view as views
-from bert_probe.web.components.matrix import Scale
-from bert_probe.web.components.model_view import Head, colour_entries, model_view
+from bert_probe.web.components.model_view import model_view
+from tests.helpers.payloads import opened
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 LABELS = [["", "previous token"], ["broad", HOSTILE_TOKENS[0]], ["", ""]]
@@ -44,34 +46,25 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return payloads
 
 
-def opened(payload: bytes) -> tuple[dict[str, Any], bytes, np.ndarray, np.ndarray]:
-    """Header, colour tables, flat measures and flat colour entries."""
-    tables = 4 + int.from_bytes(payload[:4], "little")
-    header = json.loads(payload[4:tables])
-    numbers = tables + 2 * 768
-    cells = numbers + 8 * len(header["measures"]) * header["layerCount"] * header["headCount"]
-    entries = np.frombuffer(payload[cells:], np.uint8)
-    return header, payload[tables:numbers], np.frombuffer(payload[numbers:cells], "<f8"), entries
-
-
 def test_measures_arrive_exactly_and_weights_as_colours(sent: list[bytes]) -> None:
     thumbs = small()
     assert draw(thumbs) is None
-    header, tables, numbers, entries = opened(sent[0])
-    np.testing.assert_array_equal(numbers.reshape(2, 3, 2), np.stack(list(MEASURES.values())))
+    header, arrays = opened(sent[0])
+    np.testing.assert_array_equal(arrays["numbers"], np.stack(list(MEASURES.values())))
     expected = np.round(255 * np.sqrt(thumbs.weights.astype(float)))
-    assert np.abs(entries.reshape(3, 2, 5, 5) - expected).max() == 0
-    assert tables == palette.lut_bytes("sequential", False) + palette.lut_bytes("sequential", True)
+    assert np.abs(arrays["entries"] - expected).max() == 0
+    assert arrays["light"].tobytes() == palette.lut_bytes("sequential", False)
+    assert arrays["dark"].tobytes() == palette.lut_bytes("sequential", True)
     assert header["measures"] == ["Previous", "Entropy"]
-    assert header["labels"] == LABELS, "hostile text goes as it is"
+    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text goes as it is"
     assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
     assert header["above"] is False
 
 
 def test_blocks_are_told(sent: list[bytes]) -> None:
     draw(small(size=2))
-    header, _, _, entries = opened(sent[0])
-    assert (header["side"], header["block"], len(entries)) == (2, 3, 3 * 2 * 2 * 2)
+    header, arrays = opened(sent[0])
+    assert (header["side"], header["block"], arrays["entries"].shape) == (2, 3, (3, 2, 2, 2))
 
 
 def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
@@ -123,7 +116,7 @@ def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], m
     ],
 )
 def test_only_a_head_of_this_model_is_believed(answer: Any, head: Head | None) -> None:
-    assert views._opened({"opened": answer}, (3, 2)) == head
+    assert opened_head({"opened": answer}, (3, 2)) == head
 
 
 def test_it_mounts_in_an_app() -> None:

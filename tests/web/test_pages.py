@@ -22,8 +22,8 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
+from bert_probe.views.head_view import Picture, payload
 from bert_probe.web import export, state, store
-from bert_probe.web.components.head_view import Picture, payload
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import TEXT

@@ -24,7 +24,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 import bert_probe
-from bert_probe.web import hosts, palette, serve
+from bert_probe.views import palette
+from bert_probe.web import hosts, serve
 from tests.helpers.exactness import assert_printed
 from tests.helpers.installed import foreign_settings, free_port
 from tests.helpers.server import answer, answer_of, finish

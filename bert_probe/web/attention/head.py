@@ -12,11 +12,12 @@ from bert_probe.analyses.attention import Head
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
+from bert_probe.views import head_view as views
+from bert_probe.views.head_view import Options, Picture, Pins, Series, View
 from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components import head_view
-from bert_probe.web.components.head_view import Options, Picture, Pins, Series, View
 from bert_probe.web.export import export
 from bert_probe.web.layers import Link
 
@@ -81,7 +82,7 @@ def _draw(drawn: Drawn, picture: Picture) -> None:
         if not shared.computed(drawn, [view.layer - 1]):
             return
         sent = _sent(picture, view)
-        wish = head_view.wished(sent.view, sent.turn)
+        wish = views.wished(sent.view, sent.turn)
         data = head_view.payload(picture, sent.view.layer - 1, key=KEY, wish=wish, source=sent.link.address)
         head_view.head_view(data, key=KEY, on_change=lambda: _changed(picture))
         kept = cast(View, st.session_state[_KEPT])
@@ -166,7 +167,7 @@ def _sent(picture: Picture, view: View) -> _Sent:
 def _changed(picture: Picture) -> None:
     """Take over what the browser reports, before the script runs."""
     held: Any = st.session_state.get(KEY)
-    view = head_view.reported(held, picture)
+    view = views.reported(held, picture)
     if view is None:
         return
     st.session_state["layer"] = view.layer
@@ -199,9 +200,9 @@ def from_address(given: Mapping[str, str], count: int) -> View:
         "direction": given.get("direction"),
         "specials": given.get("hide") != "specials",
         "fit": given.get("fit") == "1",
-        "step": next((known for known in head_view.STEPS if str(known) == step), None),
+        "step": next((known for known in views.STEPS if str(known) == step), None),
     }
     side, *units = given.get("pins", "query").split(".")
     known = {str(unit): unit for unit in range(count)}
     pins = {"side": side, "units": [known[unit] for unit in units if unit in known]}
-    return View(1, "mean", head_view.options_from(options), head_view.pins_from(pins, count))
+    return View(1, "mean", views.options_from(options), views.pins_from(pins, count))

@@ -6,11 +6,12 @@ import streamlit as st
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.views.model_view import Head
+from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, figures, store
 from bert_probe.web.attention import head
 from bert_probe.web.attention.shared import Drawn
-from bert_probe.web.components.matrix import Scale
-from bert_probe.web.components.model_view import Head, model_view
+from bert_probe.web.components.model_view import model_view
 from bert_probe.web.export import export
 from bert_probe.web.measures import MEASURES
 

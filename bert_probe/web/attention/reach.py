@@ -7,10 +7,11 @@ import streamlit as st
 from bert_probe.analyses.measures.rollout import MEASURE
 from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.model.trace import Trace
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state
 from bert_probe.web.attention import shared
-from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
 
 DIRECTIONS = {"from": "Out of this token", "into": "Into this token"}

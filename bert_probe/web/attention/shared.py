@@ -13,8 +13,8 @@ from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
+from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, figures, jobs, state
-from bert_probe.web.components.matrix import Scale
 
 
 @dataclass(frozen=True, eq=False)

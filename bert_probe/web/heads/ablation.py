@@ -19,8 +19,9 @@ from bert_probe.analyses.ablation import (
 from bert_probe.analyses.heads import Heads, Labels
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import key_of
+from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, figures, jobs, state, store
-from bert_probe.web.components.matrix import Scale, matrix
+from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export, zipped
 from bert_probe.web.heads import shared
 

@@ -14,10 +14,12 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
+from bert_probe.views.scale import Scale
+from bert_probe.views.strip import Piece
+from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store
-from bert_probe.web.components.matrix import Scale, matrix
-from bert_probe.web.components.strip import Piece, strip
-from bert_probe.web.components.text import shown
+from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.strip import strip
 from bert_probe.web.export import export
 from bert_probe.web.heads import shared
 

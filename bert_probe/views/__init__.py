@@ -1,0 +1,1 @@
+"""Pictures as data: what a browser draws, made of results, for a page, a notebook or a file."""

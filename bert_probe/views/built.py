@@ -1,0 +1,28 @@
+"""What `js/build.js` made for the browser: a module and a style sheet for each component."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+COMPONENTS: Final = ("matrix", "head_view", "model_view", "strip")
+"""Names of the components."""
+
+_FOLDER: Final = Path(__file__).with_name("built")
+
+
+@cache
+def script(name: str) -> str:
+    """A component's ES module, whose default export mounts it."""
+    return (_FOLDER / f"{name}.js").read_text(encoding="utf-8")
+
+
+@cache
+def style(name: str) -> str:
+    """A component's style sheet."""
+    return (_FOLDER / f"{name}.css").read_text(encoding="utf-8")
+
+
+def file_name(name: str) -> str:
+    """Names a component's module as it is now: another build has another name."""
+    return f"{name}-{hashlib.sha256(script(name).encode()).hexdigest()[:16]}.js"

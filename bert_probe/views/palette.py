@@ -1,0 +1,173 @@
+"""Every colour of BERT Probe, computed rather than picked wherever a number is shown as a colour.
+
+The scales are built in OKLCH (Björn Ottosson 2020), where equal steps look equal: lightness is linear in the
+value, chroma grows with it, and hue turns by a few degrees only. So a reader may compare two cells by eye, in
+print and with any kind of colour vision.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Final, Literal, NamedTuple
+
+from bert_probe.views.constants import CONSTANTS
+
+STEPS: Final = 256
+CENTRE: Final = 128  # entry of the diverging scale that stands for 0
+
+PAPER_LIGHT: Final[str] = CONSTANTS["paper"]["light"]
+PAPER_DARK: Final[str] = CONSTANTS["paper"]["dark"]
+INK_LIGHT: Final[str] = CONSTANTS["ink"]["light"]
+INK_DARK: Final[str] = CONSTANTS["ink"]["dark"]
+ACCENT_LIGHT: Final[str] = CONSTANTS["accent"]["light"]
+ACCENT_DARK: Final[str] = CONSTANTS["accent"]["dark"]
+
+# Chosen by farthest-point search: every colour has at least 3:1 contrast on both papers, and each next one is
+# as far as possible from those before it, to ordinary sight and to simulated protanopia and deuteranopia.
+# So the first few heads differ most; where many are drawn, a label must still carry the difference.
+HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
+
+ScaleKind = Literal["sequential", "diverging"]
+
+
+class Tint(NamedTuple):
+    """One colour in its two themes."""
+
+    light: str
+    dark: str
+
+
+# Backgrounds of tokens: quiet enough to read ink on, and apart from each other for colour-blind readers too.
+SEGMENTS: Final[dict[str, Tint]] = {name: Tint(**tint) for name, tint in CONSTANTS["segments"].items()}
+
+
+class _Ramp(NamedTuple):
+    """A path through OKLCH from a page's background, value 0, to a strong colour, value 1."""
+
+    paper: str
+    lightness: float  # of the strong end
+    pull: float  # control point of the chroma's curve: how colourful the middle is
+    chroma: float  # of the strong end, before it is fitted into sRGB
+    hue_near: float  # degrees, close to 0
+    hue_far: float  # degrees, at 1
+
+
+_POSITIVE: Final = {
+    False: _Ramp(PAPER_LIGHT, 0.34, 0.17, 0.20, 292.0, 276.0),
+    True: _Ramp(PAPER_DARK, 0.88, 0.25, 0.08, 276.0, 290.0),
+}
+_NEGATIVE: Final = {
+    False: _Ramp(PAPER_LIGHT, 0.34, 0.15, 0.115, 62.0, 42.0),
+    True: _Ramp(PAPER_DARK, 0.88, 0.18, 0.09, 48.0, 72.0),
+}
+
+
+def sequential(dark: bool) -> tuple[str, ...]:
+    """256 colours from the page's background, the low end, to a strong indigo, the high end."""
+    return _ramp_colours(_POSITIVE[dark], STEPS)
+
+
+def diverging(dark: bool) -> tuple[str, ...]:
+    """256 colours: rust below 0, the page's background at entry 128, and above it the hue of `sequential`."""
+    below = _ramp_colours(_NEGATIVE[dark], CENTRE + 1)
+    above = _ramp_colours(_POSITIVE[dark], STEPS - CENTRE)
+    return (*reversed(below[1:]), *above)
+
+
+def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
+    """768 bytes: red, green and blue of the 256 entries of a scale."""
+    colours = sequential(dark) if scale == "sequential" else diverging(dark)
+    return b"".join(bytes.fromhex(colour[1:]) for colour in colours)
+
+
+@cache
+def _ramp_colours(ramp: _Ramp, steps: int) -> tuple[str, ...]:
+    start, start_a, start_b = _oklab(ramp.paper)
+    colours = [ramp.paper]
+    for step in range(1, steps):
+        value = step / (steps - 1)
+        lightness = start + (ramp.lightness - start) * value
+        hue = math.radians(ramp.hue_near + (ramp.hue_far - ramp.hue_near) * value)
+        # The paper has a tint of its own; it fades out as the scale's chroma fades in, without a jump.
+        chroma = _fitting_chroma(lightness, _chroma(ramp, value), hue)
+        a = chroma * math.cos(hue) + start_a * (1 - value) ** 2
+        b = chroma * math.sin(hue) + start_b * (1 - value) ** 2
+        colours.append(_nearest_hex(lightness, a, b))
+    return tuple(colours)
+
+
+def _chroma(ramp: _Ramp, value: float) -> float:
+    """A quadratic Bézier from 0: faint cells get a hue early, and the middle does not turn grey."""
+    return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
+
+
+def _fitting_chroma(lightness: float, chroma: float, hue: float) -> float:
+    """The largest chroma up to the one wanted that sRGB can show at this lightness and hue."""
+    low, high = 0.0, chroma
+    if _shows(lightness, high, hue):
+        return high
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _shows(lightness, middle, hue) else (low, middle)
+    return low
+
+
+def _shows(lightness: float, chroma: float, hue: float) -> bool:
+    channels = _linear_rgb(lightness, chroma * math.cos(hue), chroma * math.sin(hue))
+    return all(-1e-4 <= channel <= 1 + 1e-4 for channel in channels)
+
+
+def _nearest_hex(lightness: float, a: float, b: float) -> str:
+    """The 8-bit colour next to a point of OKLab; lightness counts most, because readers compare by it."""
+    wanted = [_encoded(channel) * 255 for channel in _linear_rgb(lightness, a, b)]
+
+    def error(candidate: tuple[int, int, int]) -> float:
+        found = _oklab_of(candidate)
+        return 4 * abs(found[0] - lightness) + math.hypot(found[1] - a, found[2] - b)
+
+    red, green, blue = min(_roundings(wanted), key=error)
+    return f"#{red:02X}{green:02X}{blue:02X}"
+
+
+def _roundings(channels: list[float]) -> Iterator[tuple[int, int, int]]:
+    choices = [sorted({math.floor(channel), math.ceil(channel)}) for channel in channels]
+    for red in choices[0]:
+        yield from ((red, green, blue) for green, blue in product(choices[1], choices[2]))
+
+
+def _linear_rgb(lightness: float, a: float, b: float) -> tuple[float, float, float]:
+    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
+    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
+    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
+    return (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+
+
+def _oklab(colour: str) -> tuple[float, float, float]:
+    red, green, blue = bytes.fromhex(colour[1:])
+    return _oklab_of((red, green, blue))
+
+
+def _oklab_of(channels: tuple[int, int, int]) -> tuple[float, float, float]:
+    red, green, blue = (_decoded(channel / 255) for channel in channels)
+    long = math.cbrt(0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue)
+    medium = math.cbrt(0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue)
+    short = math.cbrt(0.0883024619 * red + 0.2817188376 * green + 0.6299787005 * blue)
+    return (
+        0.2104542553 * long + 0.7936177850 * medium - 0.0040720468 * short,
+        1.9779984951 * long - 2.4285922050 * medium + 0.4505937099 * short,
+        0.0259040371 * long + 0.7827717662 * medium - 0.8086757660 * short,
+    )
+
+
+def _encoded(linear: float) -> float:
+    clipped = min(max(linear, 0.0), 1.0)
+    return 12.92 * clipped if clipped <= 0.0031308 else 1.055 * float(clipped ** (1 / 2.4)) - 0.055
+
+
+def _decoded(encoded: float) -> float:
+    return encoded / 12.92 if encoded <= 0.04045 else float(((encoded + 0.055) / 1.055) ** 2.4)

@@ -1,0 +1,37 @@
+// Builds what a browser loads: one module and one style sheet for each component, into the Python package or a given folder.
+
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+const NOTE = "Built by js/build.js: what is changed here is lost.";
+const folder = process.argv[2] ?? `${here}../bert_probe/views/built`;
+
+/** @type {import("esbuild").BuildOptions} */
+const options = {
+  absWorkingDir: here,
+  outdir: folder,
+  bundle: true,
+  minify: true,
+  target: "es2023",
+  charset: "utf8",
+  legalComments: "none",
+  banner: { js: `// ${NOTE}`, css: `/* ${NOTE} */` },
+  logLevel: "warning",
+};
+
+await build({
+  ...options,
+  entryPoints: ["matrix", "head_view", "model_view", "strip"].flatMap((name) => [
+    { in: `${name}/${name}.js`, out: name },
+    { in: `${name}/${name}.css`, out: name },
+  ]),
+  format: "esm",
+});
+
+// A page that is opened from disk begins by itself.
+await build({
+  ...options,
+  entryPoints: [{ in: "head_view/page.js", out: "head_view_page" }],
+  format: "iife",
+});

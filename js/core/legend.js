@@ -1,0 +1,111 @@
+// The legend of a colour scale: beside the picture in the page, and under it in a file.
+
+import { contextOf, element } from "./dom.js";
+import { CanvasPen } from "./pen.js";
+import { legendSentence, legendTicks, placeOnBar, tickText } from "./scale.js";
+
+/**
+ * @typedef {import("./scale.js").Colours} Colours
+ * @typedef {import("./scale.js").Legend} Legend
+ * @typedef {import("./theme.js").Theme} Theme
+ * @typedef {import("./pen.js").Pen} Pen
+ */
+
+/** Height and width of a legend in a file. */
+export const LEGEND_HEIGHT = 62;
+export const LEGEND_WIDTH = 300;
+
+/** The legend's elements. */
+export function legendParts() {
+  return {
+    bar: element("canvas", { "aria-hidden": "true" }),
+    ticks: element("div", { class: "ticks" }),
+    legendText: element("p", { class: "legend-text" }),
+  };
+}
+
+/** @typedef {ReturnType<typeof legendParts>} LegendParts */
+
+/**
+ * @param {LegendParts} parts
+ * @param {...Node} words in place of the sentence alone
+ */
+export function legendElement({ bar, ticks, legendText }, ...words) {
+  const scale = element("div", { class: "scale" }, bar, ticks);
+  return element("div", { class: "legend" }, ...(words.length ? words : [legendText]), scale);
+}
+
+/**
+ * Writes the legend's words.
+ *
+ * @param {LegendParts} parts
+ * @param {Legend} legend
+ */
+export function writeLegend(parts, legend) {
+  parts.legendText.textContent = legendSentence(legend);
+  const ticks = legendTicks(legend.scale).map((value) => {
+    const place = placeOnBar(legend.scale, value);
+    const node = element("span", {}, tickText(legend, value));
+    node.style.left = `${place * 100}%`;
+    node.className = place === 0 ? "first" : place === 1 ? "last" : "";
+    return node;
+  });
+  parts.ticks.replaceChildren(...ticks);
+}
+
+/**
+ * @param {LegendParts} parts
+ * @param {Theme} theme
+ * @param {Colours} colours
+ * @param {number} ratio
+ */
+export function drawLegend({ bar }, theme, colours, ratio) {
+  const [width, height] = [bar.clientWidth, bar.clientHeight];
+  [bar.width, bar.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const context = contextOf(bar);
+  context.scale(ratio, ratio);
+  paintBar(new CanvasPen(context, theme.font, ratio), theme, colours, { x: 0, y: 0, width, height });
+}
+
+/**
+ * The bar of colours, each as wide as the other; ticks carry the curve.
+ *
+ * @param {Pen} pen
+ * @param {Theme} theme
+ * @param {Colours} colours
+ * @param {import("./pen.js").Area} area
+ */
+function paintBar(pen, theme, colours, { x, y, width, height }) {
+  pen.seamless(() =>
+    colours.css.forEach((fill, entry) => {
+      const [start, end] = [entry, entry + 1].map((i) => x + Math.round((i * width) / colours.css.length));
+      if (end > start) pen.rectangle(start, y, end - start, height, { fill });
+    }),
+  );
+  pen.rectangle(x - 0.5, y - 0.5, width + 1, height + 1, { stroke: theme.line });
+}
+
+/**
+ * The legend of a file, its first line at y.
+ *
+ * @param {Pen} pen
+ * @param {Theme} theme
+ * @param {Colours} colours
+ * @param {Legend} legend
+ * @param {number} x
+ * @param {number} y
+ */
+export function paintLegend(pen, theme, colours, legend, x, y) {
+  const said = legendSentence(legend) + (legend.missing ? "; hatched: no value" : "");
+  pen.text(said, x, y, { size: 12, fill: theme.muted });
+  paintBar(pen, theme, colours, { x, y: y + 8, width: LEGEND_WIDTH, height: 10 });
+  for (const tick of legendTicks(legend.scale)) {
+    const place = placeOnBar(legend.scale, tick);
+    const anchor = place === 0 ? "start" : place === 1 ? "end" : "middle";
+    pen.text(tickText(legend, tick), x + place * LEGEND_WIDTH, y + 32, {
+      size: 11,
+      fill: theme.muted,
+      anchor,
+    });
+  }
+}

@@ -1,0 +1,110 @@
+// Pictures as files.
+
+import { contextOf, element } from "./dom.js";
+import { LEGEND_HEIGHT, LEGEND_WIDTH, paintLegend } from "./legend.js";
+import { CanvasPen, SvgPen } from "./pen.js";
+import { wrapped } from "./text.js";
+
+/**
+ * A picture for a file: how large it is, and how it is painted.
+ *
+ * @typedef {object} Saved
+ * @property {number} width
+ * @property {number} height
+ * @property {number} ratio pixels of a PNG in a CSS pixel
+ * @property {string} title
+ * @property {string} fileName without its ending
+ * @property {import("./theme.js").Theme} theme
+ * @property {(pen: import("./pen.js").Pen) => void} paint
+ */
+
+/** Pixels of a PNG in a CSS pixel, where they are not too many. */
+export const PNG_RATIO = 2;
+/** What browsers of ordinary machines still encode in a moment. */
+export const PNG_PIXELS = 36e6;
+
+const MARGIN = 20;
+const CAPTION_LINE = 20;
+
+/**
+ * A picture with its caption above and its legend below.
+ *
+ * @param {object} what
+ * @param {import("./theme.js").Theme} what.theme
+ * @param {import("./scale.js").Colours} what.colours
+ * @param {import("./scale.js").Legend} what.legend
+ * @param {import("./text.js").Measure} what.measure
+ * @param {string} what.caption
+ * @param {number} [what.mostLines] of the caption
+ * @param {string} what.fileName
+ * @param {number} what.ratio
+ * @param {number} what.width of the picture itself
+ * @param {number} what.height
+ * @param {(pen: import("./pen.js").Pen) => void} what.paint paints the picture itself
+ * @returns {Saved}
+ */
+export function captioned({ theme, colours, legend, measure, caption, mostLines, paint, ...rest }) {
+  const width = Math.max(rest.width, LEGEND_WIDTH) + 2 * MARGIN;
+  const wanted = wrapped(caption, width - 2 * MARGIN, 14, measure);
+  const lines = wanted.slice(0, mostLines);
+  if (lines.length < wanted.length) lines[lines.length - 1] += " …";
+  const top = MARGIN + lines.length * CAPTION_LINE + 14;
+  const style = { size: 14, weight: 600, fill: theme.ink };
+  return {
+    ...rest,
+    theme,
+    title: caption,
+    width,
+    height: top + rest.height + LEGEND_HEIGHT + MARGIN,
+    paint: (pen) => {
+      lines.forEach((line, i) => {
+        pen.text(line, MARGIN, MARGIN + 14 + i * CAPTION_LINE, { ...style, width: measure(line, 14, 600) });
+      });
+      pen.moved(MARGIN, top, 0, () => paint(pen));
+      paintLegend(pen, theme, colours, legend, MARGIN, top + rest.height + 18);
+    },
+  };
+}
+
+/**
+ * @param {Saved} saved
+ * @param {"png" | "svg"} kind
+ */
+export async function save(saved, kind) {
+  const blob = kind === "svg" ? new Blob([svgOf(saved)], { type: "image/svg+xml" }) : await pngOf(saved);
+  if (blob) offer(blob, `${saved.fileName}.${kind}`);
+}
+
+/** @param {Saved} saved */
+function svgOf({ width, height, title, theme, paint }) {
+  const pen = new SvgPen(width, height, title, theme.font);
+  pen.rectangle(0, 0, width, height, { fill: theme.background });
+  paint(pen);
+  return pen.drawing;
+}
+
+/**
+ * @param {Saved} saved
+ * @returns {Promise<Blob | null>}
+ */
+function pngOf({ width, height, ratio, theme, paint }) {
+  const canvas = element("canvas");
+  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const context = contextOf(canvas);
+  context.scale(ratio, ratio);
+  const pen = new CanvasPen(context, theme.font, ratio);
+  pen.rectangle(0, 0, width, height, { fill: theme.background });
+  paint(pen);
+  return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}
+
+/**
+ * @param {Blob} blob
+ * @param {string} name
+ */
+function offer(blob, name) {
+  const link = element("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  // Later than the click, because the browser reads the address after this function has returned.
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

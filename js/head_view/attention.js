@@ -1,0 +1,198 @@
+// Attention of one layer between units, computed from queries and keys when somebody looks at it.
+
+import { MEAN } from "./model.js";
+
+/**
+ * @typedef {import("./model.js").Head} Head
+ * @typedef {import("./model.js").Unit} Unit
+ */
+
+const ROWS_HELD = 16e6; // weights kept at most, so that a long text does not fill the memory
+
+/**
+ * What attention is computed from.
+ *
+ * @typedef {Pick<import("./model.js").HeadModel, "heads" | "units" | "tokenCount" | "scaling" | "full" | "weights" |
+ *   "vectors">} Numbers
+ */
+
+/** Attention between units (tokens or words), row by row and column by column. */
+export class Attention {
+  /** @param {Numbers} model */
+  constructor(model) {
+    this.model = model;
+    this.count = model.units.length;
+    /** @type {Map<string, Float32Array>} */
+    this.rows = new Map();
+    /** The logarithm of each row's sum, NaN where it is not known yet: [head][query token]. */
+    this.logSums = model.heads.map(() => new Float64Array(model.tokenCount).fill(Number.NaN));
+    this.scores = new Float64Array(model.tokenCount);
+  }
+
+  /** What a query unit gives to every key unit, by one head or the mean over all.
+   *
+   * @param {Head} head
+   * @param {number} query */
+  row(head, query) {
+    const { weights } = this.model;
+    if (weights && head !== MEAN) {
+      const start = (head * this.count + query) * this.count;
+      return weights.subarray(start, start + this.count);
+    }
+    const id = `${head}/${query}`;
+    let row = this.rows.get(id);
+    if (row) return row;
+    row = head === MEAN ? this.meanRow(query) : this.mergedRow(head, query);
+    if (this.rows.size * this.count > ROWS_HELD) this.rows.clear();
+    this.rows.set(id, row);
+    return row;
+  }
+
+  /** @param {number} query */
+  meanRow(query) {
+    const mean = new Float64Array(this.count);
+    const { heads } = this.model;
+    heads.forEach((_, head) => {
+      this.row(head, query).forEach((weight, key) => {
+        mean[key] += weight;
+      });
+    });
+    return Float32Array.from(mean, (sum) => sum / heads.length);
+  }
+
+  /** Pieces merged into units: summed over a key's pieces, averaged over a query's.
+   *
+   * @param {number} head
+   * @param {number} query */
+  mergedRow(head, query) {
+    const { units, tokenCount } = this.model;
+    const { lengths } = this.vectors;
+    const { first, pieces } = units[query];
+    const row = new Float64Array(this.count);
+    for (let token = first; token < first + pieces; token++) {
+      const weights = this.tokenRow(head, token);
+      units.forEach((unit, key) => {
+        for (let i = unit.first; i < unit.first + unit.pieces; i++) {
+          row[key] += lengths ? weights[i] * lengths[head * tokenCount + i] : weights[i];
+        }
+      });
+    }
+    return Float32Array.from(row, (sum) => sum / pieces);
+  }
+
+  get vectors() {
+    const { vectors } = this.model;
+    if (!vectors) throw new Error("These weights were sent, and are not computed.");
+    return vectors;
+  }
+
+  /** Softmax of a token's scores; the array is used again by the next call.
+   *
+   * @param {number} head
+   * @param {number} query */
+  tokenRow(head, query) {
+    const { tokenCount, scaling } = this.model;
+    const { queries, keys, dim, mask } = this.vectors;
+    const scores = this.scores;
+    const q = (head * tokenCount + query) * dim;
+    // Written out, as this is where the time goes: `score` for every key.
+    for (let key = 0, k = head * tokenCount * dim; key < tokenCount; key++, k += dim) {
+      let sum = 0;
+      for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
+      scores[key] = mask && this.masked(query, key) ? Number.NEGATIVE_INFINITY : sum * scaling;
+    }
+    const logSum = logSumExp(scores);
+    this.logSums[head][query] = logSum;
+    for (let key = 0; key < tokenCount; key++) scores[key] = Math.exp(scores[key] - logSum);
+    return scores;
+  }
+
+  /** @param {number} head @param {number} query @param {number} key */
+  score(head, query, key) {
+    const { tokenCount, scaling } = this.model;
+    const { queries, keys, dim } = this.vectors;
+    if (this.masked(query, key)) return Number.NEGATIVE_INFINITY;
+    const [q, k] = [(head * tokenCount + query) * dim, (head * tokenCount + key) * dim];
+    let sum = 0;
+    for (let i = 0; i < dim; i++) sum += queries[q + i] * keys[k + i];
+    return sum * scaling;
+  }
+
+  /** @param {number} query @param {number} key */
+  masked(query, key) {
+    const { mask, maskRows } = this.vectors;
+    if (!mask) return false;
+    const row = maskRows === 1 ? 0 : query;
+    const byte = mask[row * Math.ceil(this.model.tokenCount / 8) + (key >> 3)];
+    return ((byte >> (7 - (key & 7))) & 1) === 0;
+  }
+
+  /** What every query unit gives to a key unit, or null while `prepare` has not been through the head's rows.
+   *
+   * @param {Head} head
+   * @param {number} key
+   * @returns {Float32Array | null} */
+  column(head, key) {
+    const heads = head === MEAN ? this.model.heads.map((_, i) => i) : [head];
+    /** @type {Float64Array[]} */
+    const parts = [];
+    for (const one of heads) {
+      const part = this.headColumn(one, key);
+      if (!part) return null;
+      parts.push(part);
+    }
+    return Float32Array.from(parts[0], (_, query) => {
+      return parts.reduce((sum, part) => sum + part[query], 0) / parts.length;
+    });
+  }
+
+  /** @param {number} head @param {number} key @returns {Float64Array | null} */
+  headColumn(head, key) {
+    const { units, tokenCount, vectors } = this.model;
+    if (!vectors) return Float64Array.from(units, (_, query) => this.row(head, query)[key]);
+    if (!this.isPrepared(head)) return null;
+    const { lengths } = vectors;
+    const target = units[key];
+    return Float64Array.from(units, (unit) => {
+      let sum = 0;
+      for (let query = unit.first; query < unit.first + unit.pieces; query++) {
+        for (let i = target.first; i < target.first + target.pieces; i++) {
+          const weight = Math.exp(this.score(head, query, i) - this.logSums[head][query]);
+          sum += lengths ? weight * lengths[head * tokenCount + i] : weight;
+        }
+      }
+      return sum / unit.pieces;
+    });
+  }
+
+  /** @param {number} head */
+  isPrepared(head) {
+    return !this.model.vectors || !this.logSums[head].some(Number.isNaN);
+  }
+
+  /** Goes through rows whose sums are not known yet until the time is up; true when none is left.
+   *
+   * @param {number[]} heads
+   * @param {number} milliseconds */
+  prepare(heads, milliseconds) {
+    if (!this.model.vectors) return true;
+    const end = performance.now() + milliseconds;
+    for (const head of heads) {
+      for (let query = 0; query < this.model.tokenCount; query++) {
+        if (!Number.isNaN(this.logSums[head][query])) continue;
+        this.tokenRow(head, query);
+        if (performance.now() > end) return false;
+      }
+    }
+    return true;
+  }
+}
+
+/** @param {Float64Array} scores */
+function logSumExp(scores) {
+  let most = Number.NEGATIVE_INFINITY;
+  for (const score of scores) if (score > most) most = score;
+  let sum = 0;
+  for (const score of scores) sum += Math.exp(score - most);
+  return most + Math.log(sum);
+}

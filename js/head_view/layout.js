@@ -1,0 +1,158 @@
+// Where tokens and lines are, in columns and in reading direction. Numbers only, no drawing.
+
+import { everyNth, widest } from "../core/text.js";
+
+/**
+ * @typedef {import("../core/pen.js").Area} Area
+ * @typedef {import("../core/text.js").Measure} Measure
+ * @typedef {import("./model.js").Side} Side
+ */
+
+/** @typedef {{width: number, height: number}} Box */
+/** @typedef {{side: Side, index: number}} Place a unit on one side; the index counts the units shown */
+
+/**
+ * Both layouts put unit number i of those shown at starts[i] to starts[i + 1] along the main axis: downwards in
+ * columns, to the right in reading direction. `near` and `far` are where lines leave queries and reach keys.
+ *
+ * @typedef {object} HeadGeometry
+ * @property {boolean} vertical
+ * @property {number} size of the labels
+ * @property {number} every how labels are thinned
+ * @property {Float64Array} starts
+ * @property {number} near
+ * @property {number} far
+ * @property {number} labelLimit
+ * @property {number} contentWidth
+ * @property {number} contentHeight
+ */
+
+const ROW_PITCH = 23;
+const LEAST_PITCH = 13; // below this a label has no line of its own, and labels are thinned
+const SPAN = [140, 560]; // between the two columns
+const NUMBER_ROOM = 46; // beside the labels, for a weight
+const LABEL_ROOM = 168;
+const READING_HEIGHT = 330;
+const TOKEN_GAP = 14;
+const EDGE = 6;
+
+/**
+ * @param {string[]} labels of the units shown
+ * @param {Box} box
+ * @param {Pick<import("./model.js").Options, "layout" | "fit">} options
+ * @param {Measure} measure
+ * @returns {HeadGeometry}
+ */
+export function headLayout(labels, box, { layout, fit }, measure) {
+  return layout === "columns"
+    ? inColumns(labels, box, fit, measure)
+    : inReadingOrder(labels, box, fit, measure);
+}
+
+/** @param {string[]} labels @param {Box} box @param {boolean} fit @param {Measure} measure @returns {HeadGeometry} */
+function inColumns(labels, box, fit, measure) {
+  const head = 26;
+  const count = labels.length;
+  const fitting = (box.height - head - EDGE) / count;
+  const pitch = fit ? Math.min(ROW_PITCH, Math.max(fitting, 0.5)) : ROW_PITCH;
+  const size = pitch >= 18 ? 13 : 11;
+  const most = Math.min(LABEL_ROOM, box.width * 0.27);
+  const room = Math.ceil(widest(labels, size, measure, most)) + 14;
+  const gutter = room + Math.min(NUMBER_ROOM, box.width * 0.1);
+  const span = Math.min(Math.max(box.width - 2 * gutter, SPAN[0]), SPAN[1]);
+  const left = Math.max((box.width - 2 * gutter - span) / 2, 0);
+  return {
+    vertical: true,
+    size,
+    every: everyNth(count, pitch, LEAST_PITCH),
+    starts: Float64Array.from({ length: count + 1 }, (_, i) => head + i * pitch),
+    near: left + gutter,
+    far: left + gutter + span,
+    labelLimit: room - 12,
+    contentWidth: Math.max(box.width, 2 * gutter + span),
+    contentHeight: head + count * pitch + EDGE,
+  };
+}
+
+/** @param {string[]} labels @param {Box} box @param {boolean} fit @param {Measure} measure @returns {HeadGeometry} */
+function inReadingOrder(labels, box, fit, measure) {
+  const size = 13;
+  const widths = labels.map((label) => Math.min(measure(label, size), LABEL_ROOM) + TOKEN_GAP);
+  const wanted = widths.reduce((sum, width) => sum + width, 0);
+  const room = box.width - 2 * EDGE;
+  const shrink = fit && wanted > room ? room / wanted : 1;
+  const starts = new Float64Array(labels.length + 1);
+  starts[0] = EDGE + Math.max((room - wanted * shrink) / 2, 0);
+  widths.forEach((width, i) => {
+    starts[i + 1] = starts[i] + width * shrink;
+  });
+  return {
+    vertical: false,
+    size,
+    every: everyNth(labels.length, (wanted * shrink) / labels.length, shrink < 1 ? 40 : 0),
+    starts,
+    near: 62,
+    far: READING_HEIGHT - 62,
+    labelLimit: LABEL_ROOM,
+    contentWidth: Math.max(box.width, wanted * shrink + 2 * EDGE),
+    contentHeight: READING_HEIGHT,
+  };
+}
+
+/**
+ * Where lines touch a unit.
+ *
+ * @param {{geometry: HeadGeometry, view: Area}} picture
+ * @param {Side} side
+ * @param {number} index counts the units shown
+ */
+export function anchor({ geometry, view }, side, index) {
+  const along = (geometry.starts[index] + geometry.starts[index + 1]) / 2;
+  const across = side === "query" ? geometry.near : geometry.far;
+  return geometry.vertical ? [across - view.x, along - view.y] : [along - view.x, across - view.y];
+}
+
+/**
+ * First and last index, exclusive, of the units that a window of the content shows.
+ *
+ * @param {{geometry: HeadGeometry, view: Area}} picture
+ */
+export function inView({ geometry, view }) {
+  const [from, room] = geometry.vertical ? [view.y, view.height] : [view.x, view.width];
+  const first = slotAt(geometry, from);
+  return [Math.max(first, 0), Math.min(slotAt(geometry, from + room) + 1, geometry.starts.length - 1)];
+}
+
+/**
+ * Index of the unit at a place along the main axis; -1 before the first, the count beyond the last.
+ *
+ * @param {HeadGeometry} geometry
+ * @param {number} place
+ */
+function slotAt({ starts }, place) {
+  if (place < starts[0]) return -1;
+  let [low, high] = [0, starts.length - 1];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (starts[middle] <= place) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/**
+ * The unit under a point of the view; between the sides there is none.
+ *
+ * @param {{geometry: HeadGeometry, view: Area}} picture
+ * @param {number} x
+ * @param {number} y
+ * @returns {Place | null}
+ */
+export function unitAt({ geometry, view }, x, y) {
+  const [along, across] = geometry.vertical ? [y + view.y, x + view.x] : [x + view.x, y + view.y];
+  const index = slotAt(geometry, along);
+  if (index < 0 || index >= geometry.starts.length - 1) return null;
+  const reach = (geometry.far - geometry.near) * 0.2;
+  if (across < geometry.near + reach) return { side: "query", index };
+  return across > geometry.far - reach ? { side: "key", index } : null;
+}

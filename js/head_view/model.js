@@ -1,0 +1,131 @@
+// What is drawn: the units of a text, and the numbers that their attention is computed from.
+
+import { Payload } from "../core/payload.js";
+import { visibleText } from "../core/text.js";
+
+/** In place of a head's index: the mean over all heads of the layer. */
+export const MEAN = "mean";
+
+/** @typedef {number | typeof MEAN} Head an index among the heads of the payload, from 0, or their mean */
+/** @typedef {"query" | "key"} Side */
+/** @typedef {{side: Side, units: number[]}} Pins */
+
+/**
+ * @typedef {object} Options
+ * @property {"columns" | "reading"} layout
+ * @property {string} direction between the texts of a pair: "all", or from one to the other as in "AB"
+ * @property {boolean} specials
+ * @property {boolean} fit
+ * @property {number | null} step the threshold as a share of the strongest line; null picks one
+ */
+
+/**
+ * What to show when a turn is seen for the first time.
+ *
+ * @typedef {{turn: number, heads: Head[], options: Options, pins: Pins}} Wish
+ */
+
+/**
+ * What `views/head_view.py` says of a layer.
+ *
+ * @typedef {object} Described
+ * @property {string} key
+ * @property {string} digest names the units
+ * @property {string} source address of the layers, but for their number
+ * @property {number} layer from 1
+ * @property {number} layers
+ * @property {number[]} heads
+ * @property {boolean} rolled whether the measure is of the layer as a whole
+ * @property {number} tokenCount
+ * @property {string[]} texts of the units
+ * @property {number} scaling of queries times keys
+ * @property {number} full what the strongest line stands for
+ * @property {string[]} headLabels
+ * @property {string} title
+ * @property {string} valueName
+ * @property {string} total
+ * @property {string} caption
+ * @property {string} fileName
+ * @property {Wish} wish
+ */
+
+/**
+ * A token or word.
+ *
+ * @typedef {{text: string, segment: number, special: boolean, first: number, pieces: number}} Unit
+ */
+
+/** @typedef {ReturnType<typeof unpackHeads>} HeadModel */
+
+/** @param {Uint8Array} bytes */
+export function unpackHeads(bytes) {
+  const payload = new Payload(bytes);
+  /** @type {Described} */
+  const described = payload.described;
+  const firsts = payload.numbers("firsts", Uint16Array);
+  const segments = payload.numbers("segments", Uint8Array);
+  const specials = payload.numbers("specials", Uint8Array);
+  /** @type {Unit[]} */
+  const units = described.texts.map((text, i) => ({
+    text,
+    segment: segments[i],
+    special: specials[i] === 1,
+    first: firsts[i],
+    pieces: (firsts[i + 1] ?? described.tokenCount) - firsts[i],
+  }));
+  return {
+    ...described,
+    units,
+    labels: units.map((unit) => visibleText(unit.text)),
+    /** [head, unit, unit], where those are fewer numbers than queries and keys */
+    weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
+    vectors: payload.has("queries") ? vectorsOf(payload) : null,
+  };
+}
+
+/**
+ * What attention is computed from.
+ *
+ * @param {Payload} payload
+ */
+function vectorsOf(payload) {
+  return {
+    dim: payload.shape("queries")[2],
+    /** [head, token, dim] */
+    queries: payload.numbers("queries", Float32Array),
+    keys: payload.numbers("keys", Float32Array),
+    /** [head, token], what weights are multiplied with */
+    lengths: payload.has("lengths") ? payload.numbers("lengths", Float32Array) : null,
+    /** A bit for each key that may be looked at; one row for all queries, or one for each. */
+    mask: payload.has("mask") ? payload.numbers("mask", Uint8Array) : null,
+    maskRows: payload.has("mask") ? payload.shape("mask")[0] : 0,
+  };
+}
+
+/** @typedef {ReturnType<typeof vectorsOf>} Vectors */
+
+/**
+ * "ground (11)"
+ *
+ * @param {HeadModel} model
+ * @param {number} unit
+ */
+export function unitName(model, unit) {
+  return `${model.labels[unit]} (${model.units[unit].first})`;
+}
+
+/**
+ * The heads drawn, as a title names them.
+ *
+ * @param {HeadModel} model
+ * @param {Head[]} series
+ */
+export function seriesName({ heads }, series) {
+  const [first] = series;
+  if (series.length === 1) {
+    if (first !== MEAN) return `head ${heads[first] + 1}`;
+    return heads.length > 1 ? `mean of ${heads.length} heads` : "mean over the heads";
+  }
+  if (series.length === heads.length) return "all heads";
+  return `heads ${series.map((head) => heads[Number(head)] + 1).join(", ")}`;
+}

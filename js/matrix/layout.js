@@ -1,0 +1,280 @@
+// Where things are: gutters, pitch of the cells, angle and thinning of the labels. Numbers only, no drawing.
+
+import { everyNth, isShown, widest } from "../core/text.js";
+
+/**
+ * @typedef {import("./model.js").MatrixModel} MatrixModel
+ * @typedef {import("../core/text.js").Measure} Measure
+ * @typedef {import("../core/pen.js").Area} Area
+ */
+
+/**
+ * What a layout reads of a matrix.
+ *
+ * @typedef {Pick<MatrixModel, "rowLabels" | "columnLabels" | "rowCount" | "columnCount" | "rowAxis" | "columnAxis" |
+ *   "square">} Shape
+ */
+
+/** @typedef {{width: number, height: number, inView?: number}} Box `inView`: the part of the height to keep to */
+/** @typedef {{mode: "auto" | "fit" | "free", factor: number}} Zoom `factor` multiplies the automatic pitch */
+/** @typedef {{x: number, y: number}} Pitch from cell to cell */
+/** @typedef {ReturnType<typeof matrixLayout>} MatrixGeometry */
+
+const MOST_PITCH = 56;
+/** Below this a label of 11 px no longer has its own line. */
+export const READABLE_PITCH = 16;
+const TIGHT_PITCH = 14; // the least that is chosen without being asked for
+const ROOMY_PITCH = 20; // down to this the whole matrix is preferred to scrolling
+const NUMBERED_PITCH = 29; // from here on two decimals fit into a cell
+export const LARGEST_PITCH = 96;
+/** Between a label and its cells. */
+export const GAP = 8;
+/** How much wider a label may become when it is highlighted. */
+export const BOLD = 1.1;
+const ROW_LABEL_LIMIT = 150;
+export const COLUMN_LABEL_LIMIT = 120;
+const DIAGONAL = Math.SQRT1_2;
+
+/**
+ * The geometry of a picture in a box.
+ *
+ * @param {Shape} model
+ * @param {Box} box
+ * @param {Zoom} zoom
+ * @param {Measure} measure
+ */
+export function matrixLayout(model, box, zoom, measure) {
+  const size = 12;
+  const left = rowGutter(model, box, size, measure);
+  let right = 2;
+  let pitch = choosePitch(model, box, zoom, left, 90, right);
+  let columns = columnLabelling(model, pitch.x, measure);
+  // The labels' height depends on the pitch and, through the room left for rows, the other way round.
+  for (let round = 0; round < 2; round++) {
+    right = Math.max(2, columns.overhang);
+    pitch = choosePitch(model, box, zoom, left, columns.height, right);
+    columns = columnLabelling(model, pitch.x, measure);
+  }
+  right = Math.max(2, columns.overhang);
+  return {
+    left,
+    top: columns.height,
+    pitchX: pitch.x,
+    pitchY: pitch.y,
+    automatic: pitch.automatic,
+    whole: pitch.whole,
+    columns,
+    rows: { size: pitch.y >= READABLE_PITCH ? size : 11, every: everyNth(model.rowCount, pitch.y, 14) },
+    contentWidth: left + model.columnCount * pitch.x + right,
+    contentHeight: columns.height + model.rowCount * pitch.y + 2,
+  };
+}
+
+/**
+ * The geometry of the whole matrix at a pitch, as zooming to it would give.
+ *
+ * @param {Shape} model
+ * @param {Measure} measure
+ * @param {MatrixGeometry} geometry
+ * @param {number} pitch
+ */
+export function atPitch(model, measure, geometry, pitch) {
+  const box = { width: geometry.left + model.columnCount * geometry.automatic.x, height: 600 };
+  const free = matrixLayout(model, box, { mode: "auto", factor: 1 }, measure);
+  return matrixLayout(model, box, { mode: "free", factor: pitch / free.automatic.x }, measure);
+}
+
+/**
+ * @param {Shape} model
+ * @param {Box} box
+ * @param {number} size
+ * @param {Measure} measure
+ */
+function rowGutter(model, box, size, measure) {
+  const limit = Math.min(ROW_LABEL_LIMIT, Math.max(64, box.width * 0.3));
+  const labels = widest(model.rowLabels, size, measure, limit);
+  const axes = Math.max(measure(rowAxisText(model), 11, 600), measure(columnAxisText(model), 11, 600));
+  return Math.ceil(Math.min(Math.max(labels * BOLD, axes), limit)) + GAP + 6;
+}
+
+/** @param {Pick<MatrixModel, "rowAxis">} model */
+export function rowAxisText(model) {
+  return `${model.rowAxis} ↓`;
+}
+
+/** @param {Pick<MatrixModel, "columnAxis">} model */
+export function columnAxisText(model) {
+  return `${model.columnAxis} →`;
+}
+
+/**
+ * @param {Shape} model
+ * @param {Box} box
+ * @param {Zoom} zoom
+ * @param {number} left
+ * @param {number} top
+ * @param {number} right
+ */
+function choosePitch(model, box, zoom, left, top, right) {
+  const room = { x: box.width - left - right - 2, y: box.height - top - 4 };
+  const fit = { x: room.x / model.columnCount, y: room.y / model.rowCount };
+  const inView = Math.min(((box.inView ?? box.height) - top - 4) / model.rowCount, fit.y);
+  const automatic = model.square ? automaticSquare(fit, inView) : automaticOblong(fit);
+  const whole = model.square
+    ? equal(Math.min(fit.x, fit.y, MOST_PITCH))
+    : { x: Math.min(fit.x, MOST_PITCH), y: Math.min(fit.y, automatic.y) };
+  let pitch = automatic;
+  if (zoom.mode === "fit") pitch = whole;
+  if (zoom.mode === "free") pitch = scaled(automatic, zoom.factor, model.square);
+  return { x: crisp(pitch.x), y: crisp(pitch.y), automatic, whole };
+}
+
+/** @param {number} pitch @returns {Pitch} */
+function equal(pitch) {
+  return { x: pitch, y: pitch };
+}
+
+/** @param {Pitch} fit @param {number} inView */
+function automaticSquare(fit, inView) {
+  // A little tighter than readable is better than scrolling for the last two columns.
+  const readable = fit.x >= TIGHT_PITCH ? Math.floor(fit.x) : READABLE_PITCH;
+  const wide = Math.min(readable, MOST_PITCH);
+  // Rather a little smaller and wholly in view than large and scrolled, but with the numbers where they fit.
+  const numbered = Math.min(Math.floor(fit.y), NUMBERED_PITCH);
+  const shown = Math.max(Math.floor(inView), numbered, ROOMY_PITCH);
+  return equal(Math.min(wide, shown));
+}
+
+/** @param {Pitch} fit */
+function automaticOblong(fit) {
+  return {
+    x: Math.min(Math.max(fit.x, 1), MOST_PITCH),
+    y: Math.min(Math.max(Math.floor(fit.y), READABLE_PITCH + 2), 30),
+  };
+}
+
+/** @param {Pitch} automatic @param {number} factor @param {boolean} square */
+function scaled(automatic, factor, square) {
+  const x = Math.min(automatic.x * factor, LARGEST_PITCH);
+  return square ? equal(x) : { x, y: Math.min(Math.max(automatic.y * factor, 8), 44) };
+}
+
+/** Whole pixels where a cell is large enough for a reader to notice uneven ones. @param {number} pitch */
+function crisp(pitch) {
+  return pitch >= 6 ? Math.floor(pitch) : pitch;
+}
+
+/**
+ * The factor after one zoom step; whole-pixel pitches would otherwise swallow small steps.
+ *
+ * @param {MatrixGeometry} geometry
+ * @param {number} ratio
+ */
+export function steppedFactor(geometry, ratio) {
+  const wanted = geometry.pitchX * ratio;
+  const pitch = wanted < 6 ? wanted : ratio > 1 ? Math.ceil(wanted) : Math.floor(wanted);
+  return pitch / geometry.automatic.x;
+}
+
+/**
+ * Angle, thinning and height of the column labels for a pitch.
+ *
+ * @param {Shape} model
+ * @param {number} pitch
+ * @param {Measure} measure
+ */
+function columnLabelling(model, pitch, measure) {
+  const { columnLabels: labels } = model;
+  const numeric = countsUp(labels);
+  const size = pitch >= READABLE_PITCH || numeric ? 12 : 11;
+  const longest = widest(labels, size, measure, COLUMN_LABEL_LIMIT);
+  const limit = longest + 1;
+  const axes = 38; // the corner's two axis names
+  if (numeric || longest <= pitch - 6) {
+    const every = everyNth(labels.length, pitch, longest + 10);
+    return { angle: 0, size, every, limit, height: axes, overhang: longest / 2 - pitch / 2 };
+  }
+  const every = everyNth(labels.length, pitch, 13);
+  const shown = labels.filter((label, i) => isShown(label, i, every));
+  const tallest = widest(shown, size, measure, COLUMN_LABEL_LIMIT);
+  if (pitch * every >= ROOMY_PITCH && every === 1) {
+    const height = Math.max(Math.ceil((longest * BOLD + 6) * DIAGONAL) + 16, axes);
+    return { angle: 45, size, every, limit, height, overhang: diagonalOverhang(model, pitch, size, measure) };
+  }
+  const height = Math.max(Math.ceil(tallest * BOLD) + GAP + 6, axes);
+  return { angle: 90, size, every, limit, height, overhang: 2 };
+}
+
+/**
+ * Whether labels are 1, 2, 3 … as for dimensions: only then may most of them be left out.
+ *
+ * @param {string[]} labels
+ */
+function countsUp(labels) {
+  const first = Number(labels[0]);
+  return labels.length > 1 && labels.every((label, i) => /^\d+$/.test(label) && Number(label) === first + i);
+}
+
+/**
+ * How far slanted labels reach beyond the last column.
+ *
+ * @param {Shape} model
+ * @param {number} pitch
+ * @param {number} size
+ * @param {Measure} measure
+ */
+function diagonalOverhang(model, pitch, size, measure) {
+  let most = 0;
+  for (let back = 0; back < Math.min(model.columnCount, 8); back++) {
+    const label = model.columnLabels[model.columnCount - 1 - back];
+    const reach = (Math.min(measure(label, size), COLUMN_LABEL_LIMIT) + 12) * DIAGONAL;
+    most = Math.max(most, reach - pitch * (back + 0.5));
+  }
+  return Math.ceil(most);
+}
+
+/**
+ * Rows and columns that a window of the content shows.
+ *
+ * @param {Shape} model
+ * @param {MatrixGeometry} geometry
+ * @param {Area} view
+ */
+export function visibleRange(model, geometry, view) {
+  /** @param {number} scroll @param {number} pitch */
+  const first = (scroll, pitch) => Math.max(Math.floor(scroll / pitch), 0);
+  /** @param {number} end @param {number} pitch @param {number} count */
+  const last = (end, pitch, count) => Math.min(Math.ceil(end / pitch), count);
+  return {
+    rowStart: first(view.y, geometry.pitchY),
+    rowEnd: last(view.y + view.height - geometry.top, geometry.pitchY, model.rowCount),
+    columnStart: first(view.x, geometry.pitchX),
+    columnEnd: last(view.x + view.width - geometry.left, geometry.pitchX, model.columnCount),
+  };
+}
+
+/** @typedef {ReturnType<typeof visibleRange>} Range */
+
+/**
+ * The cell, or the row or column label alone, under a point of the view.
+ *
+ * @param {Shape} model
+ * @param {MatrixGeometry} geometry
+ * @param {Area} view
+ * @param {number} x
+ * @param {number} y
+ * @returns {import("./model.js").Spot | null}
+ */
+export function spotAt(model, geometry, view, x, y) {
+  const column = Math.floor((x - geometry.left + view.x) / geometry.pitchX);
+  const row = Math.floor((y - geometry.top + view.y) / geometry.pitchY);
+  const inColumn = x >= geometry.left && column >= 0 && column < model.columnCount;
+  const inRow = y >= geometry.top && row >= 0 && row < model.rowCount;
+  if (inRow && inColumn) return { row, column };
+  if (inRow && x < geometry.left) return { row, column: null };
+  if (x < geometry.left || y >= geometry.top) return null;
+  // A slanted label is left behind by as much as it is above the cells.
+  const slant = geometry.columns.angle === 45 ? geometry.top - y : 0;
+  const labelled = Math.floor((x - slant - geometry.left + view.x) / geometry.pitchX);
+  return labelled >= 0 && labelled < model.columnCount ? { row: null, column: labelled } : null;
+}

@@ -1,0 +1,100 @@
+// What is drawn: numbers, labels and scale, read once per update. No drawing here.
+
+import { Payload } from "../core/payload.js";
+import { colourIndexer } from "../core/scale.js";
+import { formatted, visibleText } from "../core/text.js";
+
+/**
+ * What `views/matrix.py` says of a matrix.
+ *
+ * @typedef {object} Described
+ * @property {string} key
+ * @property {string} labels digest of all labels
+ * @property {string[]} rows
+ * @property {string[] | null} columns null where they are those of the rows
+ * @property {(number | null)[] | null} rowPositions
+ * @property {(number | null)[] | null} columnPositions
+ * @property {string} rowAxis
+ * @property {string} columnAxis
+ * @property {string} caption
+ * @property {number} decimals
+ * @property {boolean} square whether cells are as wide as high
+ * @property {string} fileName
+ * @property {[number, number] | null} pinned row and column
+ * @property {number} least
+ * @property {number} most
+ */
+
+/** @typedef {ReturnType<typeof unpackMatrix>} MatrixModel */
+
+/**
+ * A row and a column; one of them is null where only the other's label is meant.
+ *
+ * @typedef {{row: number | null, column: number | null}} Spot
+ */
+
+/** @typedef {{row: number, column: number}} Cell */
+
+/** @param {Uint8Array} bytes */
+export function unpackMatrix(bytes) {
+  const payload = new Payload(bytes);
+  /** @type {Described & import("../core/scale.js").Legend} */
+  const described = payload.described;
+  const columns = described.columns ?? described.rows;
+  return {
+    ...described,
+    rowLabels: described.rows.map(visibleText),
+    columnLabels: columns.map(visibleText),
+    rowCount: described.rows.length,
+    columnCount: columns.length,
+    lightTable: payload.numbers("light", Uint8Array),
+    darkTable: payload.numbers("dark", Uint8Array),
+    /** [row, column] */
+    values: payload.numbers("values", Float32Array),
+    colourIndex: colourIndexer(described.scale),
+  };
+}
+
+/**
+ * @param {MatrixModel} model
+ * @param {number} row
+ * @param {number} column
+ */
+export function valueAt(model, row, column) {
+  return model.values[row * model.columnCount + column];
+}
+
+/**
+ * @param {Spot | null} spot
+ * @returns {spot is Cell}
+ */
+export function isCell(spot) {
+  return spot !== null && spot.row !== null && spot.column !== null;
+}
+
+/**
+ * The label of a row or a column, and the position that tells it from its repetitions.
+ *
+ * @param {MatrixModel} model
+ * @param {"row" | "column"} axis
+ * @param {number} index
+ */
+export function labelOf(model, axis, index) {
+  const positions = axis === "row" ? model.rowPositions : model.columnPositions;
+  const labels = axis === "row" ? model.rowLabels : model.columnLabels;
+  return { label: labels[index], position: positions ? positions[index] : null };
+}
+
+/**
+ * "ground (11) → left (9): 0.6486"
+ *
+ * @param {MatrixModel} model
+ * @param {Cell} cell
+ */
+export function sentence(model, { row, column }) {
+  const names = [labelOf(model, "row", row), labelOf(model, "column", column)];
+  const [from, to] = names.map(({ label, position }) =>
+    position === null ? label : `${label} (${position})`,
+  );
+  return `${from} → ${to}: ${formatted(valueAt(model, row, column), model.decimals)}`;
+}

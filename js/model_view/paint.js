@@ -1,0 +1,110 @@
+// How the model view looks. Thumbnails are images at the screen's own resolution, so that their edges stay sharp.
+
+import { cornerOf, GAP, headSentence, numbersItself } from "./model.js";
+
+/**
+ * @typedef {import("../core/pen.js").Pen} Pen
+ * @typedef {import("./model.js").Which} Which
+ */
+
+/**
+ * @typedef {object} GridPicture
+ * @property {import("./model.js").GridModel} model
+ * @property {import("../core/theme.js").Theme} theme
+ * @property {import("../core/scale.js").Colours} colours
+ * @property {import("./model.js").Row[]} rows
+ * @property {import("./model.js").Sort} sort
+ * @property {import("./model.js").GridGeometry} geometry
+ */
+
+/**
+ * One head as an image of `pixels` a side; where cells are finer than pixels, a pixel shows their strongest.
+ *
+ * @param {Pick<GridPicture, "model" | "colours">} picture
+ * @param {Which} which
+ * @param {number} pixels
+ * @returns {import("../core/pen.js").Pixels}
+ */
+export function headImage({ model, colours }, { layer, head }, pixels) {
+  const { side, entries, headCount } = model;
+  const words = new Uint32Array(pixels * pixels);
+  const first = (layer * headCount + head) * side * side;
+  const starts = Array.from({ length: pixels + 1 }, (_, pixel) => Math.floor((pixel * side) / pixels));
+  for (let y = 0; y < pixels; y++) {
+    const row = y * pixels;
+    if (y > 0 && starts[y] === starts[y - 1]) {
+      words.copyWithin(row, row - pixels, row); // the same cells as the line above
+      continue;
+    }
+    for (let x = 0; x < pixels; x++) {
+      words[row + x] = colours.words[strongestEntry(entries, first, side, starts, x, y)];
+    }
+  }
+  return { width: pixels, height: pixels, words };
+}
+
+/**
+ * @param {Uint8Array} entries @param {number} first @param {number} side @param {number[]} starts
+ * @param {number} x @param {number} y
+ */
+function strongestEntry(entries, first, side, starts, x, y) {
+  let best = 0;
+  const bottom = Math.max(starts[y + 1], starts[y] + 1);
+  const right = Math.max(starts[x + 1], starts[x] + 1);
+  for (let row = starts[y]; row < bottom; row++) {
+    for (let column = starts[x]; column < right; column++) {
+      const entry = entries[first + row * side + column];
+      if (entry > best) best = entry;
+    }
+  }
+  return best;
+}
+
+/**
+ * All thumbnails with their numbers.
+ *
+ * @param {Pen} pen
+ * @param {GridPicture} picture
+ */
+export function paintGrid(pen, picture) {
+  const { model, theme, rows, sort, geometry } = picture;
+  const { side } = geometry;
+  // In a file that may be enlarged, a pixel a cell: as rectangles all heads would take many megabytes.
+  const pixels = Number.isFinite(pen.resolution) ? Math.round(side * pen.resolution) : model.side;
+  rows.forEach(({ layer, heads }, row) => {
+    heads.forEach((head, column) => {
+      const { x, y } = cornerOf(geometry, { row, column });
+      const which = { layer, head };
+      const area = { x, y, width: side, height: side };
+      pen.image(headImage(picture, which, pixels), area, headSentence(model, sort, which));
+      pen.rectangle(x - 0.5, y - 0.5, side + 1, side + 1, { stroke: theme.line });
+      if (!model.labels[layer][head]) return;
+      // A head that has a label is marked by a short line beneath it.
+      pen.rectangle(x, y + side + 2, Math.max(8, Math.round(side / 4)), 2, { fill: theme.accent });
+    });
+  });
+  paintNumbers(pen, picture);
+}
+
+/** Every number and axis name of the picture. @param {Pen} pen @param {GridPicture} picture */
+function paintNumbers(pen, { geometry, rows, sort, model, theme }) {
+  const { left, top, own, side } = geometry;
+  const axis = { size: 11, anchor: /** @type {const} */ ("end"), fill: theme.muted, weight: 600 };
+  pen.text("layer ↓", left - GAP, top - 8, axis);
+  if (!numbersItself(sort)) {
+    pen.text("head →", left - GAP, top - 23, axis);
+    for (let head = 0; head < model.headCount; head++) {
+      const x = cornerOf(geometry, { row: 0, column: head }).x + side / 2;
+      pen.text(String(head + 1), x, top - 8, { size: 12, anchor: "middle", fill: theme.ink });
+    }
+  }
+  rows.forEach(({ layer, heads }, row) => {
+    const { y } = cornerOf(geometry, { row, column: 0 });
+    pen.text(String(layer + 1), left - GAP, y + side / 2 + 4, { size: 12, anchor: "end", fill: theme.ink });
+    if (!own) return;
+    heads.forEach((head, column) => {
+      const { x } = cornerOf(geometry, { row, column });
+      pen.text(String(head + 1), x, y - 4, { size: 11, fill: theme.muted });
+    });
+  });
+}

@@ -1,0 +1,73 @@
+// The model view's elements.
+
+import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
+import { legendElement, legendParts } from "../core/legend.js";
+
+/** Pixels of a side of the larger picture of one head. */
+export const PREVIEW_SIDE = 224;
+
+const HELP = "Arrow keys move between heads; Enter opens one in the head view.";
+
+/** @param {HTMLElement} root */
+export function gridParts(root) {
+  const parts = {
+    readout: element("p", { class: "readout" }),
+    measure: element("select", { "aria-label": "Sort by" }),
+    byHead: button("Sort the heads within each layer", "Heads"),
+    byLayer: button("Sort the layers by the mean of their heads", "Layers"),
+    png: button("Save the picture as PNG", "PNG"),
+    svg: button("Save the picture as SVG", "SVG"),
+    stage: stageCanvas("grid"),
+    outline: element("div", { class: "outline", "aria-hidden": "true", hidden: "" }),
+    blocks: element("p", { class: "legend-text" }),
+    labelled: element("p", { class: "legend-text labelled" }, "this head has a label"),
+    live: liveRegion(),
+    preview: buildPreview(),
+    ...legendParts(),
+  };
+  const sort = element("label", { class: "sort" }, "Sort by", parts.measure);
+  const sorting = group("What is sorted", parts.byHead, parts.byLayer);
+  const saving = group("Save", parts.png, parts.svg);
+  const words = element("div", { class: "words" }, parts.legendText, parts.blocks, parts.labelled);
+  root.replaceChildren(
+    element(
+      "div",
+      { class: "head" },
+      element("div", { class: "tools" }, sort, sorting),
+      element("div", { class: "tools" }, saving),
+    ),
+    parts.readout,
+    element("div", { class: "stage" }, parts.stage, parts.outline),
+    legendElement(parts, words),
+    parts.live,
+    keyboardHelp(HELP),
+    parts.preview.root,
+  );
+  return parts;
+}
+
+/** @typedef {ReturnType<typeof gridParts>} GridParts */
+
+/** One head, larger, in the browser's top layer where nothing can clip it. */
+function buildPreview() {
+  const title = element("p", { class: "preview-title" });
+  const detail = element("p", { class: "preview-detail" });
+  const axes = element("p", { class: "preview-axes" }, "query ↓ · key →");
+  const canvas = element("canvas");
+  const attributes = { class: "preview", popover: "manual", "aria-hidden": "true" };
+  return { root: element("div", attributes, title, detail, axes, canvas), title, detail, canvas };
+}
+
+/**
+ * Beside an outline, on the side with room; null where a window is too narrow for it.
+ *
+ * @param {DOMRect} outline
+ * @param {DOMRect} box
+ */
+export function previewPlace(outline, box) {
+  const [right, left] = [outline.right + 12, outline.left - box.width - 12];
+  const x = right + box.width <= window.innerWidth - 8 ? right : left;
+  if (x < 8) return null;
+  const middle = (outline.top + outline.bottom - box.height) / 2;
+  return { x, y: Math.max(8, Math.min(middle, window.innerHeight - box.height - 8)) };
+}

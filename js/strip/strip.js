@@ -1,0 +1,188 @@
+// A text as pills. Roving focus: one pill is in the tab order, arrow keys go from pill to pill.
+
+import constants from "../../bert_probe/views/constants.json" with { type: "json" };
+import { leading, within } from "../core/canvas_view.js";
+import { element, toggle } from "../core/dom.js";
+import { mounting } from "../core/mount.js";
+import { visibleText } from "../core/text.js";
+import { readTheme } from "../core/theme.js";
+
+/**
+ * What `views/strip.py` says.
+ *
+ * @typedef {object} StripData
+ * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string}[]} pieces
+ * @property {string} digest names the pieces
+ * @property {string} label
+ * @property {boolean} selectable
+ * @property {number | null} initial the position chosen at first
+ * @property {number | null} selected the position chosen as far as the server knows
+ */
+
+class StripView {
+  /** @param {HTMLElement} root */
+  constructor(root) {
+    this.root = root;
+    /** @type {StripData | null} */
+    this.data = null;
+    /** @type {HTMLElement[]} */
+    this.pills = [];
+    this.current = 0;
+    /** @type {number | null} */
+    this.chosen = null;
+    /** @type {(position: number) => void} */
+    this.report = () => {};
+    this.tip = element("div", { class: "tip", popover: "manual", role: "tooltip" });
+    root.after(this.tip);
+    root.onpointerover = (event) => this.tell(pillOf(event));
+    root.onpointerleave = () => this.tell(null);
+    root.addEventListener("focusin", (event) => {
+      const pill = pillOf(event);
+      if (pill?.matches(":focus-visible")) this.tell(pill);
+    });
+    root.addEventListener("focusout", () => this.tell(null));
+    root.onscroll = () => this.tell(null);
+    root.onclick = (event) => this.click(pillOf(event));
+    root.onkeydown = (event) => this.press(event);
+  }
+
+  get pieces() {
+    return this.data?.pieces ?? [];
+  }
+
+  /**
+   * @param {import("../core/mount.js").Component<StripData>} component
+   * @returns {undefined}
+   */
+  update({ data, setStateValue }) {
+    const before = this.data;
+    this.data = data;
+    this.report = (position) => setStateValue("chosen", { position, digest: data.digest });
+    // After the first sight the reader's own choice is newer than what the server knows of it.
+    const fresh = before?.digest !== data.digest || before?.initial !== data.initial;
+    if (fresh) this.chosen = data.selected;
+    if (before?.digest !== data.digest || before?.selectable !== data.selectable) this.build(data);
+    this.tint();
+    this.mark();
+    if (fresh) this.reveal();
+  }
+
+  /** @param {StripData} data */
+  build({ pieces, selectable, label }) {
+    this.root.setAttribute("role", selectable ? "radiogroup" : "list");
+    this.root.setAttribute("aria-label", label);
+    /** @type {HTMLElement[]} */
+    const words = [];
+    this.pills = pieces.map((piece) => {
+      const text = visibleText(piece.text);
+      const pill = element("span", { class: `piece ${piece.kind} ${piece.mark}`, tabindex: "-1" }, text);
+      pill.setAttribute("role", selectable ? "radio" : "listitem");
+      pill.setAttribute("aria-label", piece.detail ? `${text}, ${piece.detail}` : text);
+      if (!piece.joined || !words.length)
+        words.push(element("span", { class: "word", role: "presentation" }));
+      words[words.length - 1].append(pill);
+      return pill;
+    });
+    this.root.replaceChildren(...words);
+    this.current = Math.max(
+      0,
+      pieces.findIndex((piece) => piece.mark === "partner"),
+    );
+    this.tell(null);
+  }
+
+  tint() {
+    const theme = readTheme(this.root).dark ? "dark" : "light";
+    for (const [name, tints] of Object.entries(constants.segments)) {
+      this.root.style.setProperty(`--tint-${name.toLowerCase()}`, tints[theme]);
+    }
+  }
+
+  /** Shows which pill is chosen, and leaves exactly one in the tab order. */
+  mark() {
+    const chosen = this.pieces.findIndex((piece) => piece.position === this.chosen);
+    if (chosen >= 0) this.current = chosen;
+    this.pills.forEach((pill, i) => {
+      pill.tabIndex = i === this.current ? 0 : -1;
+      if (this.data?.selectable) pill.setAttribute("aria-checked", String(i === chosen));
+    });
+  }
+
+  /** Scrolls a long text, and nothing around it, to the chosen pill. */
+  reveal() {
+    const pill = this.pills[this.current].getBoundingClientRect();
+    const box = this.root.getBoundingClientRect();
+    if (pill.bottom > box.bottom || pill.top < box.top) {
+      this.root.scrollTop += pill.top - box.top - (box.height - pill.height) / 2;
+    }
+  }
+
+  /** @param {number} index */
+  choose(index) {
+    const { position } = this.pieces[index];
+    if (position === this.chosen) return;
+    this.chosen = position;
+    this.mark();
+    this.report(position);
+  }
+
+  /** @param {HTMLElement | null} pill */
+  click(pill) {
+    if (pill && this.data?.selectable) this.choose(this.pills.indexOf(pill));
+  }
+
+  /** @param {KeyboardEvent} event */
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") {
+      this.tell(null);
+      return;
+    }
+    const [before, after, last] = [this.current - 1, this.current + 1, this.pills.length - 1];
+    const goals = {
+      ArrowLeft: before,
+      ArrowUp: before,
+      ArrowRight: after,
+      ArrowDown: after,
+      Home: 0,
+      End: last,
+    };
+    const goal = leading(goals, event.key);
+    if (goal !== undefined) this.go(within(goal, this.pills.length));
+    else if (event.key === " " || event.key === "Enter") this.click(this.pills[this.current]);
+    else return;
+    event.preventDefault();
+  }
+
+  /** @param {number} index */
+  go(index) {
+    this.current = index;
+    this.mark();
+    this.pills[index].focus();
+    if (this.data?.selectable) this.choose(index);
+  }
+
+  /** The detail of a pill in the browser's top layer, where nothing can clip it. @param {HTMLElement | null} pill */
+  tell(pill) {
+    const detail = pill && this.pieces[this.pills.indexOf(pill)].detail;
+    this.tip.textContent = detail || "";
+    toggle(this.tip, Boolean(detail));
+    if (pill && detail) this.place(pill.getBoundingClientRect());
+  }
+
+  /** @param {DOMRect} pill */
+  place(pill) {
+    const tip = this.tip.getBoundingClientRect();
+    const left = pill.left + pill.width / 2 - tip.width / 2;
+    const above = pill.top - tip.height - 6;
+    this.tip.style.left = `${Math.min(Math.max(left, 8), window.innerWidth - tip.width - 8)}px`;
+    this.tip.style.top = `${above >= 8 ? above : pill.bottom + 6}px`;
+  }
+}
+
+/** @param {Event} event @returns {HTMLElement | null} */
+function pillOf(event) {
+  return event.target instanceof Element ? event.target.closest(".piece") : null;
+}
+
+export default mounting(".strip", StripView);

@@ -1,0 +1,11 @@
+"""The app's server around the components alone, for tests."""
+
+from pathlib import Path
+
+import streamlit as st
+
+from bert_probe.web import serve
+
+app = st.App(
+    Path(__file__).with_name("demo_components.py"), routes=serve.routes(), middleware=serve.middleware()
+)

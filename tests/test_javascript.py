@@ -1,0 +1,72 @@
+"""The JavaScript: its own tests, and that what the package ships is what its sources build.
+
+Node's runner is started from here, so that one command tells of all tests and runs them beside each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_probe.views import built
+
+ROOT = Path(__file__).parents[1]
+JS = ROOT / "js"
+BUILT = ROOT / "bert_probe" / "views" / "built"
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """The Node of the development set-up, or one that is installed."""
+    found = shutil.which("node", path=str(Path(sys.executable).parent)) or shutil.which("node")
+    there = found is not None and (JS / "node_modules").is_dir()
+    if not there and os.environ.get("CI"):
+        pytest.fail("Node or js/node_modules is not there: make .venv/.ready-dev installs both.")
+    if not there:
+        pytest.skip("Node or js/node_modules is not there")
+    return str(found)
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, cwd=JS, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_unit_tests_of_the_javascript_pass(node: str) -> None:
+    said = run(node, "--test", "--test-reporter=tap")
+    passed = re.search(r"^# pass (\d+)$", said, re.M)
+    assert passed is not None
+    assert int(passed[1]) >= 30, "they were found"
+
+
+def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) -> None:
+    run(node, "build.js", str(tmp_path))
+    fresh = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert fresh.keys() == {path.name for path in BUILT.iterdir()}
+    for name, content in fresh.items():
+        assert (BUILT / name).read_bytes() == content, f"{name} is not what js/ builds: make build"
+
+
+def test_every_component_has_its_module_and_its_style() -> None:
+    names = {f"{name}.{kind}" for name in built.COMPONENTS for kind in ("js", "css")}
+    assert {path.name for path in BUILT.iterdir()} == names | {"head_view_page.js"}
+    for name in built.COMPONENTS:
+        assert re.search(r"export\{\w+ as default\};\s*$", built.script(name)), "a page imports its default"
+
+
+def test_every_tool_is_pinned_and_no_registry_is_named() -> None:
+    package = json.loads((JS / "package.json").read_text(encoding="utf-8"))
+    assert "dependencies" not in package, "a browser gets nothing but what is written here"
+    for name, version in package["devDependencies"].items():
+        assert re.fullmatch(r"\d+\.\d+\.\d+", version), f"{name} {version} is no pin"
+    lock = (JS / "package-lock.json").read_text(encoding="utf-8")
+    assert '"integrity"' in lock
+    assert '"resolved"' not in lock, "each person's own registry is asked"
