@@ -1,0 +1,50 @@
+"""Payloads: what any reader of safetensors finds in them is what was put in, at places a browser can read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_probe.views.payload import packed
+from tests.helpers.payloads import opened
+
+TEXTS = st.text(st.characters())
+"""Lone halves of pairs included."""
+
+
+@given(st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS) | st.booleans()))
+def test_a_description_survives(described: dict[str, Any]) -> None:
+    assert opened(packed(described, {}))[0] == described
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", "<u2", "u1"])
+def test_an_array_survives_as_it_is_read(dtype: str) -> None:
+    array = np.arange(12).reshape(3, 4).astype(dtype)
+    for given_array in (array, array.T, array[:, ::2]):
+        found = opened(packed({}, {"numbers": given_array}))[1]["numbers"]
+        assert found.dtype == array.dtype
+        np.testing.assert_array_equal(found, given_array)
+
+
+def test_every_array_begins_at_a_multiple_of_its_size() -> None:
+    arrays: dict[str, np.ndarray] = {
+        "bits": np.ones(3, np.uint8),
+        "firsts": np.ones(5, np.uint16),
+        "values": np.ones(7, np.float32),
+        "numbers": np.ones(2),
+    }
+    data = packed({"odd": "x"}, arrays)
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    for name, array in arrays.items():
+        assert (end + header[name]["data_offsets"][0]) % array.itemsize == 0
+
+
+def test_the_same_is_the_same_bytes() -> None:
+    arrays = {name: np.ones(3, np.float32) for name in ("a", "b", "c", "d")}
+    assert len({packed({"key": "k"}, arrays) for _ in range(20)}) == 1
