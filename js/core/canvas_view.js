@@ -304,3 +304,27 @@ export function leading(table, key) {
 export function within(index, count) {
   return Math.min(Math.max(index, 0), count - 1);
 }
+
+/**
+ * Where a key leads to in a grid; null where it leads nowhere.
+ *
+ * @param {string} key
+ * @param {{row: number, column: number}} from
+ * @param {{rows: number, columns: number, page: number}} size `page`: rows that Page up and Page down go
+ */
+export function gridDestination(key, { row, column }, { rows, columns, page }) {
+  const goal = leading(
+    {
+      ArrowLeft: [row, column - 1],
+      ArrowRight: [row, column + 1],
+      ArrowUp: [row - 1, column],
+      ArrowDown: [row + 1, column],
+      Home: [row, 0],
+      End: [row, columns - 1],
+      PageUp: [row - page, column],
+      PageDown: [row + page, column],
+    },
+    key,
+  );
+  return goal ? { row: within(goal[0], rows), column: within(goal[1], columns) } : null;
+}

@@ -1,6 +1,6 @@
 // The heatmap as a component.
 
-import { leading, within } from "../core/canvas_view.js";
+import { gridDestination } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
@@ -221,23 +221,10 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {string} key @param {Spot} from */
   destination(key, from) {
-    const [row, column] = [Number(from.row), Number(from.column)];
-    const { rowCount, columnCount } = this.model;
+    const { rowCount: rows, columnCount: columns } = this.model;
     const page = Math.max(Math.floor((this.view.height - this.geometry.top) / this.geometry.pitchY) - 1, 1);
-    const goal = leading(
-      {
-        ArrowLeft: [row, column - 1],
-        ArrowRight: [row, column + 1],
-        ArrowUp: [row - 1, column],
-        ArrowDown: [row + 1, column],
-        Home: [row, 0],
-        End: [row, columnCount - 1],
-        PageUp: [row - page, column],
-        PageDown: [row + page, column],
-      },
-      key,
-    );
-    return goal ? { row: within(goal[0], rowCount), column: within(goal[1], columnCount) } : null;
+    const cell = { row: Number(from.row), column: Number(from.column) };
+    return gridDestination(key, cell, { rows, columns, page });
   }
 
   /** @override @param {Spot} spot */

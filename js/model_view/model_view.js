@@ -1,6 +1,6 @@
 // The model view as a component: a thumbnail of every head, sorted as a reader likes.
 
-import { CanvasView, leading, within } from "../core/canvas_view.js";
+import { CanvasView, gridDestination } from "../core/canvas_view.js";
 import { element, sizeCanvas, toggle } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
@@ -219,23 +219,9 @@ class ModelView extends CanvasView {
 
   /** @override @param {string} key @param {Which} from @returns {Which | null} */
   destination(key, from) {
-    const { row, column } = slotOf(this.rows, from);
-    const { layerCount, headCount } = this.model;
-    const goal = leading(
-      {
-        ArrowLeft: [row, column - 1],
-        ArrowRight: [row, column + 1],
-        ArrowUp: [row - 1, column],
-        ArrowDown: [row + 1, column],
-        Home: [row, 0],
-        End: [row, headCount - 1],
-        PageUp: [0, column],
-        PageDown: [layerCount - 1, column],
-      },
-      key,
-    );
-    if (!goal) return null;
-    return headAt(this.rows, { row: within(goal[0], layerCount), column: within(goal[1], headCount) });
+    const { layerCount: rows, headCount: columns } = this.model;
+    const slot = gridDestination(key, slotOf(this.rows, from), { rows, columns, page: rows });
+    return slot && headAt(this.rows, slot);
   }
 
   /** @override @param {Which} which */
