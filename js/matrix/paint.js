@@ -302,7 +302,9 @@ function paintAxisNames(pen, { model, geometry, theme, measure }) {
   const x = geometry.left - GAP;
   const lettering = { size: 11, weight: 600, fill: theme.muted, anchor: /** @type {const} */ ("end") };
   [rowAxisText(model), columnAxisText(model)].forEach((text, line) => {
-    pen.text(ellipsised(text, x, 11, measure, 600), x, geometry.top - GAP - 15 * line, lettering);
+    const shown = ellipsised(text, x, 11, measure, 600);
+    const width = measure(shown, 11, 600);
+    pen.text(shown, x, geometry.top - GAP - 15 * line, { ...lettering, width });
   });
 }
 
