@@ -32,6 +32,9 @@ await build({
 // A page that is opened from disk begins by itself.
 await build({
   ...options,
-  entryPoints: [{ in: "head_view/page.js", out: "head_view_page" }],
+  entryPoints: ["matrix", "head_view", "model_view"].map((name) => ({
+    in: `${name}/page.js`,
+    out: `${name}_page`,
+  })),
   format: "iife",
 });

@@ -32,6 +32,8 @@ FLOORS = {
     "run": 5,
     "views": 6,
     "cli": 7,
+    "notebook": 7,
+    "bertviz": 8,
     "web": 7,
     "pages": 8,
     "app": 8,

@@ -66,7 +66,7 @@ def _written(folder: Path, trace: Trace) -> list[Path]:
     found = Attention().of(trace)
     picture = Picture(trace, caption=trace.encoding.text[:300])
     contents = {
-        "head-view.html": head_view.page(picture, View(trace.layers, (0,)), picture.caption),
+        "head-view.html": head_view.page(picture, View(trace.layers, (0,))),
         "notebook.html": f"<!doctype html><meta charset=utf-8>{found._repr_html_()}".encode(),
         "attention.csv.txt": files.to_bytes(found.table(), "csv"),
         "attention.json": files.to_bytes(found.table(), "json"),

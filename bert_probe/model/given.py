@@ -60,7 +60,7 @@ def from_attention(
         OutOfMemoryError: the machine is too small to hold a copy.
     """
     with memory_errors("The attention needs more memory than is free here. Give fewer layers."):
-        layers = _layers(weights)
+        layers = layers_of(weights)
         _check(layers)
         caveat = _caveat(layers, _rounding(weights))
     count = layers[0].shape[-1]
@@ -83,7 +83,7 @@ def from_attention(
     )
 
 
-def _layers(weights: Any) -> list[Array]:
+def layers_of(weights: Any) -> list[Array]:
     """Copies of the layers, each [head, query, key] and of one dtype."""
     several = weights if isinstance(weights, list | tuple) else _array(weights, "The attention")
     if (isinstance(several, Array) and several.ndim == 0) or len(several) == 0:

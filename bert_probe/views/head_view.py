@@ -6,13 +6,10 @@ computes a row of attention when somebody looks at it, so a hover costs no serve
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import html
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -23,8 +20,8 @@ from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.views import built, palette
 from bert_probe.views.constants import CONSTANTS
+from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
 from bert_probe.views.text import shown
 
@@ -273,39 +270,16 @@ def pins_from(given: Any, count: int) -> Pins:
     return Pins("key" if held.get("side") == "key" else "query", kept)
 
 
-def page(picture: Picture, view: View, title: str, ask: Ask = _asked) -> bytes:
+def page(picture: Picture, view: View, ask: Ask = _asked) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
     It holds every layer, so that a reader can step through them.
     """
     layers = range(picture.trace.layers)
-    data = [payload(picture, layer, key="page", wish=wished(view, 0), ask=ask) for layer in layers]
-    fields = {
-        "title": html.escape(title),
-        "style": _page_style(),
-        "payload": json.dumps(
-            {"start": view.layer, "layers": [base64.b64encode(one).decode("ascii") for one in data]}
-        ),
-        "script": built.script("head_view_page"),
-    }
-    made = Path(__file__).with_name("head_view.html").read_text(encoding="utf-8")
-    for name, text in fields.items():
-        made = made.replace(f"<!--{name}-->", text)
-    return made.encode()
-
-
-def _page_style() -> str:
-    """The component's style, with the theme that Streamlit would bring."""
-    light = (palette.PAPER_LIGHT, palette.INK_LIGHT, palette.ACCENT_LIGHT)
-    dark = (palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK)
-    themes = f":root {{{_variables(*light)}}}"
-    themes += f" @media (prefers-color-scheme: dark) {{:root {{{_variables(*dark)}}}}}"
-    return f"{themes} {built.style('head_view')}"
-
-
-def _variables(paper: str, ink: str, accent: str) -> str:
-    return (
-        f"--st-background-color: {paper}; --st-text-color: {ink}; --st-primary-color: {accent};"
-        f"--st-secondary-background-color: color-mix(in srgb, {ink} 8%, {paper});"
-        "--st-font: system-ui, sans-serif;"
+    return Page(
+        "head_view",
+        [payload(picture, layer, key="page", wish=wished(view, 0), ask=ask) for layer in layers],
+        picture.caption,
+        f"{CAVEAT} {picture.trace.caveat}".strip(),
+        start=view.layer,
     )

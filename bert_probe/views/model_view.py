@@ -10,7 +10,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bert_probe.analyses.thumbnails import Thumbnails
+from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
+from bert_probe.model.trace import Trace
+from bert_probe.views.measures import MEASURES
+from bert_probe.views.page import CAVEAT, Page, caption_of
 from bert_probe.views.payload import packed
 from bert_probe.views.scale import Scale
 
@@ -69,6 +74,35 @@ def payload(
     if measures:
         arrays["numbers"] = numbers
     return packed(described, arrays)
+
+
+def of_trace(
+    trace: Trace, profiles: HeadProfiles, *, key: str, words: bool = False, measure: str = "weights"
+) -> bytes:
+    """The payload of a trace, labelled and sorted by what its heads do.
+
+    Raises:
+        SelectionError, UnavailableError: see `thumbnails`.
+    """
+    what = measure_named(measure)
+    thumbs = thumbnails(trace, words=words, measure=measure)
+    end = 1.0 if what.shared_out(trace) else Scale.from_zero(thumbs.weights, 0.0).high
+    return payload(
+        thumbs,
+        profiles.labels,
+        {one.name: profiles.values[name] for name, one in MEASURES.items()},
+        key=key,
+        caption=f"{what.title} of all heads",
+        source=caption_of(trace),
+        value_name=what.value,
+        scale=Scale("sequential", 0, end, "sqrt"),
+    )
+
+
+def page(trace: Trace, profiles: HeadProfiles, *, words: bool = False, measure: str = "weights") -> Page:
+    """A web page of all heads, which opens from a disk without a network."""
+    data = of_trace(trace, profiles, key="page", words=words, measure=measure)
+    return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.caveat}".strip())
 
 
 def colour_entries(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uint8]:

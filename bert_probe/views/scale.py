@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,15 @@ class Scale:
             raise ValueError(
                 f"The range {self.low} to {self.high} is not centred on 0, as a diverging scale must be."
             )
+
+    @classmethod
+    def from_zero(cls, values: NDArray[Any], at_least: float = 1.0) -> Self:
+        """A sequential scale from 0 to `at_least`, or to the next round number where the values go beyond."""
+        largest = float(values.max())
+        if largest <= at_least or largest <= 0:
+            return cls("sequential", 0, at_least or 1.0)
+        digit = 10.0 ** math.floor(math.log10(largest))
+        return cls("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
 
     @property
     def slack(self) -> float:

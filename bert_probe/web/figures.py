@@ -38,15 +38,6 @@ def symmetric_scale(*arrays: Array) -> Scale:
     return Scale("diverging", -end, end)
 
 
-def from_zero_scale(values: Array, at_least: float = 1.0) -> Scale:
-    """A sequential scale from 0 to ``at_least``, or to the next round number where the values go beyond."""
-    largest = float(values.max())
-    if largest <= at_least or largest <= 0:
-        return Scale("sequential", 0, at_least or 1.0)
-    digit = 10.0 ** math.floor(math.log10(largest))
-    return Scale("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
-
-
 def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
     """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
@@ -79,7 +70,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             "tickangle": -45 if len(tokens) > 8 else 0,
             "zeroline": False,
         },
-        yaxis={"title": name, "range": [0, from_zero_scale(values, 0.0).high * 1.02]},
+        yaxis={"title": name, "range": [0, Scale.from_zero(values, 0.0).high * 1.02]},
         showlegend=False,
     )
     return figure

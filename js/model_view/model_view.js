@@ -53,6 +53,8 @@ class ModelView extends CanvasView {
     this.geometry = /** @type {GridGeometry} */ (/** @type {unknown} */ (null));
     /** @type {(which: Which) => void} */
     this.open = () => {};
+    /** Whether there is a place where a head opens. */
+    this.opens = false;
     this.follow = () => this.placePreview();
     parts.measure.onchange = () => this.setSort({ measure: parts.measure.value || null });
     parts.byHead.onclick = () => this.setSort({ heads: !this.sort.heads });
@@ -61,7 +63,9 @@ class ModelView extends CanvasView {
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setTriggerValue }) {
+    this.opens = Boolean(setTriggerValue);
     this.open = (which) => setTriggerValue?.("opened", which);
+    this.parts.help.textContent = `Arrow keys move between heads${this.opens ? "; Enter opens one in the head view" : ""}.`;
   }
 
   /** @override @param {Uint8Array} data */
@@ -154,7 +158,7 @@ class ModelView extends CanvasView {
   }
 
   idle() {
-    const hint = " · point at a head to see it larger, click to open it";
+    const hint = ` · point at a head to see it larger${this.opens ? ", click to open it" : ""}`;
     return [this.model.caption, element("span", { class: "hint" }, hint)];
   }
 

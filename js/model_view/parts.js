@@ -6,8 +6,6 @@ import { legendElement, legendParts } from "../core/legend.js";
 /** Pixels of a side of the larger picture of one head. */
 export const PREVIEW_SIDE = 224;
 
-const HELP = "Arrow keys move between heads; Enter opens one in the head view.";
-
 /** @param {HTMLElement} root */
 export function gridParts(root) {
   const parts = {
@@ -22,6 +20,7 @@ export function gridParts(root) {
     blocks: element("p", { class: "legend-text" }),
     labelled: element("p", { class: "legend-text labelled" }, "this head has a label"),
     live: liveRegion(),
+    help: keyboardHelp(""),
     preview: buildPreview(),
     ...legendParts(),
   };
@@ -40,7 +39,7 @@ export function gridParts(root) {
     element("div", { class: "stage" }, parts.stage, parts.outline),
     legendElement(parts, words),
     parts.live,
-    keyboardHelp(HELP),
+    parts.help,
     parts.preview.root,
   );
   return parts;

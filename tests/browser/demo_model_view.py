@@ -5,7 +5,7 @@ import streamlit as st
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
-from bert_probe.views.model_view import Head
+from bert_probe.views.model_view import Head, payload
 from bert_probe.web.components.model_view import model_view
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
@@ -40,15 +40,15 @@ def main() -> None:
     trace = demo_trace(number["layers"], number["heads"], number["tokens"])
     values = Heads().of(trace).values
     st.number_input("Layer", 1, trace.layers, key="layer")
-    opened = model_view(
+    data = payload(
         thumbnails(trace),
         labels_of(trace.layers, trace.heads),
         {name: values[measure] for name, measure in MEASURES.items()},
         key="demo",
         caption="Attention of all heads",
-        on_open=choose,
         source="“a\ntext\x0b” · a model",
     )
+    opened = model_view(data, (trace.layers, trace.heads), key="demo", on_open=choose)
     st.write(f"opened: {opened}")
     st.button("Again")
 

@@ -200,11 +200,11 @@ def test_pins_of_an_address_that_are_no_units_are_left_out(number: str) -> None:
 def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoint) -> None:
     trace = packed(double_minilm.trace(HOSTILE))
     picture = Picture(trace, caption=HOSTILE)
-    text = head_view.page(picture, View(3, (1,)), HOSTILE).decode()
+    text = head_view.page(picture, View(3, (1,))).decode()
     held = json.loads(re.search(r'id="payload">(.*?)</script>', text)[1])  # type: ignore[index]
     assert held["start"] == 3
-    assert len(held["layers"]) == trace.layers
-    for layer, sent in enumerate(held["layers"]):
+    assert len(held["payloads"]) == trace.layers
+    for layer, sent in enumerate(held["payloads"]):
         assert_travelled(base64.b64decode(sent), trace.attention(layer))
     assert "<img" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
 from bert_probe.views import palette
-from bert_probe.views.model_view import Head, colour_entries
+from bert_probe.views.model_view import Head, colour_entries, payload
 from bert_probe.views.model_view import opened as opened_head
 from bert_probe.views.scale import Scale
 from bert_probe.web.components import model_view as views
@@ -30,7 +30,9 @@ def small(**more: Any) -> Thumbnails:
 
 def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
     thumbs = small() if thumbs is None else thumbs
-    return model_view(thumbs, labels, measures or MEASURES, **{"key": "m", "caption": "All heads", **more})
+    said = {"caption": "All heads", **more}
+    data = payload(thumbs, labels, measures or MEASURES, key="m", **said)
+    return model_view(data, (thumbs.layers, thumbs.heads), key="m")
 
 
 @pytest.fixture
@@ -124,11 +126,13 @@ def test_it_mounts_in_an_app() -> None:
         import streamlit as st
 
         from bert_probe.analyses.thumbnails import thumbnails
+        from bert_probe.views.model_view import payload
         from bert_probe.web.components.model_view import model_view
         from tests.helpers.traces import random_trace
 
         trace = random_trace(["a", "b"], 1, 2)
-        st.write(f"{model_view(thumbnails(trace), [['', 'broad']], {}, key='m', caption='All heads')}")
+        data = payload(thumbnails(trace), [["", "broad"]], {}, key="m", caption="All heads")
+        st.write(f"{model_view(data, (1, 2), key='m')}")
 
     at = AppTest.from_function(page).run()
     assert not at.exception

@@ -14,6 +14,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.views import head_view as views
 from bert_probe.views.head_view import Options, Picture, Pins, Series, View
+from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
@@ -62,13 +63,10 @@ def part(drawn: Drawn) -> None:
         words=drawn.words,
         residual=drawn.residual,
         labels=labels,
-        caption=caption(trace),
+        caption=caption_of(trace),
     )
     _draw(drawn, picture)
-    blocks.caveat(
-        "Attention says where a head reads from, not what the model's output depends on: it is not an "
-        "explanation by itself (Jain and Wallace 2019)."
-    )
+    blocks.caveat(CAVEAT)
 
 
 @st.fragment
@@ -106,19 +104,12 @@ def _exports(drawn: Drawn, picture: Picture, view: View) -> None:
             (
                 "Interactive page, HTML",
                 "head-view.html",
-                lambda _: head_view.page(picture, view, picture.caption),
+                lambda _: head_view.page(picture, view),
             )
         ],
         "All weights of the heads shown, at full precision, whatever the picture hides.",
         ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
     )
-
-
-def caption(trace: Trace) -> str:
-    """Text and model, as a saved picture names them."""
-    texts = [trace.encoding.text, trace.encoding.pair]
-    said = " + ".join(f"“{text}”" for text in texts if text)
-    return f"{trace.provenance['model']} · {said if len(said) <= 300 else said[:299] + '…'}"
 
 
 def choose_heads(heads: Series) -> None:

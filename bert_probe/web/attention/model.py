@@ -5,34 +5,22 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.thumbnails import thumbnails
-from bert_probe.views.model_view import Head
-from bert_probe.views.scale import Scale
-from bert_probe.web import blocks, figures, store
+from bert_probe.views.model_view import Head, of_trace
+from bert_probe.web import blocks, store
 from bert_probe.web.attention import head
 from bert_probe.web.attention.shared import Drawn
 from bert_probe.web.components.model_view import model_view
 from bert_probe.web.export import export
-from bert_probe.web.measures import MEASURES
+
+KEY = "model_view"
 
 
 def part(drawn: Drawn) -> None:
     """Draw them; a click opens one in the head view."""
-    trace, what = drawn.trace, drawn.what
+    trace = drawn.trace
     profiles = store.answers.of(Heads(drawn.words).of, trace)
-    thumbs = thumbnails(trace, words=drawn.words, measure=drawn.measure)
-    end = 1.0 if what.shared_out(trace) else figures.from_zero_scale(thumbs.weights, 0.0).high
-    model_view(
-        thumbs,
-        profiles.labels,
-        {one.name: profiles.values[name] for name, one in MEASURES.items()},
-        key="model_view",
-        caption=f"{what.title} of all heads",
-        source=head.caption(trace),
-        value_name=what.value,
-        scale=Scale("sequential", 0, end, "sqrt"),
-        on_open=_open,
-    )
+    data = of_trace(trace, profiles, key=KEY, words=drawn.words, measure=drawn.measure)
+    model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open)
     export(profiles, "heads")
     blocks.caveat(
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "

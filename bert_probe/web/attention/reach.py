@@ -9,7 +9,7 @@ from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.model.trace import Trace
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, state
+from bert_probe.web import blocks, state
 from bert_probe.web.attention import shared
 from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
@@ -54,7 +54,7 @@ def _draw(reached: TokenReach, shares: bool) -> None:
         [str(layer + 1) for layer in range(len(reached.values))],
         blocks.labels(reached.units),
         key="reach",
-        scale=Scale("sequential", 0, 1.0 if shares else figures.from_zero_scale(reached.values).high, "sqrt"),
+        scale=Scale("sequential", 0, 1.0 if shares else Scale.from_zero(reached.values).high, "sqrt"),
         row_axis="layer",
         column_axis="token",
         value_name=MEASURE.value,

@@ -14,7 +14,7 @@ from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
 from bert_probe.views.scale import Scale
-from bert_probe.web import blocks, figures, jobs, state
+from bert_probe.web import blocks, jobs, state
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Drawn:
     def scale(self, shown: AttentionMap, root: bool) -> Scale:
         """0 to 1; what is no share has no such end, so its is the next round number."""
         shares = shown.question.renormalise or self.what.shared_out(self.trace)
-        end = 1.0 if shares else figures.from_zero_scale(shown.weights, 0.0).high
+        end = 1.0 if shares else Scale.from_zero(shown.weights, 0.0).high
         return Scale("sequential", 0, end, "sqrt" if root else "linear")
 
 

@@ -23,9 +23,9 @@ def payload(
     return views.payload(picture, layer, key=key, wish=wish, source=source, ask=store.answers.of)
 
 
-def page(picture: Picture, view: View, title: str) -> bytes:
+def page(picture: Picture, view: View) -> bytes:
     """See `views.head_view.page`; what is asked for is kept for all sessions."""
-    return views.page(picture, view, title, ask=store.answers.of)
+    return views.page(picture, view, ask=store.answers.of).html().encode()
 
 
 _component = mounted("head_view", '<section class="head-view"></section>')

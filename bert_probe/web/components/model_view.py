@@ -1,36 +1,20 @@
 """The model view in a page."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import streamlit as st
-from numpy.typing import ArrayLike
 
-from bert_probe.analyses.thumbnails import Thumbnails
-from bert_probe.views.model_view import SHARES, Head, opened, payload
-from bert_probe.views.scale import Scale
+from bert_probe.views.model_view import Head, opened
 from bert_probe.web.components.mounting import mounted
 
 
 def model_view(
-    thumbs: Thumbnails,
-    labels: Sequence[Sequence[str]],
-    measures: Mapping[str, ArrayLike],
-    *,
-    key: str,
-    caption: str,
-    source: str = "",
-    value_name: str = "attention weight",
-    scale: Scale = SHARES,
-    on_open: Callable[[Head], None] | None = None,
+    data: bytes, shape: tuple[int, int], *, key: str, on_open: Callable[[Head], None] | None = None
 ) -> Head | None:
-    """Draw every head and return the one that was just clicked; a click is told once.
+    """Draw a `payload` of so many layers and heads, and return the head that was just clicked, told once.
 
-    See `views.model_view.payload`. `on_open` is told of a click before the script runs again, and so may
-    still set other widgets. Raises ValueError if the shapes do not fit together, or for a diverging scale.
+    `on_open` is told of a click before the script runs again, and so may still set other widgets.
     """
-    shape = (thumbs.layers, thumbs.heads)
-    said = {"caption": caption, "source": source, "value_name": value_name}
-    data = payload(thumbs, labels, measures, key=key, scale=scale, **said)
 
     def tell() -> None:
         head = opened(st.session_state.get(key), shape)

@@ -201,7 +201,7 @@ def _ranking(trace: Trace, result: EachAblation) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        scale = figures.from_zero_scale(result.mean_token_change, 0.0)
+        scale = Scale.from_zero(result.mean_token_change, 0.0)
         title = "Mean change of the tokens, by head switched off"
         chosen = shared.head_matrix(result.mean_token_change, "each_head_off", "change", title, scale)
         layer, head = chosen or first

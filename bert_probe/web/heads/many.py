@@ -11,10 +11,11 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.text.sentence_files import lines, sentences_of
-from bert_probe.web import blocks, figures, jobs, sentence_input, state
+from bert_probe.views.measures import LABELLING
+from bert_probe.views.scale import Scale
+from bert_probe.web import blocks, jobs, sentence_input, state
 from bert_probe.web.export import export
 from bert_probe.web.heads import shared
-from bert_probe.web.measures import LABELLING
 from bert_probe.web.workbench import Request
 
 MOST = 10_000
@@ -102,7 +103,7 @@ def _result(means: ProfileMeans, sentences: tuple[str, ...]) -> None:
     with picture:
         values = means.mean[measure]
         title = f"{about.title}: mean over {means.sentences:,} sentences"
-        scale = figures.from_zero_scale(values)
+        scale = Scale.from_zero(values)
         chosen = shared.head_matrix(values, "profile_means", about.name, title, scale)
         if chosen is None:
             blocks.caveat("Click a cell, or press Enter on it, to choose a head.")

@@ -6,10 +6,11 @@ import streamlit as st
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, figures, state, store
+from bert_probe.views.measures import LABELLING, MEASURES
+from bert_probe.views.scale import Scale
+from bert_probe.web import blocks, state, store
 from bert_probe.web.export import export
 from bert_probe.web.heads import shared
-from bert_probe.web.measures import LABELLING, MEASURES
 
 
 def part(trace: Trace) -> None:
@@ -25,7 +26,7 @@ def part(trace: Trace) -> None:
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
         values = profiles.values[measure]
-        scale = figures.from_zero_scale(values)
+        scale = Scale.from_zero(values)
         chosen = shared.head_matrix(values, "head_profiles", about.name, about.title, scale)
         if chosen is None:
             blocks.caveat("Click a cell, or press Enter on it, to choose a head.")

@@ -8,11 +8,11 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.model.trace import Array
+from bert_probe.views.measures import MEASURES, Measure
 from bert_probe.views.scale import Scale
 from bert_probe.web import places, state
 from bert_probe.web.attention import head as head_view
 from bert_probe.web.components.matrix import matrix
-from bert_probe.web.measures import MEASURES, Measure
 
 ATTENTION = places.page("attention")
 

@@ -1,0 +1,54 @@
+"""A page of its own inside a notebook's page, or inside any other."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert_probe.errors import ExportError
+from bert_probe.results.writing import check_new, write
+from bert_probe.views.page import Page
+
+# Scripts of its own and files to be saved; no forms, no other windows, and an origin of its own, so that
+# nothing in it reaches the notebook, whose server runs code.
+_SANDBOX = "allow-scripts allow-downloads"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A view as HTML that needs nothing else: no network, no kernel, no package.
+
+    A notebook shows it as the output of a cell and saves it there. It is HTML, and no widget, because a
+    widget's picture is gone when the notebook is opened without a kernel.
+
+    Attributes:
+        page: the web page.
+        height: of the frame, in CSS pixels.
+    """
+
+    page: Page
+    height: int
+
+    def _repr_html_(self) -> str:
+        # Between double quotes only these two would end the attribute, or be read as something else.
+        page = self.page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
+        return (
+            f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{page}" '
+            f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        )
+
+    def save(self, path: str | Path, overwrite: bool = True) -> Path:
+        """Write a web page that any browser opens from a disk, with all that the view can do.
+
+        Raises:
+            ExportError: an ending that is not .html, a place that cannot be written, or, not to be
+                overwritten, taken.
+        """
+        file = Path(path)
+        if file.suffix.lower() not in (".html", ".htm"):
+            raise ExportError(f"{file} would hold a web page. Give it the ending .html.")
+        if not overwrite:
+            check_new([file])
+        write({file: self.page.html().encode()})
+        return file

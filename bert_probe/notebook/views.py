@@ -1,0 +1,106 @@
+"""The views of the pages, as outputs of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from bert_probe.analyses.heads import Heads
+from bert_probe.errors import SelectionError, TooLongError
+from bert_probe.model.trace import Trace, resolve
+from bert_probe.notebook.frame import Frame
+from bert_probe.views import head_view as head_views
+from bert_probe.views import model_view as model_views
+from bert_probe.views.head_view import Options, Picture, Pins, Series, View
+from bert_probe.views.page import caption_of
+
+LABELLED = 1024
+"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+
+MOST_BYTES = 64_000_000
+"""Largest page: a notebook holds it as text, and every editor reads it whole."""
+
+
+def head_view(
+    trace: Trace,
+    layer: int = -1,
+    heads: int | Sequence[int] | str = "mean",
+    *,
+    measure: str = "weights",
+    words: bool = False,
+    residual: float = 0.5,
+    layout: Literal["columns", "reading"] = "columns",
+    specials: bool = True,
+    pins: Sequence[int] = (),
+    side: Literal["query", "key"] = "query",
+    height: int = 640,
+) -> Frame:
+    """Attention as lines from token to token, with every layer and head to go through.
+
+    Hover over a token, click to pin it; arrow keys move between tokens, square brackets between layers,
+    comma and full stop between heads.
+
+    Args:
+        trace: whose attention.
+        layer: shown first, from 0; negative ones count from the end.
+        heads: shown first: one, several, or the mean over all of them; from 0.
+        measure, words, residual: see `Attention`.
+        layout: two columns, or the direction of reading.
+        specials: whether special tokens are shown at first.
+        pins: positions, from 0, of tokens (or words) that are pinned at first; their attention is added up.
+        side: whether these are pinned as those that look ("query") or that are looked at ("key").
+        height: of the frame, in CSS pixels.
+
+    Raises:
+        SelectionError: a layer, head, measure or pin that is not there.
+        UnavailableError: a measure that this model or attention does not have.
+        TooLongError: the page would be larger than `MOST_BYTES`.
+    """
+    layer = resolve(layer, trace.layers, "layer")
+    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
+    picture = Picture(trace, measure, words, residual, labels, caption_of(trace))
+    _check_choice("layout", layout, ("columns", "reading"))
+    _check_choice("side", side, ("query", "key"))
+    pinned = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
+    shown = View(
+        layer + 1, _series(heads, trace.heads), Options(layout, specials=specials), Pins(side, pinned)
+    )
+    first = len(head_views.payload(picture, layer, key="page"))
+    if first * trace.layers * 4 / 3 > MOST_BYTES:
+        raise TooLongError(
+            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of "
+            f"{first * trace.layers * 4 / 3e6:,.0f} MB, and a notebook takes up to {MOST_BYTES / 1e6:.0f}. "
+            "Give a shorter text, or use the app, which sends a layer when it is looked at."
+        )
+    return Frame(head_views.page(picture, shown), height)
+
+
+def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
+    """All heads of all layers at once, small: sort them by what they do, hover over one to see it larger.
+
+    Args:
+        trace: whose attention.
+        measure, words: see `Attention`.
+        height: of the frame, in CSS pixels.
+
+    Raises:
+        SelectionError: no such measure, or one of a layer as a whole.
+        UnavailableError: a measure that this model or attention does not have.
+    """
+    return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
+
+
+def _series(heads: int | Sequence[int] | str, count: int) -> Series:
+    if isinstance(heads, str):
+        if heads != "mean":
+            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
+        return "mean"
+    several = [heads] if isinstance(heads, int | np.integer) else heads
+    return tuple(dict.fromkeys(resolve(head, count, "head") for head in several)) or "mean"
+
+
+def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise SelectionError(f"There is no {name} {given!r}; use {' or '.join(known)}.")

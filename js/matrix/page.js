@@ -1,0 +1,4 @@
+import { openPage } from "../core/page.js";
+import mount from "./matrix.js";
+
+openPage(mount);

@@ -1,0 +1,126 @@
+"""A notebook in a real JupyterLab, offline: its views answer, and from the saved file without a kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import FrameLocator, Page, expect
+
+from tests.helpers.browser import App, Elsewhere, Watch
+from tests.helpers.installed import free_port
+from tests.helpers.waiting import until_it_answers
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+TEXT = "Almost before we knew it, we had left the ground."
+CELLS = (
+    f"import bert_probe\ntrace = bert_probe.load().trace({TEXT!r})",
+    "from bert_probe.notebook import head_view, model_view\nhead_view(trace, layer=3, heads=8)",
+    "model_view(trace)",
+)
+NOTEBOOK = {
+    "nbformat": 4,
+    "nbformat_minor": 5,
+    "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}},
+    "cells": [
+        {
+            "cell_type": "code",
+            "id": f"cell-{number}",
+            "metadata": {},
+            "source": source,
+            "execution_count": None,
+            "outputs": [],
+        }
+        for number, source in enumerate(CELLS)
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    """JupyterLab in a folder of its own, with a notebook that was never run."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "files").mkdir()
+    (folder / "files" / "views.ipynb").write_text(json.dumps(NOTEBOOK), encoding="utf-8")
+    port = free_port()
+    log = folder / "lab.log"
+    # Nothing of this machine's own settings, and nothing left behind in its home.
+    own = {name: str(folder / name) for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR")}
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
+        *(f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password=", "--LabApp.news_url=None"),
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder / "files",
+            env=os.environ | own | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+            stdout=output,
+            stderr=output,
+        )
+    origin = f"http://127.0.0.1:{port}"
+    try:
+        until_it_answers(process, f"{origin}/api", log)
+        yield App(origin, log)
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def opened(page: Page, lab: App) -> Page:
+    page.goto(f"{lab.origin}/lab/tree/views.ipynb?reset")
+    page.locator(".jp-Notebook .jp-CodeCell").nth(2).wait_for()
+    return page
+
+
+def frame(page: Page, number: int) -> FrameLocator:
+    return page.frame_locator(f".jp-OutputArea iframe >> nth={number}")
+
+
+def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
+    lab: App, new_page: Callable[..., Page], elsewhere: Elsewhere, watch: Watch
+) -> None:
+    page = opened(new_page(), lab)
+    page.get_by_text("| Idle").wait_for(timeout=60_000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    frame(page, 1).get_by_role("application").wait_for(timeout=120_000)
+    answers(frame(page, 0), elsewhere)
+    page.get_by_role("menuitem", name="File", exact=True).click()
+    page.get_by_role("menuitem", name=re.compile("^Save Notebook(?! As)")).click()
+    file = lab.log.parent / "files" / "views.ipynb"
+    expect(page.locator(".jp-mod-dirty")).to_have_count(0)
+    assert len(json.loads(file.read_text(encoding="utf-8"))["cells"][1]["outputs"]) == 1
+
+    again = new_page()
+    # This time no kernel can be had.
+    again.route("**/api/kernels**", lambda route: route.abort())
+    again.route("**/api/sessions**", lambda route: route.abort())
+    answers(frame(opened(again, lab), 0), elsewhere)
+    assert set(watch.errors) == {"Failed to load resource: net::ERR_FAILED"}
+    watch.errors.clear()
+
+
+def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
+    """To hovering, clicks and keys, with the library's numbers."""
+    stage = view.get_by_role("application")
+    expect(stage).to_have_attribute("aria-label", "Attention in layer 4, head 9")
+    stage.press("Home")
+    stage.press("Enter")
+    view.get_by_text("These weights as a table").click()
+    expect(view.locator("table td")).to_have_count(14)
+    numbers = [float(cell) for cell in view.locator("table td").all_inner_texts()]
+    elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
+    stage.press("]")
+    expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 9")
+    view.get_by_role("button", name="Head 3").click()
+    expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 3")

@@ -1,0 +1,191 @@
+"""BertViz's README, run against ours with its arguments: an encoder, a decoder, and one of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bertviz
+import numpy as np
+import pytest
+import torch
+from transformers import BartConfig, BartModel, BertConfig, BertModel, GPT2Config, GPT2Model
+
+from bert_probe.bertviz import head_view, model_view
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.views import palette
+from tests.helpers.framed import pages_in, payloads_of
+from tests.helpers.payloads import opened
+
+BERT_TOKENS = ["[CLS]", "the", "cat", "[SEP]", "it", "##s", "mat", "[SEP]"]
+GPT_TOKENS = ["The", "Ġquick", "Ġfox", "</w>x"]
+SMALL: dict[str, Any] = {"vocab_size": 20, "attn_implementation": "eager"}
+
+
+def weights_of(written: Any) -> list[np.ndarray]:
+    """[head, query, key] a layer, of a single frame of the head view."""
+    (page,) = pages_in(written.data)
+    return [opened(payload)[1]["weights"] for payload in payloads_of(page)]
+
+
+def described(written: Any) -> dict[str, Any]:
+    """What the payload shown first says."""
+    (page,) = pages_in(written.data)
+    return opened(payloads_of(page)[0])[0]
+
+
+@pytest.fixture(scope="module")
+def bert() -> Any:
+    config = BertConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=8, **SMALL
+    )
+    return BertModel(config)(torch.arange(8)[None], output_attentions=True).attentions
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Any:
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=8, **SMALL)
+    return GPT2Model(config)(torch.arange(4)[None], output_attentions=True).attentions
+
+
+@pytest.fixture(scope="module")
+def bart() -> Any:
+    sizes = {f"{side}_{what}": 2 for side in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    config = BartConfig(
+        d_model=16, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=16, **sizes, **SMALL
+    )
+    return BartModel(config)(
+        input_ids=torch.arange(4, 9)[None], decoder_input_ids=torch.arange(4, 7)[None], output_attentions=True
+    )
+
+
+ENCODER, DECODER = ["<s>", "▁we", "▁left", "▁it", "</s>"], ["</s>", "▁wir", "▁gingen"]
+
+
+def equal(found: list[np.ndarray], expected: Any) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other[0].detach().numpy())
+
+
+def test_a_pair_of_sentences(bert: Any) -> None:
+    shown = head_view(bert, BERT_TOKENS, 4, html_action="return")
+    equal(weights_of(shown), bert)
+    about = described(shown)
+    assert (about["layer"], about["wish"]["heads"]) == (1, [0, 1]), "as BertViz: the first layer, all heads"
+    _, arrays = opened(payloads_of(pages_in(shown.data)[0])[0])  # type: ignore[union-attr]
+    assert arrays["segments"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_a_decoder(gpt: Any) -> None:
+    shown = head_view(gpt, GPT_TOKENS, layer=1, heads=[3, 0], html_action="return")
+    equal(weights_of(shown), gpt)
+    assert described(shown)["wish"]["heads"] == [3, 0]
+    assert described(shown)["texts"] == ["The", "quick", "fox", "x"]
+    plain = head_view(gpt, GPT_TOKENS, prettify_tokens=False, html_action="return")
+    assert described(plain)["texts"] == GPT_TOKENS
+
+
+def test_an_encoder_and_a_decoder_are_blocks_of_one_picture(bart: Any) -> None:
+    shown = head_view(
+        encoder_attention=bart.encoder_attentions,
+        decoder_attention=bart.decoder_attentions,
+        cross_attention=bart.cross_attentions,
+        encoder_tokens=ENCODER,
+        decoder_tokens=DECODER,
+        html_action="return",
+    )
+    for layer, weights in enumerate(weights_of(shown)):
+        for block, given in (
+            (weights[:, :3, :3], bart.decoder_attentions),
+            (weights[:, :3, 3:], bart.cross_attentions),
+            (weights[:, 3:, 3:], bart.encoder_attentions),
+        ):
+            np.testing.assert_array_equal(block, given[layer][0].detach().numpy())
+        assert not weights[:, 3:, :3].any()
+    (page,) = pages_in(shown.data)  # type: ignore[union-attr]
+    assert "A is the decoder&#x27;s tokens and B the encoder&#x27;s." in page
+
+
+def test_cross_attention_alone_and_layers_of_unequal_number(bart: Any) -> None:
+    both = {"encoder_tokens": ENCODER, "decoder_tokens": DECODER, "html_action": "return"}
+    alone = weights_of(head_view(cross_attention=bart.cross_attentions, **both))
+    np.testing.assert_array_equal(alone[1][:, :3, 3:], bart.cross_attentions[1][0].detach().numpy())
+    fewer = head_view(
+        cross_attention=bart.cross_attentions, encoder_attention=bart.encoder_attentions[:1], **both
+    )
+    assert len(pages_in(fewer.data)) == 2, "a picture each"
+
+
+def test_layers_and_heads_that_are_included(bert: Any) -> None:
+    shown = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
+    equal(weights_of(shown), [bert[2], bert[1]])
+    (page,) = pages_in(shown.data)  # type: ignore[union-attr]
+    assert "layers 3, 2 of 3 as 1 to 2" in page
+    assert '"start": 2' in page
+    some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
+    assert (described(some)["layerCount"], described(some)["headCount"]) == (1, 1)
+
+
+@pytest.mark.parametrize(("mode", "paper"), [("dark", palette.PAPER_DARK), ("light", palette.PAPER_LIGHT)])
+def test_the_model_view_is_dark_or_light_as_told(bert: Any, mode: Any, paper: str) -> None:
+    (page,) = pages_in(model_view(bert, BERT_TOKENS, display_mode=mode, html_action="return").data)  # type: ignore[union-attr]
+    assert f"--st-background-color: {paper}" in page
+    assert "prefers-color-scheme: dark) {:root" not in page
+
+
+def test_it_is_displayed_unless_it_is_to_be_returned(bert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    assert head_view(bert, BERT_TOKENS) is None
+    assert len(pages_in(shown[0].data)) == 1
+
+
+@pytest.mark.parametrize("ours", [head_view, model_view])
+def test_it_takes_bertviz_s_arguments_in_its_order(ours: Any) -> None:
+    import inspect
+
+    theirs = inspect.signature(getattr(bertviz, ours.__name__)).parameters
+    assert [(one.name, one.default) for one in inspect.signature(ours).parameters.values()] == [
+        (one.name, one.default) for one in theirs.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({}, ShapeError, "There is no attention"),
+        ({"attention": "BERT"}, ShapeError, "There are no tokens"),
+        ({"attention": "BERT", "tokens": BERT_TOKENS[:3]}, ShapeError, "3 tokens for attention over 8"),
+        ({"attention": "BERT", "tokens": BERT_TOKENS, "encoder_tokens": ["a"]}, ShapeError, "alone"),
+        ({"cross_attention": "BERT", "decoder_tokens": ["a"]}, ShapeError, "no encoder_tokens"),
+        (
+            {"cross_attention": "BERT", "decoder_tokens": ["a"], "encoder_tokens": ["b", "c"]},
+            ShapeError,
+            r"cross_attention has shape \(2, 8, 8\); its tokens make 1 queries and 2 keys",
+        ),
+        ({"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [3]}, SelectionError, "no layer 3"),
+        (
+            {"attention": "BERT", "tokens": BERT_TOKENS, "include_layers": [1], "layer": 0},
+            SelectionError,
+            "Layer 0 is not among those of include_layers",
+        ),
+        ({"attention": "BERT", "tokens": BERT_TOKENS, "heads": [2]}, SelectionError, "no head 2"),
+        (
+            {"attention": "BERT", "tokens": BERT_TOKENS, "html_action": "save"},
+            SelectionError,
+            "view or return",
+        ),
+        ({"attention": (None,), "tokens": BERT_TOKENS}, ShapeError, "eager"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(
+    bert: Any, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    asked = {name: bert if one == "BERT" else one for name, one in given.items()}
+    with pytest.raises(error, match=message):
+        head_view(**asked)
+
+
+def test_a_display_mode_that_is_none_is_refused(bert: Any) -> None:
+    with pytest.raises(SelectionError, match="use light or dark"):
+        model_view(bert, BERT_TOKENS, display_mode="sepia")  # type: ignore[arg-type]
