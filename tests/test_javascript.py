@@ -55,9 +55,13 @@ def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) ->
         assert (BUILT / name).read_bytes() == content, f"{name} is not what js/ builds: make build"
 
 
+PAGES = ("matrix", "head_view", "model_view")
+"""Components that make a page of their own."""
+
+
 def test_every_component_has_its_module_and_its_style() -> None:
     names = {f"{name}.{kind}" for name in built.COMPONENTS for kind in ("js", "css")}
-    assert {path.name for path in BUILT.iterdir()} == names | {"head_view_page.js"}
+    assert {path.name for path in BUILT.iterdir()} == names | {f"{name}_page.js" for name in PAGES}
     for name in built.COMPONENTS:
         assert re.search(r"export\{\w+ as default\};\s*$", built.script(name)), "a page imports its default"
 

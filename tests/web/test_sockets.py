@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Iterator
 
 import pytest
 
 from bert_probe.web import serve
+from tests.helpers.server import finish
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_connections_do_not_wait_for_one_another_s_acknowledgement(listening: so
         async with serve.lifespan(None):
             pass
 
-    asyncio.run(started())
+    finish(started())
     with socket.create_connection(listening.getsockname()), listening.accept()[0] as connection:
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
