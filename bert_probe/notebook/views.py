@@ -13,11 +13,8 @@ from bert_probe.model.trace import Trace, resolve
 from bert_probe.notebook.frame import Frame
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
-from bert_probe.views.head_view import Options, Picture, Pins, Series, View
+from bert_probe.views.head_view import LABELLED, Options, Picture, Pins, Series, View
 from bert_probe.views.page import caption_of
-
-LABELLED = 1024
-"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
 
 MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""

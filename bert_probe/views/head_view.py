@@ -28,6 +28,9 @@ from bert_probe.views.text import shown
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
 """Thresholds that lines can be drawn from, as a share of the strongest possible."""
 
+LABELLED: Final = 1024
+"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+
 Ask: TypeAlias = Callable[[Callable[[Trace], AttentionMap], Trace], AttentionMap]
 """How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from bert_probe.analyses.attention import AttentionLong, AttentionMap, Head
 from bert_probe.results import files
+from bert_probe.views.page import CAVEAT
 from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
@@ -35,10 +36,7 @@ def part(drawn: Drawn, as_table: bool) -> None:
         _heatmap(drawn, shown, title, root)
     # The picture bears its title itself.
     named = f"{title}. " if as_table else ""
-    blocks.caveat(
-        f"{named}{_row_sums(drawn, shown)} Attention says where a head reads from, not what the model's "
-        "output depends on: it is not an explanation by itself (Jain and Wallace 2019)."
-    )
+    blocks.caveat(f"{named}{_row_sums(drawn, shown)} {CAVEAT}")
 
 
 def _controls(drawn: Drawn) -> tuple[int, Head]:

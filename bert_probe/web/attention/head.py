@@ -13,7 +13,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.views import head_view as views
-from bert_probe.views.head_view import Options, Picture, Pins, Series, View
+from bert_probe.views.head_view import LABELLED, Options, Picture, Pins, Series, View
 from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
@@ -23,8 +23,6 @@ from bert_probe.web.export import export
 from bert_probe.web.layers import Link
 
 KEY = "head_view"
-LABELLED = 1024
-"""Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
 _TOLD = "head_view_told"
 """Session key: layer and heads that the browser knows to be shown."""
 _KEPT = "head_view_kept"
