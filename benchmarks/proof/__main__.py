@@ -30,10 +30,10 @@ from benchmarks.proof.theme import Run
 
 SECONDS = {
     "requests": 45,
-    "faults": 180,
-    "checkpoints": 190,
+    "faults": 130,
+    "checkpoints": 110,
     "texts": 600,
-    "exports": 240,
+    "exports": 370,
     "sessions": 720,
     "start": 420,
 }

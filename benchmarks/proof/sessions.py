@@ -37,7 +37,7 @@ PATIENCE = 120.0
 """Seconds that a reader waits for a page."""
 LIKE = 64
 """Roundings that may lie between the app and here, where a pass has other threads."""
-SESSION_BYTES = 6_000_000
+SESSION_BYTES = 8_000_000
 """What an open page takes beside what is cached, by docs/architecture.md."""
 BOUND = store.TRACE_BYTES + store.ANSWER_BYTES + READERS * SESSION_BYTES
 """Bytes that all may add, by what docs/architecture.md states."""
