@@ -314,6 +314,34 @@ class Choice(Kind):
         return value
 
 
+class Words(Kind):
+    """Some words, perhaps none; written with commas between, and a comma of their own after a backslash."""
+
+    metavar = "WORD,…"
+
+    def check(self, name: str, value: Any) -> tuple[str, ...]:
+        """A tuple of words that are not empty, each once."""
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise SelectionError(f"{name} must be a list of words, not {value!r}.")
+        for one in value:
+            if not isinstance(one, str) or not one:
+                raise SelectionError(f"{name} must be a list of words, not of {one!r}.")
+        return tuple(dict.fromkeys(value))
+
+    def plain(self, value: Any) -> Any:
+        """A list."""
+        return list(value)
+
+    def write(self, value: Any) -> str:
+        """With commas between."""
+        return ",".join(re.sub(r"([\\,])", r"\\\1", one) for one in value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+        """What `write` wrote."""
+        found = re.findall(r"(?:^|,)((?:[^\\,]|\\.|\\$)*)", text, flags=re.DOTALL) if text else []
+        return self.check(name, [re.sub(r"\\(.)", r"\1", one, flags=re.DOTALL) for one in found])
+
+
 class TokenName(Kind):
     """A token: its position from 0, or a word that is a single token; see `find_token`."""
 
