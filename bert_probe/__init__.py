@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.parameters import Parameters
+    from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
@@ -60,6 +61,7 @@ __all__ = [
     "HeadMeans",
     "Heads",
     "Parameters",
+    "Patch",
     "Pooler",
     "ProbeError",
     "Projection",
@@ -97,6 +99,7 @@ _HOMES = {
     "HeadMeans": "analyses.head_means",
     "Heads": "analyses.heads",
     "Parameters": "analyses.parameters",
+    "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
