@@ -24,6 +24,7 @@ from benchmarks.pairs import Line, Paired
 
 ROUNDS = 5
 TEXT = "The unhappiest boats cross the wide river at night."
+OTHER = "Ships pass beneath the bridge."
 
 _ROOT = Path(__file__).parents[1]
 _OPEN = "model = AutoModel.from_pretrained({folder!r}).eval()"
@@ -63,7 +64,50 @@ write(["token", *names])
 for name, row in zip(names, weights):
     write([name, *map(str, row)])
 """
-_COMMANDS = {"tokens": _TOKENS, "embeddings": _EMBEDDINGS, "attention": _ATTENTION}
+_ROLLOUT = f"""{_ATTENTION[: _ATTENTION.index("with torch")]}
+flow = torch.eye(len(names))
+with torch.inference_mode():
+    for weights in model(**given, output_attentions=True).attentions:
+        flow = (weights[0].mean(dim=0) + torch.eye(len(names))) / 2 @ flow
+write(["token", *names])
+for name, row in zip(names, flow.numpy()):
+    write([name, *map(str, row)])
+"""
+_SIMILARITY = f"""{_MODEL}
+def named(text):
+    given = tokenizer(text, return_tensors="pt", return_special_tokens_mask=True)
+    plain = given.pop("special_tokens_mask")[0] == 0
+    with torch.inference_mode():
+        vectors = model(**given).last_hidden_state[0, plain]
+    names = tokenizer.convert_ids_to_tokens(given["input_ids"][0, plain])
+    return names, vectors / vectors.norm(dim=1)[:, None]
+(left, a), (right, b) = named({TEXT!r}), named({OTHER!r})
+write(["token", *right])
+for name, row in zip(left, (a @ b.T).numpy()):
+    write([name, *map(str, row)])
+"""
+_PARAMETERS = f"""
+import csv, sys
+import transformers
+from transformers import AutoModel
+write = csv.writer(sys.stdout, lineterminator="\\n").writerow
+transformers.utils.logging.disable_progress_bar()
+{_OPEN}
+write(["name", "group", "shape", "count", "dtype", "bytes"])
+for name, one in model.named_parameters():
+    first, *parts = name.split(".")
+    group = "layer " + str(int(parts[1]) + 1) if first == "encoder" else first
+    shape, dtype = "×".join(map(str, one.shape)), str(one.dtype).removeprefix("torch.")
+    write([name, group, shape, one.numel(), dtype, one.numel() * one.element_size()])
+"""
+_COMMANDS = {
+    ("tokens", TEXT): _TOKENS,
+    ("embeddings", TEXT): _EMBEDDINGS,
+    ("attention", TEXT): _ATTENTION,
+    ("rollout", TEXT): _ROLLOUT,
+    ("similarity", TEXT, OTHER): _SIMILARITY,
+    ("parameters",): _PARAMETERS,
+}
 _IMPORTS_AND_MODEL = f"import torch\nfrom transformers import AutoModel\n{_OPEN}"
 
 
@@ -75,9 +119,9 @@ def lines(rounds: int = ROUNDS) -> Iterator[Line]:
         took = statistics.median(_seconds(code)[0] for _ in range(rounds))
         yield Line(what, "the clock", f"{took:.2f} s", f"≤ {target} s", took <= target)
     for command, script in _COMMANDS.items():
-        pair = _against(["-m", "bert_probe", command, TEXT], script, rounds)
+        pair = _against(["-m", "bert_probe", *command], script, rounds)
         yield Line(
-            f"`bert-probe {command}`",
+            f"`bert-probe {command[0]}`",
             "the shortest script of transformers that prints the same",
             f"{pair.ratio:.2f} × ({statistics.median(pair.ours):.1f} s)",
             "≤ 1.1 ×",

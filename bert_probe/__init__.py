@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.parameters import Parameters
+    from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
@@ -71,6 +72,7 @@ __all__ = [
     "LabelTokens",
     "NextSentence",
     "Parameters",
+    "Patch",
     "Pooler",
     "ProbeError",
     "Projection",
@@ -114,6 +116,7 @@ _HOMES = {
     "LabelTokens": "analyses.token_labels",
     "NextSentence": "analyses.next_sentence",
     "Parameters": "analyses.parameters",
+    "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
     "ProbeError": "errors",
     "Projection": "analyses.projection",

@@ -31,11 +31,11 @@ from benchmarks.proof.theme import Run
 SECONDS = {
     "requests": 45,
     "faults": 180,
-    "checkpoints": 240,
-    "texts": 660,
+    "checkpoints": 190,
+    "texts": 600,
     "exports": 240,
     "sessions": 720,
-    "start": 300,
+    "start": 420,
 }
 """Theme → its budget at scale 1. At most 40 minutes together; a quiet machine needs about 27."""
 _LEAST = 60

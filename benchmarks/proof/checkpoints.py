@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
+import multiprocessing
 import resource
-import select
 import shutil
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +36,10 @@ SECONDS = 30
 FAMILIES = ("bert", "roberta", "albert", "modernbert", "deberta-v2", "distilbert")
 KINDS = ("built-in", *FAMILIES)
 """What is broken, in turn: the built-in, and tiny ones."""
+_NAMES = [family.replace("-", "_") for family in FAMILIES]
+_MODULES = [f"transformers.models.{name}.modeling_{name}" for name in _NAMES]
+_PROCESSES = multiprocessing.get_context("forkserver")
+"""Its processes are copies of one that has computed nothing: torch's threads would not come along."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class End:
     Attributes:
         how: "refused", "opened", "wrong", "raised" (no sentence), "killed" (by a signal, or by us).
         said: the sentence, or what is wrong.
-        peak: bytes of memory beyond what was in use before.
+        peak: bytes of memory beyond what was in use before; 0 for one that was killed.
         seconds: until then.
     """
 
@@ -58,10 +60,10 @@ class End:
 
 
 def lines(run: Run) -> Iterator[Line]:
-    torch.set_num_threads(1)  # threads would not come along into the processes
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    _quieten()
     sources = _sources(run)
+    # To import takes longer than to open a model; what is imported here is there in each.
+    _PROCESSES.set_forkserver_preload([__name__, *_MODULES])
     cases = every(run.lots("checkpoints"), run.times(CHECKPOINTS))
     ends: list[tuple[str, End]] = []
     for number, case in enumerate(cases):
@@ -91,6 +93,11 @@ def lines(run: Run) -> Iterator[Line]:
 _WRONG = {("refused", "opened"), ("same", "refused")}
 
 
+def _quieten() -> None:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
 def _sources(run: Run) -> dict[str, Path]:
     folders = {"built-in": run.folder / "built-in"}
     shutil.copytree(bert_probe.load().folder or "", folders["built-in"])
@@ -112,40 +119,37 @@ def _opened(run: Run, case: Broken, source: Path) -> End:
 
 
 def _apart(folder: Path, source: Path, same: bool) -> End:
-    reading, writing = os.pipe()
+    listening, telling = _PROCESSES.Pipe(duplex=False)
+    child = _PROCESSES.Process(target=_within_bounds, args=(folder, source if same else folder, telling))
     start = time.monotonic()
-    child = os.fork()  # with all that is imported: to import it takes longer than to open a model
-    if child == 0:
-        try:
-            os.write(writing, json.dumps(_within_bounds(folder, source if same else folder)).encode())
-        finally:
-            os._exit(0)  # nothing of this function goes on twice
-    os.close(writing)
-    ready, _, _ = select.select([reading], [], [], SECONDS)
-    told = os.read(reading, 1 << 16) if ready else b""
-    os.close(reading)
-    if not told:
-        os.kill(child, signal.SIGKILL)
-    _, status, used = os.wait4(child, 0)
+    child.start()
+    telling.close()
+    heard = listening.poll(SECONDS)
     seconds = time.monotonic() - start
-    if told:
-        how, said, peak = json.loads(told)
-        return End(how, said, peak, seconds)
-    said = f"Silent for {SECONDS} s." if not ready else f"Signal {os.WTERMSIG(status)}."
-    return End("killed", said, used.ru_maxrss * 1024, seconds)
+    try:
+        how, said, peak = listening.recv() if heard else ("killed", f"Silent for {SECONDS} s.", 0)
+    except EOFError:
+        child.join()
+        how, said, peak = "killed", f"Signal {-(child.exitcode or 0)}.", 0
+    child.kill()
+    child.join()
+    listening.close()
+    return End(how, said, peak, seconds)
 
 
 # In the process of one opening
 
 
-def _within_bounds(folder: Path, reference: Path) -> tuple[str, str, int]:
+def _within_bounds(folder: Path, reference: Path, telling: Connection) -> None:
+    _quieten()
+    torch.set_num_threads(1)
     before = _memory("VmRSS")
     most = _memory("VmSize") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     how, said = _end(folder, reference)
-    return how, said[:2_000], max(0, _memory("VmHWM") - before)
+    telling.send((how, said[:2_000], max(0, _memory("VmHWM") - before)))
 
 
 def _memory(name: str) -> int:

@@ -47,6 +47,10 @@ COMMANDS = {
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
     ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
+    "patch": (
+        "pairs",
+        "How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.",
+    ),
     "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
     "rollout": (
         "attention",

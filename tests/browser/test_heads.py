@@ -129,15 +129,15 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
 
 def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
-    lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(400))
+    lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))
     page.get_by_label("Sentences, one a line").fill(lines)
     page.get_by_label("Sentences, one a line").press("Control+Enter")
-    page.get_by_role("button", name="Profile 400 sentences").click()
+    page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     page.get_by_role("link", name="Tokens", exact=True).click()
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
     page.get_by_role("link", name="Heads", exact=True).click()
-    expect(page.get_by_text("Means over 400 sentences")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Means over 150 sentences")).to_be_visible(timeout=60_000)
 
 
 def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:

@@ -150,11 +150,10 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
 
 
 @pytest.mark.timeout(600)  # its code is compiled first, which a busy machine does slowly
-def test_umap_runs_beside_the_page(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=umap")
-    page.get_by_role("button", name="Lay out with UMAP").click()
-    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    expect(page.get_by_text("Sentences by UMAP")).to_be_visible(timeout=400_000)
+def test_a_layout_is_asked_for_made_and_downloaded(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
+    page.get_by_role("button", name="Lay out with t-SNE").click()
+    expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
     settled(page)
     _, content = download(page, "CSV")
     rows = rows_of(content)

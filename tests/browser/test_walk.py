@@ -45,18 +45,6 @@ TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_opens_computed_and_without_an_error(
-    app: App, new_page: Callable[..., Page], theme: str
-) -> None:
-    page = visit(new_page(color_scheme=theme), app.origin)
-    for title in PAGES:
-        go_to(page, title)
-        expect(page.get_by_role("button", name="Export")).to_be_visible()
-        expect(page).to_have_title(f"{title} · BERT Probe")
-        assert page.locator('[data-testid="stException"]').count() == 0
-
-
 def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., Page]) -> None:
     page = visit(new_page(), app.origin)
     page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
@@ -173,14 +161,18 @@ def test_an_example_is_one_click_away(app: App, page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_pages_pass_axe(app: App, new_page: Callable[..., Page], theme: str) -> None:
+def test_every_page_opens_computed_without_an_error_and_passes_axe(
+    app: App, new_page: Callable[..., Page], theme: str
+) -> None:
     page = visit(new_page(color_scheme=theme), app.origin)
     found = {}
     for title in PAGES:
         go_to(page, title)
+        expect(page.get_by_role("button", name="Export")).to_be_visible()
+        expect(page).to_have_title(f"{title} · BERT Probe")
+        assert page.locator('[data-testid="stException"]').count() == 0
         still(page)
-        violations = Axe().run(page).response["violations"]
-        for violation in violations:
+        for violation in Axe().run(page).response["violations"]:
             if violation["id"] not in KNOWN_RULES:
                 found[title, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
     assert found == {}

@@ -16,6 +16,7 @@ from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
@@ -108,6 +109,8 @@ EXAMPLES = (
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
+    Example(Patch(), two_traces, {"what": "heads"}),
+    Example(Patch("heads"), two_traces, {"what": "tokens"}),
     Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
