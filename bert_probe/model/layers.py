@@ -94,9 +94,8 @@ class Pass:
             UnavailableError: the model does more between its layers than hand vectors on.
         """
         steps = [self.layer(layer) for layer in range(self.trace.layers)]
-        last = steps[-1].vectors
-        if not torch.equal(last[0], self.states[-1]):
-            steps += [call for call in self.calls if self._ends(call, last)][-1:]
+        if (norm := self.norm) is not None:
+            steps.append(norm)
         ends = [*(step.given for step in steps[1:]), self.states[-1][None]]
         if not all(
             self._whole(end) and torch.equal(step.vectors, end) for step, end in zip(steps, ends, strict=True)
@@ -106,8 +105,18 @@ class Pass:
             )
         return tuple(steps)
 
-    def _ends(self, call: Call, last: torch.Tensor) -> bool:
-        return call.before == call.after == self.trace.layers and call.given is last
+    @property
+    def norm(self) -> Call | None:
+        """What belongs to no layer and makes the last hidden state: the norm in which some models end."""
+        found = [
+            call
+            for call in self.calls
+            if self._whole(call.vectors) and torch.equal(call.vectors[0], self.states[-1])
+        ]
+        if not found:
+            raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
+        # What ends last holds all the others: a layer, which has parts, or a norm, which has none.
+        return None if [*found[-1].module.children()] else found[-1]
 
     def _whole(self, vectors: Any) -> bool:
         return (

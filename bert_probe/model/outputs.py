@@ -77,12 +77,27 @@ class Output:
         Raises:
             UnavailableError: it gives numbers that are not finite.
         """
-        checkpoint = trace.checkpoint
-        words = f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
-        with memory_errors(words), torch.inference_mode(), checkpoint.running() as model:
-            inputs = batch(checkpoint, [trace.encoding])
+        with trace.checkpoint.running() as model:
             states = as_tensor(trace.vectors(-1), model)[None]
             pooled = None if trace.pooler is None else as_tensor(trace.pooler, model)[None]
+            return self.logits_on(trace, states, pooled, positions)
+
+    def logits_on(
+        self,
+        trace: Trace,
+        states: torch.Tensor,
+        pooled: torch.Tensor | None,
+        positions: Sequence[int] | None = None,
+    ) -> Array:
+        """The same for other vectors of the text's tokens than those of the last layer.
+
+        Args:
+            states: [1, token, hidden]; pooled: [1, hidden], or None where the model has no pooler.
+        """
+        checkpoint = trace.checkpoint
+        words = f"The {self.task} head needs more memory for {len(trace.encoding):,} tokens than is free."
+        with memory_errors(words), torch.inference_mode(), checkpoint.running():
+            inputs = batch(checkpoint, [trace.encoding])
             if positions is not None:
                 chosen = torch.tensor(positions, device=states.device)
                 states = states[:, chosen]
