@@ -48,6 +48,7 @@ COMMANDS = {
     ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
+    "predict": ("predict", "What the model's trained head answers for TEXT."),
     "rollout": (
         "attention",
         "How much of each token reaches each other one through all layers of attention.",
