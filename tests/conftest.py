@@ -105,3 +105,17 @@ def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str
         return opened[name, task]
 
     return checkpoint
+
+
+@pytest.fixture(scope="session")
+def double_trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
+    """Name of a family, task → its tiny checkpoint with a head in float64; opened once."""
+    opened: dict[tuple[str, str], Checkpoint] = {}
+
+    def checkpoint(name: str, task: str) -> Checkpoint:
+        if (name, task) not in opened:
+            opened[name, task] = bert_probe.load(trained_folder(name, task), dtype="float64")
+            keep_doubles(opened[name, task].model)
+        return opened[name, task]
+
+    return checkpoint

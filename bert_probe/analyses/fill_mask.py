@@ -16,7 +16,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Number, Optional, TokenName, Words
+from bert_probe.results.kinds import Number, Optional, WordName, Words
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import asked, question
 
@@ -37,7 +37,7 @@ class FillMask(Prediction):
     top: int = asked(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
     targets: tuple[str, ...] = asked(Words(), default=(), about="Only these words at a mask.")
     mask: int | str | None = asked(
-        Optional(TokenName()), default=None, about="Mask this word of the text, in place of a mask in it."
+        Optional(WordName()), default=None, about="Mask this word of the text, in place of a mask in it."
     )
 
     def of(self, trace: Trace) -> MaskedWords:

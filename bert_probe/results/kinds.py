@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.text.words import find_token
+from bert_probe.text.words import find_token, find_word
 
 
 class Sizes(Protocol):
@@ -360,6 +360,18 @@ class TokenName(Kind):
         if isinstance(value, str) or value >= 0:
             return find_token(trace, str(value)).position
         return resolve(value, len(trace.tokens), "token")
+
+
+class WordName(TokenName):
+    """A word: the position of any of its tokens, or its name; see `find_word`."""
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> int:
+        """The position of its first token; a position as it is."""
+        return (
+            find_word(trace, value).position
+            if isinstance(value, str)
+            else super().resolve(name, value, trace)
+        )
 
 
 class Optional(Kind):

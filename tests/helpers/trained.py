@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,9 @@ def model_class(name: str, task: str) -> Any:
     return getattr(transformers, found) if found else None
 
 
-def with_heads(task: str) -> Iterator[str]:
+def with_heads(task: str) -> list[str]:
     """Names of the families that have a head for a task."""
-    return (name for name in FAMILIES if model_class(name, task) is not None)
+    return [name for name in FAMILIES if model_class(name, task) is not None]
 
 
 def build(name: str, task: str, folder: Path, seed: int = 0, made: Any = None, **changes: Any) -> Path:

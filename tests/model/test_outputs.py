@@ -49,10 +49,10 @@ def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "task"), EVERY)
-def test_a_head_gives_what_the_whole_model_gives(name: str, task: str, trained_folder: Folders) -> None:
-    folder = trained_folder(name, task)
-    checkpoint = bert_probe.load(folder, dtype="float64")
-    keep_doubles(checkpoint.model)
+def test_a_head_gives_what_the_whole_model_gives(
+    name: str, task: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
+    folder, checkpoint = trained_folder(name, task), double_trained_on(name, task)
     assert checkpoint.tasks == (task,)
     assert not [note for note in checkpoint.description.notes if "Not used" in note]
     trace = checkpoint.trace(TEXT, PAIR)
