@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.heads import Heads
+    from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.parameters import Parameters
@@ -70,6 +71,7 @@ __all__ = [
     "HeadMeans",
     "Heads",
     "LabelTokens",
+    "Lens",
     "NextSentence",
     "Parameters",
     "Patch",
@@ -114,6 +116,7 @@ _HOMES = {
     "HeadMeans": "analyses.head_means",
     "Heads": "analyses.heads",
     "LabelTokens": "analyses.token_labels",
+    "Lens": "analyses.lens",
     "NextSentence": "analyses.next_sentence",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",

@@ -58,7 +58,7 @@ class FillMask(Prediction):
                 f"There is no {mask} in the text. Write {mask} where a word is to be found, or "
                 "name a word that is to be masked."
             )
-        targets = tuple(_target(checkpoint, word) for word in self.targets)
+        targets = tuple(target(checkpoint, word) for word in self.targets)
         logits = output.logits(read, [token.position for token in places])
         shares = softmax(logits)
         best = np.argsort(-logits, axis=-1, kind="stable")
@@ -122,7 +122,7 @@ def masked(trace: Trace, position: int) -> tuple[str, str | None]:
     return str(texts[0]), texts[1]
 
 
-def _target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
+def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
     """A word's id in the vocabulary, and the piece that this is."""
     tokenizer = checkpoint.tokenizer
     found = tokenizer.get_vocab().get(word)

@@ -11,7 +11,7 @@ import pandas as pd
 from bert_probe.analyses.predicting import Predicted, Prediction, sigmoid, softmax
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import CLASSIFYING
-from bert_probe.model.outputs import output_of
+from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results.kinds import Number, Optional
 from bert_probe.results.provenance import Subject
@@ -38,9 +38,7 @@ class ClassifyText(Prediction):
         """
         output = output_of(trace.checkpoint, CLASSIFYING)
         logits = output.logits(trace)
-        problem = output.problem
-        if not problem:
-            problem = "multi_label_classification" if len(logits) == 1 else "single_label_classification"
+        problem = problem_of(output)
         order = np.argsort(-logits, kind="stable")[: self.top]
         return TextClasses(
             self.resolved(trace),
@@ -48,15 +46,21 @@ class ClassifyText(Prediction):
             problem,
             tuple(output.labels[index] for index in order),
             read_only(logits[order]),
-            read_only(_PROBABILITIES[problem](logits)[order]),
+            read_only(PROBABILITIES[problem](logits)[order]),
         )
+
+
+def problem_of(output: Output) -> str:
+    """What kind of answer a head for texts gives; a single label that says nothing else is a yes or no."""
+    single = "multi_label_classification" if len(output.labels) == 1 else "single_label_classification"
+    return output.problem or single
 
 
 def _none(logits: Array) -> Array:
     return np.full(logits.shape, np.nan)
 
 
-_PROBABILITIES = {
+PROBABILITIES = {
     "single_label_classification": softmax,
     "multi_label_classification": sigmoid,
     "regression": _none,

@@ -46,6 +46,7 @@ COMMANDS = {
         "heads",
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
     ),
+    "lens": ("predict", "What the model's trained head makes of each layer's vectors."),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

@@ -16,6 +16,7 @@ from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.parameters import Parameters
@@ -99,6 +100,13 @@ class Example:
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
 _SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
 _OTHER_ANSWERS = {"top": 2, "longest": 3, "overlap": 5, "no_answer": True}
+_OTHER_LENS = {
+    "task": "text-classification",
+    "top": 2,
+    "targets": ["wide"],
+    "mask": "wide",
+    "show": "entropy",
+}
 _OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
 
 EXAMPLES = (
@@ -183,6 +191,13 @@ EXAMPLES = (
         FillMask(targets=["night", ",", "a\\,b"]),
         a_masked_trace,
         {"top": 2, "targets": ["night"], "mask": 3},
+        trained="fill-mask",
+    ),
+    Example(Lens(mask="river", top=3), one_trace, _OTHER_LENS, trained="fill-mask"),
+    Example(
+        Lens("fill-mask", targets=["night", ","], show="entropy"),
+        a_masked_trace,
+        {**_OTHER_LENS, "targets": ["night"], "show": "answers", "mask": 3},
         trained="fill-mask",
     ),
     Example(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),
