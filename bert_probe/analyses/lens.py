@@ -191,7 +191,7 @@ def _by_layer(read: Trace, output: Output, positions: Sequence[int]) -> Iterator
     with torch.inference_mode(), read.checkpoint.running() as model:
         norm = passing(read).norm
         if read.pooler is not None:
-            _check_pooler(model, read)
+            _check_pooler(model, read, read.pooler)
         for layer in range(read.layers):
             states = as_tensor(read.vectors(layer), model)[None]
             states = states if norm is None else norm.on(states)
@@ -200,9 +200,9 @@ def _by_layer(read: Trace, output: Output, positions: Sequence[int]) -> Iterator
     yield np.atleast_2d(output.logits(read, positions or None))
 
 
-def _check_pooler(model: Any, read: Trace) -> None:
+def _check_pooler(model: Any, read: Trace, expected: Array) -> None:
     """Families name their poolers in different ways, so the numbers have the last word."""
-    last, expected = as_tensor(read.vectors(-1), model)[None], read.pooler
+    last = as_tensor(read.vectors(-1), model)[None]
     found = as_array(_pooled(model, last))[0]
     if not off_by(found, expected) <= allowed(last, expected):
         raise UnavailableError(f"The pooler of {read.architecture} is not known here, so it has no lens.")
