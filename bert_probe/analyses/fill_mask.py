@@ -70,6 +70,7 @@ class FillMask(Prediction):
         return MaskedWords(
             asked_for,
             Subject.of(trace),
+            trace,
             read,
             places,
             read_only(ids),
@@ -122,6 +123,17 @@ def masked(trace: Trace, position: int) -> tuple[str, str | None]:
     return str(texts[0]), texts[1]
 
 
+def usual_word(trace: Trace) -> int:
+    """The token whose word is masked where none is chosen: the last one that has letters; the first, which
+    stands for no word, where the text has a mask."""
+    if trace.checkpoint.tokenizer.mask_token_id in trace.encoding.ids:
+        return 0
+    own = [
+        token.position for token in trace.tokens if not token.special and any(map(str.isalnum, token.display))
+    ]
+    return max(own, default=0)
+
+
 def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
     """A word's id in the vocabulary, and the piece that this is."""
     tokenizer = checkpoint.tokenizer
@@ -136,12 +148,27 @@ def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
     return int(found), str(tokenizer.convert_ids_to_tokens(int(found)))
 
 
+@dataclass(frozen=True, eq=False)
+class WordsAtMask:
+    """Words at one mask, likeliest first."""
+
+    tokens: Sequence[str]
+    probabilities: Array
+    logits: Array
+
+    @property
+    def end(self) -> float:
+        """Of a scale on which the likeliest can be seen: the next tenth, as whole as it may be."""
+        return min(1.0, float(np.ceil(self.probabilities.max(initial=0.1) * 10) / 10))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class MaskedWords(Predicted):
     """Words for each mask, likeliest first. Arrays are [mask, word].
 
     Attributes:
-        read: the trace of the text with its masks.
+        asked_of: the trace of the text that was given.
+        read: that of the text with its masks.
         masks: the tokens that are masks.
         ids, tokens: of the words, in the vocabulary.
         logits: what the head gives.
@@ -151,6 +178,7 @@ class MaskedWords(Predicted):
     """
 
     question: FillMask
+    asked_of: Trace
     read: Trace
     masks: tuple[Token, ...]
     ids: Array
@@ -164,6 +192,18 @@ class MaskedWords(Predicted):
         shapes = {part.shape for part in (self.ids, self.logits, self.probabilities, self.ranks)}
         if len(shapes) > 1 or self.ids.shape[0] != len(self.masks):
             raise ShapeError(f"{len(self.masks)} masks do not fit words of shapes {shapes}.")
+
+    @property
+    def hidden(self) -> str:
+        """The word that was masked for the question; "" where the masks are those of the text."""
+        if self.question.mask is None:
+            return ""
+        token = self.asked_of.tokens[int(self.question.mask)]
+        return next(word.text for word in self.asked_of.encoding.words if token.position in word.positions)
+
+    def at(self, mask: int) -> WordsAtMask:
+        """Those of one mask, counted from 0."""
+        return WordsAtMask(self.tokens[mask], self.probabilities[mask], self.logits[mask])
 
     @property
     def notes(self) -> tuple[str, ...]:

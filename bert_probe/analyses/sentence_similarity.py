@@ -126,6 +126,16 @@ class TwoTexts(Predicted):
         return read_only(a @ b.T / (len(a) * len(b) * lengths))
 
     @property
+    def hundredths(self) -> Array:
+        """The contributions times 100, of which a cell of a picture has room for two decimals."""
+        return read_only(100 * self.contributions)
+
+    @property
+    def off(self) -> float:
+        """How far the sum of all contributions is from the cosine."""
+        return abs(float(self.contributions.sum()) - self.cosine)
+
+    @property
     def specials_share(self) -> float:
         """What the pairs with a special token add to the cosine."""
         words = [[not token.special for token in trace.tokens] for trace in (self.a, self.b)]

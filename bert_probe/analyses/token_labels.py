@@ -90,6 +90,11 @@ class Labelled:
     label: str
     probability: float
 
+    @property
+    def kind(self) -> str:
+        """The label without B- and I-, which say where it begins and goes on."""
+        return _bare(self.label)
+
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
@@ -195,6 +200,11 @@ class TokenLabels(Predicted):
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):
             raise ShapeError(f"{len(self.labels)} labels do not fit {self.probabilities.shape}.")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All that parts of a text may be, by the names of the labels without B- and I-."""
+        return tuple(dict.fromkeys(map(_bare, self.labels)))
 
     @property
     def facts(self) -> Mapping[str, Any]:
