@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds import Words
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, marked, state, store, workbench
+from bert_probe.web import blocks, figures, lens, marked, state, store, workbench
 from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
 
@@ -108,6 +108,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "
         f"was trained on. {CERTAINTY}"
     )
+    lens.part(trace, FillMask.task, word)
     return found
 
 
@@ -128,6 +129,7 @@ def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         st.caption(f"The likeliest {MOST_BARS} of {len(found.labels):,}; the table has all.")
     numbers(found, "All classes with probability and logit")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
+    lens.part(trace, found.question.task)
     return found
 
 
@@ -153,6 +155,7 @@ def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         st.info("No token has a label but O.")
     numbers(found, "Parts of the text with label and probability")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
+    lens.part(trace, found.question.task)
     return found
 
 
