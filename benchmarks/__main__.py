@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers.utils import logging
 
 from benchmarks import (
+    answer_cost,
     heads_cost,
     machine,
     rerun_cost,
@@ -27,6 +28,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "similarity": similarity_cost.lines,
     "sentences": sentence_cost.lines,
     "heads": heads_cost.lines,
+    "answers": answer_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
     "start": start_cost.lines,

@@ -28,7 +28,7 @@ def lines() -> Iterator[Line]:
 def _profiles(checkpoint: Checkpoint) -> Line:
     text = text_of(PROFILED)
     trace = checkpoint.trace(text)
-    timed = paired(lambda: bert_probe.Heads().of(trace), _passes(checkpoint, text, 1))
+    timed = paired(lambda: bert_probe.Heads().of(trace), passes(checkpoint, text, 1))
     low, high = timed.spread
     return Line(
         f"All profiles of all {trace.layers * trace.heads} heads, {PROFILED} tokens, all-MiniLM-L6-v2",
@@ -45,8 +45,8 @@ def _ablation(checkpoint: Checkpoint) -> Line:
     trace = checkpoint.trace(text)
     heads = trace.layers * trace.heads
     batch = min(heads, BATCH_TOKENS // ABLATED)
-    batched = _passes(checkpoint, text, batch)
-    one = paired(_passes(checkpoint, text, 1), batched)
+    batched = passes(checkpoint, text, batch)
+    one = paired(passes(checkpoint, text, 1), batched)
     gain = one.ratio * batch
     # One pass ÷ gain is a batched pass ÷ its texts: timed against that directly, a busy minute hits both.
     timed = paired(lambda: bert_probe.AblateEach().of(trace), batched)
@@ -62,7 +62,7 @@ def _ablation(checkpoint: Checkpoint) -> Line:
     )
 
 
-def _passes(checkpoint: Checkpoint, text: str, count: int) -> Callable[[], object]:
+def passes(checkpoint: Checkpoint, text: str, count: int) -> Callable[[], object]:
     """The same text ``count`` times in one forward pass, keeping nothing but the model's output."""
     inputs = pad([checkpoint.encode(text)] * count, {})
 

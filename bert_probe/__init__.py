@@ -10,21 +10,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bert_probe.analyses.ablation import Ablate, AblateEach
+    from bert_probe.analyses.answers import FindAnswer
     from bert_probe.analyses.attention import Attention, AttentionLong
     from bert_probe.analyses.baseline import Baseline
     from bert_probe.analyses.context import Context
     from bert_probe.analyses.embedding import Embedding
+    from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.heads import Heads
+    from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.parameters import Parameters
+    from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
+    from bert_probe.analyses.sentence_similarity import SentenceSimilarity
     from bert_probe.analyses.sentences import Sentences
     from bert_probe.analyses.similarity import Similarity
     from bert_probe.analyses.steps import Steps
+    from bert_probe.analyses.text_classes import ClassifyText
+    from bert_probe.analyses.token_labels import LabelTokens
     from bert_probe.analyses.tokens import Tokens
     from bert_probe.analyses.vectors import Vectors
     from bert_probe.errors import (
@@ -52,20 +60,28 @@ __all__ = [
     "Baseline",
     "Checkpoint",
     "CheckpointError",
+    "ClassifyText",
     "Compare",
     "CompareRow",
     "Context",
     "Embedding",
+    "FillMask",
+    "FindAnswer",
     "FindHeads",
     "HeadMeans",
     "Heads",
+    "LabelTokens",
+    "Lens",
+    "NextSentence",
     "Parameters",
+    "Patch",
     "Pooler",
     "ProbeError",
     "Projection",
     "Reach",
     "Result",
     "SelectionError",
+    "SentenceSimilarity",
     "Sentences",
     "Similarity",
     "Steps",
@@ -89,20 +105,28 @@ _HOMES = {
     "Baseline": "analyses.baseline",
     "Checkpoint": "model.checkpoint",
     "CheckpointError": "errors",
+    "ClassifyText": "analyses.text_classes",
     "Compare": "analyses.minimal_pair",
     "CompareRow": "analyses.minimal_pair",
     "Context": "analyses.context",
     "Embedding": "analyses.embedding",
+    "FillMask": "analyses.fill_mask",
+    "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
     "HeadMeans": "analyses.head_means",
     "Heads": "analyses.heads",
+    "LabelTokens": "analyses.token_labels",
+    "Lens": "analyses.lens",
+    "NextSentence": "analyses.next_sentence",
     "Parameters": "analyses.parameters",
+    "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",
     "Result": "results.result",
     "SelectionError": "errors",
+    "SentenceSimilarity": "analyses.sentence_similarity",
     "Sentences": "analyses.sentences",
     "Similarity": "analyses.similarity",
     "Steps": "analyses.steps",

@@ -15,7 +15,7 @@ from bert_probe.text.alignment import Alignment
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import Mark, Piece
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, state, store, workbench
+from bert_probe.web import blocks, patching, state, store, workbench
 from bert_probe.web.components.matrix import matrix
 from bert_probe.web.components.strip import strip
 from bert_probe.web.examples import EXAMPLES
@@ -272,6 +272,8 @@ def compared(pair: MinimalPair, a: Trace, b: Trace, corner: Any) -> None:
     rows(row)
     st.header("Which vectors moved?", anchor=False)
     moved(pair)
+    if not pair.same_input:
+        patching.part(a, b)
     with corner:
         export(pair, "compare", more(pair, row))
 

@@ -15,7 +15,7 @@ import torch
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from tests.helpers import families
+from tests.helpers import families, trained
 from tests.helpers.raw import keep_doubles
 
 # A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
@@ -77,5 +77,45 @@ def double_family(family_folder: Callable[[str], Path]) -> Callable[[str], Check
             opened[name] = bert_probe.load(family_folder(name), dtype="float64")
             keep_doubles(opened[name].model)
         return opened[name]
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Name of a family, task → folder with a tiny model with a head, built on first use. Tests must not
+    change it."""
+    root = tmp_path_factory.mktemp("trained")
+
+    def folder(name: str, task: str) -> Path:
+        path = root / f"{name}-{task}"
+        return path if path.exists() else trained.build(name, task, path)
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
+    """Name of a family, task → its tiny checkpoint with a head, opened once."""
+    opened: dict[tuple[str, str], Checkpoint] = {}
+
+    def checkpoint(name: str, task: str) -> Checkpoint:
+        if (name, task) not in opened:
+            opened[name, task] = bert_probe.load(trained_folder(name, task))
+        return opened[name, task]
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def double_trained_on(trained_folder: Callable[[str, str], Path]) -> Callable[[str, str], Checkpoint]:
+    """Name of a family, task → its tiny checkpoint with a head in float64; opened once."""
+    opened: dict[tuple[str, str], Checkpoint] = {}
+
+    def checkpoint(name: str, task: str) -> Checkpoint:
+        if (name, task) not in opened:
+            opened[name, task] = bert_probe.load(trained_folder(name, task), dtype="float64")
+            keep_doubles(opened[name, task].model)
+        return opened[name, task]
 
     return checkpoint

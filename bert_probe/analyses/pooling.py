@@ -103,20 +103,16 @@ def recipe(checkpoint: Checkpoint, pooling: str) -> Recipe:
 
 def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
     """Poolings that a checkpoint has what it takes for; its own first, if it ships one."""
-    own: tuple[str, ...] = ("model",) if _has_own(checkpoint) else ()
+    own: tuple[str, ...] = ("model",) if checkpoint.pools else ()
     cls: tuple[str, ...] = ("cls",) if checkpoint.encode("a").tokens[0].special else ()
     pooler: tuple[str, ...] = ("pooler",) if checkpoint.description.has_pooler else ()
     return (*own, "mean", *cls, *pooler, "max")
 
 
-def _has_own(checkpoint: Checkpoint) -> bool:
-    return checkpoint.folder is not None and (checkpoint.folder / "modules.json").is_file()
-
-
 def _own(checkpoint: Checkpoint) -> Recipe:
     """The checkpoint's own recipe, out of its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
-    if folder is None or not _has_own(checkpoint):
+    if folder is None or not checkpoint.pools:
         raise UnavailableError(
             f"{name} ships no pooling of its own (modules.json of sentence-transformers). "
             "Use mean, cls, pooler or max."

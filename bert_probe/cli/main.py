@@ -46,8 +46,14 @@ COMMANDS = {
         "heads",
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
     ),
+    "lens": ("predict", "What the model's trained head makes of each layer's vectors."),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
+    "patch": (
+        "pairs",
+        "How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.",
+    ),
     "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
+    "predict": ("predict", "What the model's trained head answers for TEXT."),
     "rollout": (
         "attention",
         "How much of each token reaches each other one through all layers of attention.",

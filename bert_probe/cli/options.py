@@ -102,7 +102,7 @@ def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(checkpoint: Checkpoint, **given: Any) -> Any:
-            values = {}
+            values = given.pop("asked", {})  # of another question of the same command
             for one in taken:
                 written = given.pop(_parameter(one))
                 if written not in (None, False, ()):

@@ -10,11 +10,13 @@ from bert_probe.analyses.attention import HEAD, LAYER
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
+from bert_probe.analyses.patching import Patch, Patching
 from bert_probe.analyses.similarity import Similarity, TokenSimilarity
 from bert_probe.cli.options import asking, common, pair_option, two_texts
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.run.progress import terminal_bar
 
 
 @click.command()
@@ -80,6 +82,20 @@ def compare(
     chosen: dict[str, Any] = {} if layer is None else {"layer": LAYER.read("layer", layer, a)}
     chosen |= {} if head is None else {"head": HEAD.read("head", head, a)}
     return CompareRow(row, **chosen, **asked).of(a, b)
+
+
+@click.command()
+@common
+@asking(Patch)
+@two_texts
+def patch(a: Trace, b: Trace, asked: dict[str, Any]) -> Patching:
+    """How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.
+
+    The answer is the cosine of the sentence vector with TEXT_A's. Recovered is 0 where it stays what it is
+    between the two texts, and 1 where it becomes TEXT_A's own. Layer 0 is the output of the embeddings.
+    """
+    with terminal_bar("Patching", "parts") as report:
+        return Patch(**asked).of(a, b, report)
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,17 @@ from bert_probe.model.trace import Trace
 
 if TYPE_CHECKING:
     import torch
+
+    from bert_probe.model.outputs import Output
+
+FILLING = "fill-mask"
+CLASSIFYING = "text-classification"
+LABELLING = "token-classification"
+ANSWERING = "question-answering"
+FOLLOWING = "next-sentence-prediction"
+COMPARING = "sentence-similarity"
+TASKS = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
+"""What a checkpoint may have been trained for, as transformers names it."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,8 @@ class Description:
         has_pooler: whether a trained pooler is there.
         shows_qkv: whether queries, keys and values can be read.
         notes: what a person should know, a sentence each: a missing pooler, weights not used.
+        outputs_sha256: of the output heads' weights of a model in memory, see `wrapping.digest`; "" where
+            there are none, and for files, whose digest is of all that is in them.
     """
 
     name: str
@@ -52,6 +65,7 @@ class Description:
     has_pooler: bool
     shows_qkv: bool
     notes: tuple[str, ...] = ()
+    outputs_sha256: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +84,7 @@ class Checkpoint:
         projections: in each layer the linear module that reads the heads' outputs, one after the
             other; None where there is none that reads just them.
         folder: where its files lie; None for one that was not opened from files.
+        outputs: task → its trained head.
     """
 
     opened: Description
@@ -79,6 +94,7 @@ class Checkpoint:
     pads: bool = True
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
+    outputs: Mapping[str, Output] = field(default_factory=dict)
 
     @property
     def description(self) -> Description:
@@ -96,6 +112,17 @@ class Checkpoint:
         Whatever runs it several times and makes one answer of that begins so.
         """
         return self
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """What it was trained for and can be asked, in the order of `TASKS`."""
+        there = {*self.outputs, *((COMPARING,) if self.pools else ())}
+        return tuple(task for task in TASKS if task in there)
+
+    @property
+    def pools(self) -> bool:
+        """Whether its files say how a sentence becomes one vector, as those of sentence-transformers do."""
+        return self.folder is not None and (self.folder / "modules.json").is_file()
 
     @property
     def tokenizer(self) -> Any:
@@ -175,6 +202,8 @@ class Checkpoint:
             "device": about.device,
             "libraries": dict(self.libraries),
         }
+        if about.outputs_sha256:
+            record["outputs_sha256"] = about.outputs_sha256
         if encoding is not None:
             record |= {
                 "text": encoding.text,

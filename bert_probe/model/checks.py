@@ -18,7 +18,7 @@ from bert_probe.model.config import SUPPORTED
 from bert_probe.model.forward import as_array, batch, run_plainly
 from bert_probe.model.trace import Trace
 
-_CHECK_TEXT = "Two words and a few more"
+CHECK_TEXT = "Two words and a few more"
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 """In which attention can be computed here."""
 
@@ -78,7 +78,7 @@ def self_check(checkpoint: Checkpoint) -> None:
 def replays(checkpoint: Checkpoint) -> Iterator[tuple[float, float]]:
     """Of each layer, how far weights times values are from what its heads returned, and how far rounding
     explains; none where q, k and v are hidden."""
-    encoding = checkpoint.encode(_CHECK_TEXT, truncate=True)
+    encoding = checkpoint.encode(CHECK_TEXT, truncate=True)
     trace = checkpoint.trace_encodings([encoding])[0]
     if trace.values is None:
         return
@@ -126,7 +126,7 @@ def projections(checkpoint: Checkpoint) -> tuple[torch.nn.Linear | None, ...]:
     hooks = [module.register_forward_pre_hook(look) for module in linears]
     try:
         with recording() as calls:
-            run_plainly(checkpoint, checkpoint.encode(_CHECK_TEXT, truncate=True))
+            run_plainly(checkpoint, checkpoint.encode(CHECK_TEXT, truncate=True))
     finally:
         for hook in hooks:
             hook.remove()
@@ -140,7 +140,7 @@ def pads(checkpoint: Checkpoint) -> bool:
     ConvBERT), so that the last token sees the padding after it. Their texts are batched by length.
     """
     short, long = (
-        checkpoint.encode(text, truncate=True) for text in (_CHECK_TEXT, f"{_CHECK_TEXT} {_CHECK_TEXT}")
+        checkpoint.encode(text, truncate=True) for text in (CHECK_TEXT, f"{CHECK_TEXT} {CHECK_TEXT}")
     )
     padded = batch(checkpoint, [short, long])
     other = padded | {"input_ids": padded["input_ids"].clone()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ SUPPORTED = (
 )
 MOST_LAYERS = 1_000
 """More than any encoder has: 48 in the deepest that are published. Some configs make lists of this length."""
+MOST_LABELS = 10_000
+"""Of an output head."""
+PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+"""What a head for texts may have been trained to tell: a number, one class of several, or any of them."""
 REMEDY = "Use the config.json that belongs to these weights."
 """Where config and weights disagree."""
 _NATIVE_KINDS = frozenset({"mra", "yoso"})
@@ -117,6 +122,60 @@ def used(raw: Mapping[str, Any], family: type[PreTrainedConfig]) -> dict[str, An
         return name not in common and (name in fields or not hasattr(family, name))
 
     return {name: value for name, value in _without_choices(raw).items() if wanted(name)}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a config.json says of output heads. Names are plain text, and choose nothing.
+
+    Attributes:
+        architectures: the classes that the weights were saved from.
+        labels: what a head's numbers are of.
+        problem: one of `PROBLEMS`, or "".
+        tied: whether the words of the output are those of the input; None where that is the family's to say.
+    """
+
+    architectures: frozenset[str]
+    labels: tuple[str, ...]
+    problem: str
+    tied: bool | None
+
+
+def trained(folder: Path) -> Trained:
+    """What a checkpoint says that it was trained for.
+
+    Raises:
+        CheckpointError: labels that are none, or more than `MOST_LABELS`.
+    """
+    raw = read_config(folder)
+    names, tied = raw.get("architectures"), raw.get("tie_word_embeddings")
+    problem = raw.get("problem_type") or ""
+    if problem and problem not in PROBLEMS:
+        raise CheckpointError(f"config.json has problem_type {problem!r}, which is not known. {REMEDY}")
+    return Trained(
+        frozenset(name for name in names if isinstance(name, str))
+        if isinstance(names, list)
+        else frozenset(),
+        _labels(raw.get("id2label"), raw.get("num_labels")),
+        problem,
+        tied if isinstance(tied, bool) else None,
+    )
+
+
+def _labels(named: Any, count: Any) -> tuple[str, ...]:
+    """By their index from 0; where none are named, as transformers calls them."""
+    if named is None:
+        number = count if isinstance(count, int) and not isinstance(count, bool) else 2  # saved without it
+        named = {str(index): f"LABEL_{index}" for index in range(min(number, MOST_LABELS + 1))}
+    if not isinstance(named, Mapping) or not all(isinstance(label, str) for label in named.values()):
+        raise CheckpointError(f"id2label in config.json names no labels. {REMEDY}")
+    if len(named) > MOST_LABELS:
+        raise CheckpointError(
+            f"config.json names more than {MOST_LABELS:,} labels, which is the most that is read. {REMEDY}"
+        )
+    if sorted(named) != sorted(map(str, range(len(named)))):
+        raise CheckpointError(f"id2label in config.json does not count its labels from 0. {REMEDY}")
+    return tuple(named[str(index)] for index in range(len(named)))
 
 
 def _without_choices(value: Any) -> Any:

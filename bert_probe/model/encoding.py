@@ -222,8 +222,13 @@ class Encoder:
         self._input_names = input_names
         self._byte_level = _is_byte_level(tokenizer)
 
-    def encode(self, text: str, pair: str | None = None, truncate: bool = False) -> Encoding:
+    def encode(
+        self, text: str, pair: str | None = None, truncate: bool = False, max_tokens: int | None = None
+    ) -> Encoding:
         """Tokenize a text, or a text and its pair.
+
+        Args:
+            max_tokens: a limit below the model's own.
 
         Raises:
             EmptyTextError: a text without any token: empty, only spaces, only control characters.
@@ -231,10 +236,47 @@ class Encoder:
             TextError: not a string, or one that UTF-8 cannot hold.
         """
         texts = (text,) if pair is None else (text, pair)
-        pieces, dropped = self._fitted(texts, self.max_tokens, truncate)
-        tokens = self._tokens(pieces, texts)
+        limit = self.max_tokens if max_tokens is None else max_tokens
+        pieces, dropped = self._fitted(texts, limit, truncate)
+        return self._encoding(pieces, texts, dropped)
+
+    def windows(self, text: str, pair: str, overlap: int) -> list[Encoding]:
+        """A text and its pair; where the model has no room for all of the pair, in windows of this.
+
+        Args:
+            overlap: tokens of the pair that a window shares with the one before; half a window at most.
+
+        Raises:
+            TooLongError: the text leaves no room for the pair.
+            EmptyTextError, TextError: as `encode`.
+        """
+        texts = (text, pair)
+        for part in texts:
+            check_text(part)
+        whole, limit = self._tokenize(texts), most_tokens(self.max_tokens)
+        self._check_not_empty(whole, texts)
+        places = [place for place, number in enumerate(whole.texts) if number == 1]
+        room = min(limit - (len(whole) - len(places)), len(places))
+        if room < 1:
+            raise too_many(len(whole) - len(places) + 1, self.max_tokens)
+        step = room - min(overlap, room // 2)
+        found = []
+        for start in range(0, len(places) - room + step, step):
+            left_out = {*places} - {*places[start : start + room]}
+            cut = whole.at([place for place in range(len(whole)) if place not in left_out])
+            found.append(self._encoding(cut, texts, len(left_out)))
+        return found
+
+    def spans(self, encoding: Encoding) -> list[tuple[int, int]]:
+        """Characters of each token as the tokenizer counts them: those of a token may begin with a space."""
+        texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
+        return self._fitted(texts, self.max_tokens, truncate=True)[0].spans
+
+    def _encoding(self, pieces: _Pieces, texts: tuple[str, ...], dropped: int) -> Encoding:
         limit = most_tokens(self.max_tokens)
-        return Encoding(text, pair, tokens, self._inputs(pieces), limit, dropped)
+        text, pair = (*texts, None)[:2]
+        assert text is not None  # there is one text at least
+        return Encoding(text, pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
     def inputs(self, text: str, max_tokens: int | None = None, truncate: bool = False) -> Inputs:
         """What `encode` gives to the model, without the tokens.

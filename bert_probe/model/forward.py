@@ -50,7 +50,7 @@ def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> d
     return inputs
 
 
-def forward(checkpoint: Checkpoint, texts: Sequence[Inputs]) -> tuple[Any, torch.Tensor]:
+def forward(checkpoint: Checkpoint, texts: Sequence[Encoding | Inputs]) -> tuple[Any, torch.Tensor]:
     """A batch of texts through the model, keeping nothing of what happens within.
 
     Returns:

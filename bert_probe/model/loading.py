@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import platform
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import (
     ArchitectureError,
@@ -32,10 +30,11 @@ from bert_probe.model.checks import listens, pads, projections, self_check
 from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder
 from bert_probe.model.memory import in_words, promised
+from bert_probe.model.output_loading import checked, modern, open_heads
 from bert_probe.model.progress import Report, ignore
-from bert_probe.model.quiet import Quiet
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.survey import check_sizes, contents
+from bert_probe.model.weights import check_finite, mismatched, on_its_own, read, some
 
 _DTYPES = {
     "float32": torch.float32,
@@ -90,7 +89,8 @@ def load(
         before = _states(files)
         sha256 = digest(files, progress or ignore)
         tokenizer = _tokenizer(source, config)
-        network, notes, fused = _network(source, config, precision, target)
+        network, (notes, unused), fused = _network(source, config, precision, target)
+        heads, refused = open_heads(source.folder, config, found, network)
         if _states(files) != before:
             raise WeightsError(f"{source.name} was changed while it was opened. Open it again to use it.")
     with running_errors(source.name, network):
@@ -100,12 +100,21 @@ def load(
             origin=source.origin,
             revision=source.revision,
             weights_sha256=sha256,
-            notes=notes,
         )
         encoder = encoder_of(tokenizer, about, network)
         checkpoint = Checkpoint(about, encoder, network, libraries(), folder=source.folder)
         self_check(checkpoint)
-        return replace(checkpoint, pads=pads(checkpoint), projections=projections(checkpoint))
+        outputs, failing = checked(checkpoint, heads)
+        taken = {*network.state_dict(), *(name for one in outputs for name in one.weights)}
+        left = [name for name in unused if not any(modern(name).endswith(one) for one in taken)]
+        notes += (*((unused_note(left),) if left else ()), *refused, *failing)
+        return replace(
+            checkpoint,
+            opened=replace(about, notes=notes),
+            pads=pads(checkpoint),
+            projections=projections(checkpoint),
+            outputs={one.task: one for one in outputs},
+        )
 
 
 def _states(files: list[Path]) -> list[tuple[int, int, int]]:
@@ -179,12 +188,12 @@ def check_fast(tokenizer: Any) -> None:
 
 def _network(
     source: Source, config: Any, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.nn.Module, tuple[str, ...], bool]:
-    """The model, notes on its weights, and whether it listens to our attention function."""
+) -> tuple[torch.nn.Module, tuple[tuple[str, ...], list[str]], bool]:
+    """The model, what `_check_report` gives, and whether it listens to our attention function."""
     for implementation in (IMPLEMENTATION, "eager"):
         with _loading_errors(source):
             try:
-                network, report = _from_pretrained(source, config, dtype, implementation)
+                network, report = read(AutoModel, source.folder, config, dtype, implementation)
             except ValueError as error:
                 if implementation == IMPLEMENTATION and "attention" in str(error).lower():
                     continue
@@ -195,54 +204,10 @@ def _network(
             fused = implementation == IMPLEMENTATION and listens(network)
         if fused or implementation == "eager":
             with _loading_errors(source):
-                return _on_its_own(network.to(device)), notes, fused
+                network.to(device)
+                on_its_own((*network.parameters(), *network.buffers()))
+                return network, notes, fused
     raise AssertionError("the eager attempt returns or raises")
-
-
-def _on_its_own(network: torch.nn.Module) -> torch.nn.Module:
-    """The same model, with none of its weights in the memory that its file is mapped to.
-
-    There they would change with the file, and to read what a shortened file no longer holds ends the process.
-    """
-    for tensor in (*network.parameters(), *network.buffers()):
-        if tensor.device.type == "cpu":
-            tensor.data = tensor.data.clone()
-    return network
-
-
-def _from_pretrained(source: Source, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
-    with _QUIET:
-        return AutoModel.from_pretrained(  # type: ignore[no-any-return]
-            source.folder,
-            # transformers writes the attention implementation into the object it is given.
-            config=copy.deepcopy(config),
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=dtype,
-            attn_implementation=implementation,
-            output_loading_info=True,
-            # Reported instead of raised, so that the message can name them; refused all the same.
-            ignore_mismatched_sizes=True,
-        )
-
-
-def _silence() -> Callable[[], None]:
-    """No progress bar and no report table: what they say is checked and told in our own words."""
-    bars = transformers_logging.is_progress_bar_enabled()
-    level = transformers_logging.get_verbosity()
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-
-    def restore() -> None:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
-
-    return restore
-
-
-_QUIET = Quiet(_silence)
 
 
 @contextmanager
@@ -272,18 +237,18 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
         ) from None
 
 
-def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
+def _check_report(network: Any, report: dict[str, Any]) -> tuple[tuple[str, ...], list[str]]:
     """Refuse weights that do not fit; take away a pooler that was never trained.
 
     transformers fills missing weights with random numbers, and drops those it has no place for. Shown
     as the model's results, both would be invented.
+
+    Returns:
+        Notes, and the names of weights that the encoder has no use for.
     """
-    mismatched = [
-        f"{name} ({_size(stored)} in the weights, {_size(described)} in the config)"
-        for name, stored, described in sorted(report["mismatched_keys"])
-    ]
-    if mismatched:
-        raise WeightsError(f"Config and weights disagree in {some(mismatched)}. {REMEDY}")
+    differing = mismatched(report)
+    if differing:
+        raise WeightsError(f"Config and weights disagree in {some(differing)}. {REMEDY}")
     missing = sorted(report["missing_keys"])
     pooler = {name for name, _ in network.named_parameters() if name.startswith("pooler.")}
     absent_pooler = pooler and pooler <= set(missing)  # half a pooler is broken, not absent
@@ -296,10 +261,8 @@ def _check_report(network: Any, report: dict[str, Any]) -> tuple[str, ...]:
         notes.append("The weights hold no pooler, so there is no pooler output.")
     unused = sorted(report["unexpected_keys"])
     _check_unused(network, unused)
-    if unused:
-        notes.append(unused_note(unused))
     check_finite(network)
-    return tuple(notes)
+    return tuple(notes), unused
 
 
 def unused_note(names: list[str]) -> str:
@@ -315,35 +278,6 @@ def _check_unused(network: torch.nn.Module, unused: list[str]) -> None:
         raise WeightsError(
             f"The weights hold {some(within)}, for which the config describes no place. {REMEDY}"
         )
-
-
-def check_finite(network: torch.nn.Module) -> None:
-    """Refuse weights that hold NaN or infinite numbers.
-
-    Raises:
-        WeightsError: with their names.
-    """
-    broken = [name for name, part in network.named_parameters() if not _is_finite(part)]
-    if broken:
-        raise WeightsError(
-            f"{some(broken)} hold values that are not finite numbers in this dtype. "
-            "Download the weights again, or use float32."
-        )
-
-
-def _is_finite(part: torch.Tensor) -> bool:
-    # No sum with NaN or an infinite number in it is finite, and it takes a fortieth of the time of looking at
-    # each. One of finite numbers can be infinite, so that proves nothing.
-    return bool(part.sum().isfinite()) or bool(part.isfinite().all())
-
-
-def _size(shape: Any) -> str:
-    return "×".join(str(size) for size in shape)
-
-
-def some(names: list[str]) -> str:
-    """The first names of a list, and how many more there are."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def describe(network: Any, config: Any, fused: bool) -> Description:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -40,16 +40,27 @@ class Contents:
     """What the headers of the weights say.
 
     Attributes:
-        tensors: how many there are.
+        names: of the tensors.
         numbers: in all of them.
         bytes: of the files.
         kinds: what the numbers are, as safetensors names it: F32, BF16, …
     """
 
-    tensors: int
+    names: frozenset[str]
     numbers: int
     bytes: int
     kinds: frozenset[str]
+
+    @property
+    def tensors(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Of all the numbers; None where there are several."""
+        found = [dtype for dtype, kind in _FLOATS.items() if self.kinds == {kind}]
+        return found[0] if found else None
 
     def need(self, dtype: torch.dtype) -> int:
         """Bytes of memory at the peak of opening them; measured, where another dtype takes both at once."""
@@ -63,7 +74,8 @@ def contents(files: list[Path]) -> Contents:
     Raises:
         WeightsError: weights that are whole numbers, which mean nothing without their scales.
     """
-    tensors, numbers, kinds = 0, 0, set()
+    names: set[str] = set()
+    numbers, kinds = 0, set()
     for file in files:
         with safe_open(file, framework="np") as opened:
             for name in opened.keys():  # noqa: SIM118 - no mapping
@@ -74,20 +86,28 @@ def contents(files: list[Path]) -> Contents:
                         f"{name} holds {kind} numbers, which are no weights without the scales that belong "
                         "to them. Use the model as it was before it was quantized."
                     )
-                tensors, numbers = tensors + 1, numbers + size
+                names.add(name)
+                numbers += size
                 kinds |= set() if name.endswith(_INDICES) else {kind}
-    return Contents(tensors, numbers, sum(file.stat().st_size for file in files), frozenset(kinds))
+    total = sum(file.stat().st_size for file in files)
+    return Contents(frozenset(names), numbers, total, frozenset(kinds))
 
 
-def check_sizes(config: Any, found: Contents) -> None:
+def check_sizes(config: Any, found: Contents, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
     """Refuse a config that asks for far more than the weights hold.
+
+    Args:
+        make: builds the model that it describes.
+
+    Returns:
+        That model, without memory.
 
     Raises:
         WeightsError: with what it asks for and what there is.
     """
     try:
         with _counting(_Count(2 * found.tensors + _SLACK_TENSORS, 2 * found.numbers + _SLACK_NUMBERS)):
-            AutoModel.from_config(copy.deepcopy(config))
+            return make(copy.deepcopy(config))
     except _TooMuchError as error:
         raise WeightsError(
             f"config.json describes {error}, and the weights hold {found.numbers:,} numbers in "

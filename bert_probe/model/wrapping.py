@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -23,13 +23,15 @@ from bert_probe.model.checks import DTYPES, listens, pads, projections, self_che
 from bert_probe.model.config import check_kind
 from bert_probe.model.loading import (
     check_fast,
-    check_finite,
     describe,
     encoder_of,
     libraries,
     running_errors,
     unused_note,
 )
+from bert_probe.model.output_loading import checked
+from bert_probe.model.outputs import Output, outputs_of
+from bert_probe.model.weights import check_finite
 
 
 def wrap(model: Any, tokenizer: Any) -> Checkpoint:
@@ -65,19 +67,31 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     with running_errors(name, network), _turns:
         with _ready(network, IMPLEMENTATION):
             fused = listens(network)
+        heads = _heads(whole, network)
         about = replace(
             describe(network, config, fused),
             name=name,
             origin="in memory",
             weights_sha256=digest(network),
-            notes=_notes(whole, network),
+            notes=() if heads else _notes(whole, network),
+            outputs_sha256=_digest(heads[0].weights) if heads else "",
         )
         encoder = encoder_of(copy.deepcopy(tokenizer), about, network)
         implementation = IMPLEMENTATION if fused else "eager"
-        checkpoint = _InMemory(about, encoder, network, libraries(), implementation=implementation)
+        checkpoint = _InMemory(
+            about,
+            encoder,
+            network,
+            libraries(),
+            outputs={head.task: head for head in heads},
+            implementation=implementation,
+        )
         now = checkpoint.now()
         with now.running():
             self_check(now)
+            _, failing = checked(now, heads)
+            if failing:
+                raise ArchitectureError(" ".join(failing))
             return replace(checkpoint, pads=pads(now), projections=projections(now))
 
 
@@ -87,7 +101,10 @@ def digest(network: torch.nn.Module) -> str:
     Of a line for each tensor of the state dict, in the order of their names: its name, its dtype, its sizes
     with commas between, and the SHA-256 of its numbers in rows, little-endian; separated by spaces.
     """
-    state = network.state_dict()
+    return _digest(network.state_dict())
+
+
+def _digest(state: Mapping[str, Any]) -> str:
     names = sorted(name for name, part in state.items() if isinstance(part, torch.Tensor))
     # Hashing lets other threads run meanwhile.
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -129,9 +146,13 @@ class _InMemory(Checkpoint):
             _check_plain(self.model, self.opened.name)
             seen = describe(self.model, self.model.config, self.opened.shows_qkv)
             about = replace(
-                self.opened, dtype=seen.dtype, device=seen.device, weights_sha256=digest(self.model)
+                self.opened,
+                dtype=seen.dtype,
+                device=seen.device,
+                weights_sha256=digest(self.model),
+                outputs_sha256=next((_digest(one.weights) for one in self.outputs.values()), ""),
             )
-            same = ("name", "origin", "weights_sha256", "notes")
+            same = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
             if replace(seen, **{field: getattr(about, field) for field in same}) != about:
                 raise UnavailableError(
                     f"{self.opened.name} was rebuilt since it was wrapped: it has other parts or sizes. "
@@ -157,7 +178,8 @@ class _InMemory(Checkpoint):
     @contextmanager
     def running(self) -> Iterator[Any]:
         """The model in our hands, and as it was when they let go."""
-        with _turns, _ready(self.model, self.implementation):
+        around = [one.whole for one in self.outputs.values()]
+        with _turns, _ready(self.model, self.implementation, *around):
             yield self.model
 
 
@@ -207,12 +229,15 @@ class _AtThatTime(_InMemory):
 
 
 @contextmanager
-def _ready(network: torch.nn.Module, implementation: str) -> Iterator[None]:
+def _ready(network: torch.nn.Module, implementation: str, *around: torch.nn.Module) -> Iterator[None]:
     """The model as we need it: no dropout, our attention, its own dtype, eager, outputs by name.
+
+    Args:
+        around: models with a head, of which it is the encoder.
 
     Not in inference mode, whose tensors a model may keep, and could then no longer be trained with.
     """
-    modules = list(network.modules())
+    modules = list(dict.fromkeys(part for whole in (network, *around) for part in whole.modules()))
     configs = _configs(modules)
     kept = [_Kept.of(vars(one)) for one in (*modules, *configs)]
     device = next(network.parameters()).device.type
@@ -286,6 +311,14 @@ def _check_plain(network: torch.nn.Module, name: str) -> None:
                 f"The weights of {name} are of {what} {', '.join(found)}, with which attention cannot be "
                 f"computed here. Use {', '.join(DTYPES)} on a real device."
             )
+
+
+def _heads(whole: Any, network: torch.nn.Module) -> list[Output]:
+    """Its output heads, where they compute in the encoder's dtype and place."""
+    heads = [] if whole is network else outputs_of(whole)
+    first = next(network.parameters())
+    alike = all((part.device, part.dtype) == (first.device, first.dtype) for part in whole.parameters())
+    return heads if alike else []
 
 
 def _notes(whole: Any, network: torch.nn.Module) -> tuple[str, ...]:

@@ -114,6 +114,8 @@ class Question:
     command: ClassVar[str]
     listed: ClassVar[str] = ""
     """For a question that is asked of a list of texts, the option that stands before each of them."""
+    second: ClassVar[str] = ""
+    """For a question that is asked of two texts, the option before the second one, where it has one."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -75,10 +75,11 @@ def _texts(question: Question, subject: Subject) -> list[str]:
         return [*question.arguments(), SENTENCES_FILE]
     options: list[str] = []
     words = question.arguments()
-    for text in subject.texts:
+    for number, text in enumerate(subject.texts):
+        option = question.listed or (question.second if number else "")
         options += ["--pair", text["pair"]] if text["pair"] is not None else []
-        options += [question.listed, text["text"]] if question.listed else []
-        words += [] if question.listed else [text["text"]]
+        options += [option, text["text"]] if option else []
+        words += [] if option else [text["text"]]
     return [*options, *(["--"] if any(word.startswith("-") for word in words) else []), *words]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,45 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
             "zeroline": False,
         },
         yaxis={"title": name, "range": [0, Scale.from_zero(values, 0.0).high * 1.02]},
+        showlegend=False,
+    )
+    return figure
+
+
+def class_bars(
+    names: Sequence[str], values: Array, logits: Array, name: str, most: float | None = 1.0
+) -> Any:
+    """A bar for each name, the first at the top.
+
+    Args:
+        logits: what is told of a bar besides.
+        most: the end of the scale; None for numbers of any size and sign.
+    """
+    shown = [as_text(one) for one in names]
+    figure = go.Figure(
+        go.Bar(
+            x=values,
+            y=list(range(len(names))),
+            orientation="h",
+            customdata=np.array([shown, [f"{one:.4f}" for one in logits]]).T,
+            marker={"color": ACCENT},
+            text=[f"{one:.4f}" for one in values],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate=f"%{{customdata[0]}}: %{{x:.6f}}<br>logit %{{customdata[1]}}<extra>{name}</extra>",
+        )
+    )
+    figure.update_layout(
+        height=56 + 32 * len(names),
+        margin={"l": 0, "r": 56, "t": 8, "b": 0},
+        bargap=0.3,
+        xaxis={"title": name, "range": None if most is None else [0, most]},
+        yaxis={
+            "tickvals": list(range(len(names))),
+            "ticktext": [text if len(text) <= 24 else f"{text[:23]}…" for text in shown],
+            "autorange": "reversed",
+            "zeroline": False,
+        },
         showlegend=False,
     )
     return figure

@@ -45,6 +45,7 @@ PAGES = (
     "compare",
     "context",
     "sentences",
+    "answer",
     "parameters",
 )
 """Names of the pages, their files and addresses, in the order of the navigation."""

@@ -236,6 +236,15 @@ def choose(key: str, label: str, options: dict[str, str], default: str) -> str:
     return default if chosen is None else chosen
 
 
+def words(key: str, label: str, placeholder: str) -> str:
+    """A line that a person writes, in the address as it is."""
+    if key not in st.session_state:
+        st.session_state[key] = address().get(key, "")
+    written: str = st.text_input(label, key=key, placeholder=placeholder, persist_state="session")
+    remember(key, written or None)
+    return written
+
+
 def several(
     key: str, label: str, options: dict[str, str], default: list[str], placeholder: str, help_text: str
 ) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import cast
 
@@ -236,10 +237,20 @@ def study() -> Study:
     """
     opened = checkpoint()
     now = request()
+    made = traced(opened, now.texts, now.truncate)
+    return Study(now, opened, made[0], made[1] if len(made) > 1 else None)
+
+
+def traced(opened: Checkpoint, texts: Sequence[store.Text], truncate: bool) -> list[Trace]:
+    """What the model makes of texts of the request, for a page that puts them together in its own way.
+
+    Raises:
+        ProbeError: a text cannot be read.
+    """
+    now = request()
     long_texts.check(*(name for name in ("a", "b") if not getattr(now, name)))
     with st.spinner("Running the model …", show_time=False):
-        made = store.traces(opened, now.texts, now.truncate)
-    return Study(now, opened, made[0], made[1] if len(made) > 1 else None)
+        return store.traces(opened, texts, truncate)
 
 
 def chosen_text(shown: Study) -> Trace:

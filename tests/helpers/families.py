@@ -265,7 +265,7 @@ def randomize(model: torch.nn.Module, seed: int = 0) -> None:
     """Weights that make a difference: sharp attention, biases and norms off their initial values."""
     generator = torch.Generator().manual_seed(seed)
     # MobileBERT's NoNorm does not bound its states, which would grow past what float32 compares.
-    gain = 1.0 if isinstance(model, transformers.MobileBertModel) else 1.5
+    gain = 1.0 if isinstance(getattr(model, "base_model", model), transformers.MobileBertModel) else 1.5
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator)

@@ -7,21 +7,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bert_probe.analyses.ablation import Ablate, AblateEach
+from bert_probe.analyses.answers import FindAnswer
 from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
+from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
+from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
+from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.sentences import Sentences
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.analyses.steps import Steps
+from bert_probe.analyses.text_classes import ClassifyText
+from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.analyses.vectors import Vectors
 from bert_probe.model.checkpoint import Checkpoint
@@ -42,6 +50,16 @@ def two_traces(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def a_pair(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return (checkpoint.trace(TEXT, OTHER),)
+
+
+def a_masked_trace(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return (checkpoint.trace(TEXT.replace("river", "[MASK]"), OTHER.replace("valley", "[MASK]")),)
+
+
+def a_long_pair(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return (
+        checkpoint.trace(TEXT, " ".join([*SENTENCES, *SENTENCES, *SENTENCES, *SENTENCES]), truncate=True),
+    )
 
 
 def some_traces(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -69,16 +87,26 @@ class Example:
         subjects: makes what `of` gets.
         others: field → another value; all fields must be there.
         idle: fields that say nothing of this table, so that its provenance leaves them out.
+        trained: for a question to an output head, the task of the tiny BERT that is asked; else the built-in.
     """
 
     asked: Question
     subjects: Callable[[Checkpoint], tuple[Any, ...]]
     others: dict[str, Any] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
+    trained: str = ""
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
 _SHARED = {"measure": "value-norm", "words": True, "specials": False, "renormalise": True, "residual": 0.25}
+_OTHER_ANSWERS = {"top": 2, "longest": 3, "overlap": 5, "no_answer": True}
+_OTHER_LENS = {
+    "task": "text-classification",
+    "top": 2,
+    "targets": ["wide"],
+    "mask": "wide",
+    "show": "entropy",
+}
 _OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
 
 EXAMPLES = (
@@ -108,6 +136,8 @@ EXAMPLES = (
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
+    Example(Patch(), two_traces, {"what": "heads"}),
+    Example(Patch("heads"), two_traces, {"what": "tokens"}),
     Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
@@ -151,4 +181,40 @@ EXAMPLES = (
     Example(Sentences("max", "nearest", count=3), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}),
     Example(Projection(), many_sentences, {"method": "tsne", "pooling": "cls"}),
     Example(Projection("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
+    Example(
+        FillMask(mask="river", top=3),
+        one_trace,
+        {"top": 4, "targets": ["night", ","], "mask": "wide"},
+        trained="fill-mask",
+    ),
+    Example(
+        FillMask(targets=["night", ",", "a\\,b"]),
+        a_masked_trace,
+        {"top": 2, "targets": ["night"], "mask": 3},
+        trained="fill-mask",
+    ),
+    Example(Lens(mask="river", top=3), one_trace, _OTHER_LENS, trained="fill-mask"),
+    Example(
+        Lens("fill-mask", targets=["night", ","], show="entropy"),
+        a_masked_trace,
+        {**_OTHER_LENS, "targets": ["night"], "show": "answers", "mask": 3},
+        trained="fill-mask",
+    ),
+    Example(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),
+    Example(
+        LabelTokens("first", outside=True),
+        one_trace,
+        {"aggregation": "max", "outside": False},
+        trained="token-classification",
+    ),
+    Example(FindAnswer(), a_pair, _OTHER_ANSWERS, trained="question-answering"),
+    Example(
+        FindAnswer(3, longest=2, overlap=4, no_answer=True),
+        a_long_pair,
+        {**_OTHER_ANSWERS, "no_answer": False},
+        trained="question-answering",
+    ),
+    Example(NextSentence(), a_pair, trained="next-sentence-prediction"),
+    Example(SentenceSimilarity(), two_traces, {"show": "contributions"}),
+    Example(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
 )

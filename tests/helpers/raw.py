@@ -27,7 +27,7 @@ _PROJECTIONS = (
 )
 
 
-class _Doubles(TorchFunctionMode):
+class Doubles(TorchFunctionMode):
     """What is float64 stays float64.
 
     Some models compute a softmax, a norm or rotary positions in float32 whatever they are given, which is
@@ -52,7 +52,7 @@ def keep_doubles(model: torch.nn.Module) -> None:
 
     @wraps(forward)
     def doubled(*args: Any, **options: Any) -> Any:
-        with _Doubles():
+        with Doubles():
             return forward(*args, **options)
 
     model.forward = doubled

@@ -73,7 +73,7 @@ def test_a_model_whose_attention_is_not_explained_by_what_was_captured_is_refuse
     def unseen(_mask: object, _bias: object) -> torch.Tensor:
         return torch.linspace(0, 3, 21)[None, None, None]
 
-    assert len(bert_probe.load(folder).encode(checks._CHECK_TEXT)) == 21
+    assert len(bert_probe.load(folder).encode(checks.CHECK_TEXT)) == 21
     monkeypatch.setattr(capture, "_with_bias", unseen)
     refused(ArchitectureError, folder, "BertModel changes its attention", "layer 1 is off by")
 

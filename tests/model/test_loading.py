@@ -14,7 +14,7 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, TokenizerError, WeightsError
-from bert_probe.model import loading
+from bert_probe.model import loading, weights
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact, own_error
 from tests.helpers.families import LONG, PAIR, TEXT, build, config, save_tokenizer
@@ -90,10 +90,10 @@ def test_relative_positions_that_this_transformers_ignores_are_refused(folder: P
 def test_large_weights_are_finite_though_their_sum_is_not() -> None:
     large = torch.nn.Linear(2, 2)
     large.weight.data[:] = torch.finfo(torch.float32).max
-    loading.check_finite(large)
+    weights.check_finite(large)
     large.weight.data[0] = torch.tensor([torch.inf, -torch.inf])
     with pytest.raises(WeightsError, match="not finite"):
-        loading.check_finite(large)
+        weights.check_finite(large)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -141,23 +141,19 @@ def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> No
     assert not checkpoint.description.has_pooler
     assert checkpoint.trace(TEXT).pooler is None
     assert not [name for name, _ in checkpoint.model.named_parameters() if "pooler" in name]
-    notes = checkpoint.description.notes
-    assert notes[0] == "The weights hold no pooler, so there is no pooler output."
-    assert notes[1].startswith("Not used by the encoder")
-    assert "cls.predictions" in notes[1]
+    assert checkpoint.description.notes == ("The weights hold no pooler, so there is no pooler output.",)
+    assert checkpoint.tasks == ("fill-mask",)
 
 
-def test_a_classifier_keeps_its_pooler_and_its_head_is_noted(tmp_path: Path) -> None:
+def test_a_classifier_keeps_its_pooler_and_its_head(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(config("bert"))
     model.save_pretrained(tmp_path)
     save_tokenizer("bert", tmp_path)
     checkpoint = bert_probe.load(tmp_path, dtype="float64")
     assert checkpoint.description.has_pooler
-    expected = (
-        "Not used by the encoder, for example because of a task head: classifier.bias, classifier.weight."
-    )
-    assert checkpoint.description.notes == (expected,)
+    assert checkpoint.description.notes == ()
+    assert checkpoint.tasks == ("text-classification",)
     trace = checkpoint.trace(TEXT)
     inputs = {name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()}
     with torch.inference_mode():
@@ -271,7 +267,7 @@ def test_too_little_memory_is_one_error_however_it_shows(
         patch.setattr(checkpoint.model, "forward", fail)
         with pytest.raises(OutOfMemoryError, match=r"14 tokens need more memory .* Shorten the text"):
             checkpoint.trace(TEXT)
-    monkeypatch.setattr(loading, "_from_pretrained", fail)
+    monkeypatch.setattr(loading, "read", fail)
     with pytest.raises(OutOfMemoryError, match=r"needs more memory .* Use a smaller model"):
         bert_probe.load(folder)
 

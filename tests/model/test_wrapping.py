@@ -63,16 +63,15 @@ def test_a_wrapped_model_is_the_loaded_one(
     assert wrapped.trace(TEXT, PAIR).provenance["weights_sha256"] != b.provenance["weights_sha256"]
 
 
-def test_a_task_head_is_left_out_and_said(tokenizer: Any) -> None:
+def test_a_model_with_a_head_is_its_encoder_and_knows_the_head(tokenizer: Any) -> None:
     torch.manual_seed(0)
     whole = transformers.BertForSequenceClassification(config("bert", num_labels=3)).train()
     wrapped = bert_probe.wrap(whole, tokenizer)
     about = wrapped.description
     assert about.architecture == "BertModel"
     assert about.name == "BertForSequenceClassification"
-    assert about.notes == (
-        "Not used by the encoder, for example because of a task head: classifier.bias, classifier.weight.",
-    )
+    assert about.notes == ()
+    assert wrapped.tasks == ("text-classification",)
     assert about.weights_sha256 == digest(whole.bert)
     found = []
     left_alone(whole, lambda: found.append(wrapped.trace(TEXT)))
@@ -82,7 +81,9 @@ def test_a_task_head_is_left_out_and_said(tokenizer: Any) -> None:
     np.testing.assert_array_equal(bare.trace(TEXT).hidden_states, found[0].hidden_states)
     with torch.no_grad():
         whole.classifier.weight.add_(1)
-    assert wrapped.description == about, "the head is no part of the encoder"
+    now = wrapped.description
+    assert now.weights_sha256 == about.weights_sha256, "the head is no part of the encoder"
+    assert now.outputs_sha256 != about.outputs_sha256 != ""
 
 
 def test_a_name_is_the_models_own(bert: Any, tokenizer: Any) -> None:

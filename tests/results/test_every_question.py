@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
@@ -32,11 +33,20 @@ PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 NAMES = [repr(example.asked) for example in EXAMPLES]
 
 
+Asked = Callable[[Example], Checkpoint]
+
+
 @pytest.fixture(scope="module")
-def answers(minilm: Checkpoint) -> dict[str, Result]:
+def asked(minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]) -> Asked:
+    """Whom an example is asked of."""
+    return lambda example: trained_on("bert", example.trained) if example.trained else minilm
+
+
+@pytest.fixture(scope="module")
+def answers(asked: Asked) -> dict[str, Result]:
     """Every example's result, by the question's name."""
     return {
-        repr(example.asked): example.asked.of(*example.subjects(minilm))  # type: ignore[attr-defined]
+        repr(example.asked): example.asked.of(*example.subjects(asked(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
     }
 
@@ -109,8 +119,8 @@ def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_each_field_changes_key_address_and_provenance(example: Example, minilm: Checkpoint) -> None:
-    subjects = example.subjects(minilm)
+def test_each_field_changes_key_address_and_provenance(example: Example, asked: Asked) -> None:
+    subjects = example.subjects(asked(example))
     assert set(example.others) == {one.name for one in fields(example.asked)}
     for name, value in example.others.items():
         other = replace(example.asked, **{name: value})
@@ -123,21 +133,21 @@ def test_each_field_changes_key_address_and_provenance(example: Example, minilm:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_an_address_reads_as_it_was_written(
-    example: Example, minilm: Checkpoint, answers: dict[str, Result]
+    example: Example, asked: Asked, answers: dict[str, Result]
 ) -> None:
-    for asked in (example.asked, answers[repr(example.asked)].question):
-        assert type(asked).from_address(asked.address(), minilm.description) == asked
-        assert hash(replace(asked)) == hash(asked)
+    for one in (example.asked, answers[repr(example.asked)].question):
+        assert type(one).from_address(one.address(), asked(example).description) == one
+        assert hash(replace(one)) == hash(one)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_a_result_knows_itself(example: Example, answers: dict[str, Result]) -> None:
+def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
     assert result.provenance["question"] == result.question.plain()
-    assert result.provenance["weights_sha256"].startswith("53aa51172d142c89")
+    assert result.provenance["weights_sha256"] == asked(example).description.weights_sha256
     assert json.dumps(result.provenance)
     assert type(result.question) is type(example.asked)
     parts = pd.concat(result.parts())
@@ -145,8 +155,8 @@ def test_a_result_knows_itself(example: Example, answers: dict[str, Result]) -> 
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
-def test_a_question_says_what_it_is_asked_of(example: Example, minilm: Checkpoint) -> None:
-    first, *others = example.subjects(minilm)
+def test_a_question_says_what_it_is_asked_of(example: Example, asked: Asked, minilm: Checkpoint) -> None:
+    first, *others = example.subjects(asked(example))
     if isinstance(first, list):
         pytest.skip("asked of many texts")
     wrong = minilm if isinstance(first, Trace) else minilm.trace("One two")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair
+from bert_probe.analyses.patching import Patch
 from bert_probe.model.trace import Trace
 from bert_probe.web import store
 from bert_probe.web.examples import EXAMPLES
@@ -53,6 +55,19 @@ def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
     row = CompareRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
     assert rows["a"].tolist() == row.a.tolist()
     assert rows["difference"].tolist() == row.difference.tolist()
+
+
+@pytest.mark.parametrize("what", ["tokens", "heads"])
+def test_what_is_patched_is_said_with_the_library_s_numbers(what: str) -> None:
+    app = opened("compare", patch=what)
+    found = Patch(what).of(*traces_of(FULL, EMPTY))
+    layer, place = np.unravel_index(found.recovered.argmax(), found.recovered.shape)
+    token = f"“full for empty” after layer {layer}"
+    head = f"Layer {layer + 1}, head {place + 1}"
+    told = said(app).replace("\\", "")
+    assert f"{token if what == 'tokens' else head} alone brings **{found.recovered.max():.0%}**" in told
+    assert ("All tokens together bring back 100%, whatever the layer." in told) == (what == "tokens")
+    assert any(code.value.endswith(f"{Patch(what)!r}.of(a, b).table()") for code in app.get("code"))
 
 
 def test_the_finding_leads_to_its_head() -> None:

@@ -19,11 +19,12 @@ from bert_probe import Attention, AttentionLong
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.measures import measure
 from bert_probe.analyses.measures import value_zeroing as module
-from bert_probe.analyses.measures.value_zeroing import _watched, value_zeroing
+from bert_probe.analyses.measures.value_zeroing import value_zeroing
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import batch
+from bert_probe.model.layers import _watched
 from bert_probe.model.progress import Cancelled
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import assert_alike, assert_exact

@@ -1,0 +1,84 @@
+"""What an answer with its trace costs beside the plain model's own pass, and a grid of patches."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    PreTrainedModel,
+)
+
+import bert_probe
+from benchmarks.heads_cost import passes
+from benchmarks.pairs import Line, paired
+from benchmarks.trace_cost import text_of
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.model.sources import locate
+
+ANSWERED = 128
+PATCHED = 20
+TARGET_ANSWER = 1.1
+TARGET_PATCHES = 1.5
+
+
+def lines() -> Iterator[Line]:
+    for made, asked, text in (
+        (BertForSequenceClassification, bert_probe.ClassifyText(), text_of(ANSWERED)),
+        (BertForMaskedLM, bert_probe.FillMask(), text_of(ANSWERED - 1) + " [MASK]"),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            yield _answer(Path(folder), made, asked, text)
+    yield _patches(bert_probe.load())
+
+
+def _answer(folder: Path, made: type[PreTrainedModel], asked: Any, text: str) -> Line:
+    torch.manual_seed(0)
+    made(BertConfig()).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(locate(None).folder).save_pretrained(folder)
+    checkpoint, tokenizer = bert_probe.load(folder), AutoTokenizer.from_pretrained(folder)
+    plain: Any = made.from_pretrained(folder).eval()
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return plain(**tokenizer(text, return_tensors="pt"))
+
+    timed = paired(lambda: asked.of(checkpoint.trace(text)), forward)
+    low, high = timed.spread
+    return Line(
+        f"An answer with its trace, {asked.task}, {ANSWERED} tokens, BERT-base's size",
+        f"{made.__name__}'s own forward, tokenizer included",
+        f"{timed.ratio:.3f} × (quartiles of {len(timed.ours)} pairs {low:.3f} to {high:.3f})",
+        f"at most {TARGET_ANSWER:.1f} ×",
+        timed.ratio <= TARGET_ANSWER,
+    )
+
+
+def _patches(checkpoint: Checkpoint) -> Line:
+    """Against as many passes, each of them one ÷ the gain of batching."""
+    text = text_of(PATCHED)
+    a, b = checkpoint.trace(text), checkpoint.trace(text.replace("ground", "garden"))
+    count = (a.layers + 1) * len(a.tokens)
+    batch = min(len(a.tokens), BATCH_TOKENS // PATCHED)
+    batched = passes(checkpoint, text, batch)
+    one = paired(passes(checkpoint, text, 1), batched)
+    timed = paired(lambda: bert_probe.Patch().of(a, b), batched)
+    share = batch / count
+    ratio, (low, high) = timed.ratio * share, timed.spread
+    return Line(
+        f"Patching of {a.layers + 1} layers × {len(a.tokens)} tokens, all-MiniLM-L6-v2",
+        f"{count} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {one.ratio * batch:.1f}, "
+        f"the gain of a batch of {batch}",
+        f"{ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low * share:.2f} to {high * share:.2f})",
+        f"at most {TARGET_PATCHES:.1f} ×",
+        ratio <= TARGET_PATCHES,
+    )

@@ -1,0 +1,271 @@
+"""Patching: a part of one text's pass put into another's, and how much of the answer comes along with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bert_probe.analyses.cosine import cosine_of_rows
+from bert_probe.analyses.pooling import offered, pool, recipe
+from bert_probe.errors import SelectionError, ShapeError, memory_errors
+from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.encoding import Token
+from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.model.layers import Pass, passing
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.results import frames
+from bert_probe.results.kinds import Choice
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text.alignment import align_traces
+
+PARTS = ("tokens", "heads")
+
+
+@question("patching", command="patch")
+class Patch(Question):
+    """How much of text A's answer comes back when a part of A's pass is put into B's.
+
+    Vig et al. 2020, Meng et al. 2022.
+
+    The answer is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives the cosine of
+    the two sentences; put wholly in its place, A's gives 1. What is between is how much of that way one part
+    alone goes. It is an effect, measured by running the model, unlike what attention shows.
+
+    Attributes:
+        what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
+            tokens that have a counterpart.
+    """
+
+    what: str = asked(
+        Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."
+    )
+
+    def of(self, a: Trace, b: Trace, report: Report = ignore) -> Patching:
+        """Put each part of A's pass into B's, one at a time, many in one batch.
+
+        Args:
+            report: told how many parts are done, and of how many.
+
+        Raises:
+            SelectionError: traces of different models, texts whose sentence vectors are the same, so that
+                there is nothing to recover, or texts with nothing in common.
+            UnavailableError: the architecture does not show its layers one by one, or no model made the
+                traces.
+            OutOfMemoryError: the machine is too small for these texts.
+        """
+        subject = Subject.of(a, b)
+        places = counterparts(a, b)
+        with (
+            memory_errors("To patch these texts needs more memory than is free. Shorten them."),
+            torch.inference_mode(),
+            b.checkpoint.running(),
+        ):
+            patched = _Patched(passing(a), passing(b), places)
+            nothing = patched.untouched()
+            answers = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
+        tokens_a, tokens_b = (
+            tuple(trace.tokens[place] for place in side)
+            for trace, side in zip((a, b), zip(*places, strict=True), strict=True)
+        )
+        whole = len(places) == len(a.tokens) == len(b.tokens)
+        each, together = read_only(answers[:, :-1]), read_only(answers[:, -1])
+        return Patching(self, subject, tokens_a, tokens_b, whole, nothing, each, together)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patching(Result):
+    """What parts of A's pass do in B's.
+
+    Attributes:
+        tokens_a, tokens_b: the tokens that stand for each other, of either text.
+        whole: whether these are all tokens of both texts; then all of them together, after any layer, make
+            B's pass into A's.
+        nothing: the answer of B as it is: the cosine of the two sentence vectors.
+        answers: the answer with one part patched, float64: [layer + 1, token], row 0 being the output of
+            the embeddings, or [layer, head]; -1 to 1.
+        together: with all parts of a layer patched at once, [layer + 1] or [layer].
+    """
+
+    question: Patch
+    tokens_a: tuple[Token, ...]
+    tokens_b: tuple[Token, ...]
+    whole: bool
+    nothing: float
+    answers: Array
+    together: Array
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens_a)
+        fits = self.answers.ndim == 2 and self.together.shape == self.answers.shape[:1]
+        if not fits or (self.question.what == "tokens" and self.answers.shape[1] != count):
+            raise ShapeError(
+                f"answers {self.answers.shape} for {count} tokens, together {self.together.shape}."
+            )
+
+    @property
+    def recovered(self) -> Array:
+        """The share of the way from B's answer to A's that each part goes: 0 none of it, 1 all.
+
+        Below 0 it leads away from A. The shares of several parts need not add up.
+        """
+        return self._share(self.answers)
+
+    @property
+    def recovered_together(self) -> Array:
+        """The same for all parts of a layer at once."""
+        return self._share(self.together)
+
+    def _share(self, answers: Array) -> Array:
+        share: Array = (answers - self.nothing) / (1 - self.nothing)
+        return share
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """B's own answer, what all parts of each layer do together, and whether these are all of the text."""
+        return {
+            "cosine": self.nothing,
+            "recovered_together": self.recovered_together.tolist(),
+            "all_tokens": self.whole,
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each part.
+
+        layer, position, token, recovered: layer 0 is the output of the embeddings, position and token are
+        A's. Or layer, head, recovered, counted from 1.
+        """
+        if self.question.what == "heads":
+            return frames.by_head({"recovered": self.recovered})
+        layers, count = self.answers.shape
+        return pd.DataFrame(
+            {
+                "layer": np.repeat(np.arange(layers), count),
+                "position": [token.position for token in self.tokens_a] * layers,
+                frames.TOKEN: frames.names(self.tokens_a) * layers,
+                "recovered": self.recovered.ravel(),
+            }
+        )
+
+
+def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
+    """Positions of A and B that stand for each other, rising in both.
+
+    Tokens that are the same, as in `align_traces`; and what stands between two of these in place of each
+    other, one by one, where it is as many tokens in A as in B.
+
+    Raises:
+        SelectionError: there are none.
+    """
+    same = align_traces(a, b).pairs
+    found = list(same)
+    anchors = [(-1, -1), *same, (len(a.tokens), len(b.tokens))]
+    for (left_a, left_b), (right_a, right_b) in pairwise(anchors):
+        between = range(left_a + 1, right_a), range(left_b + 1, right_b)
+        if len(between[0]) == len(between[1]):
+            found += zip(*between, strict=True)
+    if not found:
+        raise SelectionError("The two texts have nothing in common. Give two that share some of their words.")
+    return tuple(sorted(found))
+
+
+class _Patched:
+    """B's pass with parts of A's in it, and the answers."""
+
+    def __init__(self, a: Pass, b: Pass, places: Sequence[tuple[int, int]]) -> None:
+        self.a, self.b = a, b
+        device = b.states[0].device
+        self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*places, strict=True))
+        checkpoint = b.trace.checkpoint
+        self.recipe = recipe(checkpoint, offered(checkpoint)[0])
+        self.steps = b.steps()
+        self.target = self._vectors(a.states[-1][None])
+
+    def _vectors(self, states: torch.Tensor) -> Array:
+        """Sentence vectors of last hidden states, [row, hidden]."""
+        mask = torch.ones(states.shape[:2], device=states.device)
+        return pool(SimpleNamespace(last_hidden_state=states), mask, self.recipe).cpu().numpy()
+
+    def _answers(self, states: torch.Tensor) -> Array:
+        """Cosines with A's sentence vector, float64 [row]."""
+        vectors = self._vectors(states)
+        return cosine_of_rows(vectors, np.broadcast_to(self.target, vectors.shape))
+
+    def untouched(self) -> float:
+        """B's answer.
+
+        Raises:
+            SelectionError: it is A's.
+        """
+        answer = float(self._answers(self.b.states[-1][None])[0])
+        if not answer < 1:
+            raise SelectionError(
+                "The two texts have the same sentence vector, so nothing of it can be recovered. "
+                "Give two that differ."
+            )
+        return answer
+
+    def tokens(self, report: Report) -> Array:
+        """The answers with each token's vector patched, and with all of them, [layer + 1, token + 1]."""
+
+        def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
+            states = self.b.states[layer].repeat(len(mask), 1, 1)
+            theirs = self.a.states[layer][self.from_]
+            states[:, self.to] = torch.where(mask[..., None], theirs, states[:, self.to])
+            # The last hidden state is what comes out of all steps, a norm after the layers among them.
+            return states if layer == self.b.trace.layers else self._onward(states, layer)
+
+        return self._grid(put, self.b.trace.layers + 1, len(self.to), report)
+
+    def heads(self, report: Report) -> Array:
+        """The answers with what each head returns patched, and with all of a layer's, [layer, head + 1]."""
+
+        def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
+            theirs = self.a.heads[layer][self.from_]
+
+            def change(_: int, call: AttentionCall) -> torch.Tensor:
+                output = call.output.clone()
+                output[:, self.to] = torch.where(mask[:, None, :, None], theirs, output[:, self.to])
+                return output
+
+            step = self.steps[layer]
+            with changing(change):
+                states = step.on(step.given.expand(len(mask), -1, -1))
+            return self._onward(states, layer + 1)
+
+        return self._grid(put, self.b.trace.layers, self.b.trace.heads, report)
+
+    def _grid(
+        self, put: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, report: Report
+    ) -> Array:
+        """Answers [layer, part + 1], many rows in a batch.
+
+        Args:
+            put: a layer, and for each row which parts are patched, bool [row, part] → last hidden states.
+        """
+        one_each = torch.eye(parts, dtype=torch.bool, device=self.to.device)
+        masks = torch.cat([one_each, torch.ones_like(one_each[:1])])
+        answers = np.empty((layers, len(masks)))
+        size = max(1, BATCH_TOKENS // len(self.b.trace.tokens))
+        report(0, answers.size)
+        for layer in range(layers):
+            for start in range(0, len(masks), size):
+                rows = slice(start, start + size)
+                answers[layer, rows] = self._answers(put(layer, masks[rows]))
+                report(layer * len(masks) + min(start + size, len(masks)), answers.size)
+        return answers
+
+    def _onward(self, states: torch.Tensor, layer: int) -> torch.Tensor:
+        """What a layer of B reads, through it and all after it."""
+        for step in self.steps[layer:]:
+            states = step.on(states)
+        return states

@@ -1,0 +1,98 @@
+"""The command on a checkpoint's trained output heads."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from bert_probe.analyses.answers import FindAnswer
+from bert_probe.analyses.fill_mask import FillMask
+from bert_probe.analyses.lens import LayerAnswers, Lens
+from bert_probe.analyses.next_sentence import NextSentence
+from bert_probe.analyses.predicting import Predicted
+from bert_probe.analyses.sentence_similarity import SentenceSimilarity
+from bert_probe.analyses.text_classes import ClassifyText
+from bert_probe.analyses.token_labels import LabelTokens
+from bert_probe.cli.options import asking, common, one_text, pair_option
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import ANSWERING, TASKS, Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.results.question import option_of
+from bert_probe.run import terminal
+
+_QUESTIONS: dict[str, Any] = {
+    one.task: one
+    for one in (FillMask, ClassifyText, LabelTokens, FindAnswer, NextSentence, SentenceSimilarity)
+}
+
+
+@click.command()
+@common
+@asking(FillMask)
+@asking(LabelTokens)
+@asking(FindAnswer, "top")
+@asking(SentenceSimilarity)
+@click.option(
+    "--task", type=click.Choice(TASKS), help="What to ask.  [default: the first it was trained for]"
+)
+@click.argument("text")
+@pair_option
+def predict(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    task: str | None,
+    text: str,
+    pair: str | None,
+    truncate: bool,
+) -> Predicted:
+    """What the model's trained head answers for TEXT.
+
+    A word for each mask, a class, a label for each token, the part of --pair that answers TEXT, whether
+    --pair goes on where TEXT ends, or how alike the two are.
+    """
+    task = task or _first(checkpoint)
+    question = _QUESTIONS[task]
+    known = {one.name for one in fields(question)}
+    foreign = [one for cls in _QUESTIONS.values() for one in fields(cls) if one.name in asked.keys() - known]
+    if foreign:
+        raise SelectionError(f"{option_of(foreign[0])} has no meaning for {task}. Leave it out.")
+    result: Predicted = question(**asked).of(*_traces(checkpoint, task, text, pair, truncate))
+    for note in result.notes:
+        click.echo(f"bert-probe: {terminal.visible(note)}", err=True)
+    return result
+
+
+@click.command()
+@common
+@asking(Lens)
+@one_text
+def lens(trace: Trace, asked: dict[str, Any]) -> LayerAnswers:
+    """What the model's trained head makes of each layer's vectors, at the masks of TEXT or at all its tokens.
+
+    Layer 0 is the output of the embeddings; the last layer is the model's answer. The head was trained on
+    the last layer alone.
+    """
+    return Lens(**asked).of(trace)
+
+
+def _first(checkpoint: Checkpoint) -> str:
+    if not checkpoint.tasks:
+        raise UnavailableError(
+            f"{checkpoint.description.name} has no trained head: it is an encoder alone. Open one that "
+            "was trained for a task."
+        )
+    return checkpoint.tasks[0]
+
+
+def _traces(
+    checkpoint: Checkpoint, task: str, text: str, pair: str | None, truncate: bool
+) -> tuple[Any, ...]:
+    if task != SentenceSimilarity.task:
+        # The rest of a text that is cut is read in windows.
+        cut = truncate or (task == ANSWERING and pair is not None)
+        return (checkpoint.trace(text, pair, cut),)
+    if pair is None:
+        raise TextError("How alike two texts are is asked of two. Give the second with --pair.")
+    return tuple(checkpoint.trace(one, truncate=truncate) for one in (text, pair))

@@ -1,0 +1,179 @@
+"""The layers of a model one by one, found by watching a text pass through it, to be run again alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bert_probe.errors import UnavailableError
+from bert_probe.model.capture import recording
+from bert_probe.model.forward import batch
+from bert_probe.model.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A module's call within a pass.
+
+    Attributes:
+        before, after: attention calls counted before it and after it.
+        args, kwargs: what it was given.
+        output: what it returned.
+    """
+
+    module: torch.nn.Module
+    before: int
+    after: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any
+
+    @property
+    def vectors(self) -> Any:
+        """A layer returns its vectors, or a tuple that begins with them."""
+        return self.output[0] if isinstance(self.output, tuple) else self.output
+
+    @property
+    def given(self) -> Any:
+        """The vectors that a layer reads, [1, token, hidden]; None for a module that is given none so."""
+        return self.args[0] if self.args else self.kwargs.get("hidden_states")
+
+    def on(self, states: torch.Tensor) -> torch.Tensor:
+        """The same module on other vectors, [row, token, hidden], everything else as it was."""
+        first, rest = states, _rows(self.args[1:], len(states))
+        kwargs = _rows(dict(self.kwargs), len(states))
+        if self.args:
+            output = self.module(first, *rest, **kwargs)
+        else:
+            output = self.module(**{**kwargs, "hidden_states": states})
+        vectors: torch.Tensor = output[0] if isinstance(output, tuple) else output
+        return vectors
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A text's way through the layers, in the model's own precision, on its device.
+
+    Attributes:
+        trace: of the text.
+        calls: of all modules, in the order in which they end.
+        heads: what each layer's heads returned, [token, head, head dim].
+        states: hidden states [token, hidden], one a layer after that of the embeddings.
+    """
+
+    trace: Trace
+    calls: tuple[Call, ...]
+    heads: tuple[torch.Tensor, ...]
+    states: tuple[torch.Tensor, ...]
+
+    def layer(self, layer: int) -> Call:
+        """The outermost module below the model within which this layer's attention is called and no other's.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        found = [
+            call
+            for call in self.calls
+            if (call.before, call.after) == (layer, layer + 1) and self._whole(call.vectors)
+        ]
+        if not found:
+            raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
+        return found[-1]  # what ends last holds all the others
+
+    def steps(self) -> tuple[Call, ...]:
+        """The layers, and the norm that follows the last one where there is any; each is given what the one
+        before it returned, and the last one returns the last hidden state.
+
+        Raises:
+            UnavailableError: the model does more between its layers than hand vectors on.
+        """
+        steps = [self.layer(layer) for layer in range(self.trace.layers)]
+        if (norm := self.norm) is not None:
+            steps.append(norm)
+        ends = [*(step.given for step in steps[1:]), self.states[-1][None]]
+        if not all(
+            self._whole(end) and torch.equal(step.vectors, end) for step, end in zip(steps, ends, strict=True)
+        ):
+            raise UnavailableError(
+                f"{self.trace.architecture} does more between its layers than pass vectors on."
+            )
+        return tuple(steps)
+
+    @property
+    def norm(self) -> Call | None:
+        """What belongs to no layer and makes the last hidden state: the norm in which some models end."""
+        found = [
+            call
+            for call in self.calls
+            if self._whole(call.vectors) and torch.equal(call.vectors[0], self.states[-1])
+        ]
+        if not found:
+            raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
+        # What ends last holds all the others: a layer, which has parts, or a norm, which has none.
+        return None if [*found[-1].module.children()] else found[-1]
+
+    def _whole(self, vectors: Any) -> bool:
+        return (
+            isinstance(vectors, torch.Tensor)
+            and vectors.ndim == 3
+            and vectors.shape[:2] == (1, len(self.trace.tokens))
+        )
+
+
+def passing(trace: Trace) -> Pass:
+    """Watch a text pass through the model that made its trace.
+
+    Whoever calls it is within `Checkpoint.running`, and in `torch.inference_mode`.
+    """
+    checkpoint = trace.checkpoint
+    with checkpoint.running() as model, recording() as heads, _watched(model, lambda: len(heads)) as seen:
+        output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
+    return Pass(
+        trace,
+        tuple(seen),
+        tuple(call.output[0] for call in heads),
+        tuple(states[0] for states in output.hidden_states),
+    )
+
+
+def _rows(given: Any, count: int) -> Any:
+    """The same with every tensor of a batch of one as a batch of ``count`` equal rows."""
+    if isinstance(given, torch.Tensor):
+        return given.expand(count, *given.shape[1:]) if given.ndim > 1 and len(given) == 1 else given
+    if isinstance(given, dict):
+        return {name: _rows(value, count) for name, value in given.items()}
+    return tuple(_rows(value, count) for value in given) if type(given) in (tuple, list) else given
+
+
+@contextmanager
+def _watched(model: torch.nn.Module, counted: Callable[[], int]) -> Iterator[list[Call]]:
+    """Calls of all modules within the model in this thread, in the order in which they end."""
+    seen: list[Call] = []
+    began: list[int] = []
+    me = threading.get_ident()
+
+    def begin(_module: torch.nn.Module, _args: Any) -> None:
+        if threading.get_ident() == me:
+            began.append(counted())
+
+    def end(module: torch.nn.Module, args: Any, *rest: Any) -> None:
+        # Another thread may call it while it is being taken away, and then without the keywords.
+        if threading.get_ident() == me:
+            kwargs, output = rest
+            seen.append(Call(module, began.pop(), counted(), args, kwargs, output))
+
+    hooks: list[Any] = []
+    try:
+        for module in set(model.modules()) - {model}:
+            hooks.append(module.register_forward_pre_hook(begin))
+            hooks.append(module.register_forward_hook(end, with_kwargs=True))
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()

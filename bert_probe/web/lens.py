@@ -1,0 +1,185 @@
+"""The part of Answer that shows what the output head makes of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
+from bert_probe.errors import UnavailableError
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING
+from bert_probe.model.trace import Array, Trace
+from bert_probe.views.palette import HEADS
+from bert_probe.views.text import shown
+from bert_probe.web import blocks, figures, state, store
+from bert_probe.web.export import export
+
+_MOST_CURVES = 8
+_MOST_TOKENS = 60
+"""Rows of a picture of tokens; it would be long, and slow."""
+_FADING = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
+"""From any paper to the accent, so that text in the theme's ink is readable on all of it."""
+
+
+def part(trace: Trace, task: str, word: int | None = None) -> None:
+    """Draw it.
+
+    Args:
+        word: the token whose word is masked, if any.
+    """
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        st.header("From which layer on?", anchor=False)
+        st.space("stretch")
+        corner = st.container(width="content")
+    try:
+        found: LayerAnswers = store.answers.of(Lens(task, mask=word).of, trace)
+    except UnavailableError as error:
+        st.info(state.plain(str(error), 400))
+        return
+    with corner:
+        export(found, f"lens-{task}")
+    if task == FILLING:
+        for number in range(len(found.places)):
+            _mask(found, _followed(trace, found, number), number)
+    elif task == CLASSIFYING:
+        everything = store.answers.of(Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace)
+        st.markdown(_said(everything, 0))
+        _curves(everything, 0)
+    else:
+        _labels(found)
+    blocks.caveat(
+        f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
+        "(nostalgebraist 2020, “logit lens”)."
+    )
+
+
+def _followed(trace: Trace, found: LayerAnswers, number: int) -> LayerAnswers:
+    """The same for the words that the last layer likes best, at every layer."""
+    asked = found.question
+    words = found.names[-1][number]
+    followed: LayerAnswers = store.answers.of(Lens(asked.task, targets=words, mask=asked.mask).of, trace)
+    return followed
+
+
+def _mask(found: LayerAnswers, followed: LayerAnswers, number: int) -> None:
+    mask = found.places[number]
+    st.markdown(f"**Token {mask.position}.** {_said(found, number)}")
+    _curves(followed, number)
+    layers, count = found.ids.shape[0], found.ids.shape[2]
+    _grid(
+        [[shown(name) for name in found.names[layer][number]] for layer in range(layers)],
+        found.probabilities[:, number],
+        [str(layer) for layer in range(layers)],
+        [str(rank + 1) for rank in range(count)],
+        ("layer", "rank"),
+        f"The likeliest words of each layer at token {mask.position}",
+    )
+
+
+def _labels(found: LayerAnswers) -> None:
+    """The likeliest label of every token in every layer."""
+    layers = found.ids.shape[0]
+    _grid(
+        [
+            [shown(found.names[layer][place][0]) for layer in range(layers)]
+            for place in range(len(found.places))
+        ],
+        found.probabilities[:, :, 0].T,
+        blocks.labels(found.places),
+        [str(layer) for layer in range(layers)],
+        ("token", "layer"),
+        "The likeliest label of each token in each layer",
+    )
+
+
+def _said(found: LayerAnswers, number: int) -> str:
+    """From which layer on the last layer's answer is the likeliest."""
+    name, layer = state.plain(shown(found.names[-1][number][0])), int(found.settled[number])
+    last = len(found.ids) - 1
+    if layer == last:
+        return f"Only the last layer, {last}, puts **{name}** first."
+    return f"**{name}** is first from layer {layer} on, of {last}."
+
+
+def _curves(found: LayerAnswers, number: int) -> None:
+    """Probability by layer of what the last layer puts first; of a number, the number itself."""
+    numbers = found.logits if np.isnan(found.probabilities).all() else found.probabilities
+    figure = go.Figure()
+    last = {int(one): place for place, one in enumerate(found.ids[-1, number])}
+    for one in list(last)[:_MOST_CURVES]:
+        name = figures.as_text(shown(found.names[-1][number][last[one]]))
+        values = [
+            row[int(np.flatnonzero(ids == one)[0])]
+            for row, ids in zip(numbers[:, number], found.ids[:, number], strict=True)
+        ]
+        figure.add_scatter(
+            x=list(range(len(values))),
+            y=values,
+            mode="lines+markers",
+            name=name,
+            line={"color": HEADS[last[one] % len(HEADS)], "width": 2.5},
+            hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+        )
+    figure.update_layout(
+        height=300,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis={"title": "layer", "dtick": max(1, len(found.ids) // 12), "zeroline": False},
+        yaxis={"title": "probability" if numbers is found.probabilities else "value", "rangemode": "tozero"},
+        legend={"orientation": "v", "x": 1.01, "y": 1},
+        hovermode="closest",
+    )
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt="Probability by layer")
+
+
+def _grid(
+    names: Sequence[Sequence[str]],
+    shares: Array,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    axes: tuple[str, str],
+    title: str,
+) -> None:
+    """Names in cells, [row, column], the likelier the darker."""
+    places = np.indices(shares.shape)
+    cells = [figures.as_text(name) for row in names for name in row]
+    short = [figures.as_text(name if len(name) <= 14 else f"{name[:13]}…") for row in names for name in row]
+    figure = go.Figure()
+    figure.add_heatmap(
+        z=np.sqrt(shares),
+        zmin=0,
+        zmax=1,
+        colorscale=_FADING,
+        xgap=2,
+        ygap=2,
+        showscale=False,
+        hoverinfo="skip",
+    )
+    # Written by itself, it is in the theme's ink: in the cells it would take a colour that fits a white page.
+    figure.add_scatter(
+        x=places[1].ravel(),
+        y=places[0].ravel(),
+        mode="text",
+        text=short,
+        customdata=np.array([cells, [f"{share:.4f}" for share in shares.ravel()]]).T,
+        hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: "
+        "%{customdata[0]}, %{customdata[1]}<extra></extra>",
+    )
+    ticks = {"showgrid": False, "zeroline": False}
+    figure.update_layout(
+        height=70 + 30 * len(rows),
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis={**ticks, "title": axes[1], "tickvals": list(range(len(columns))), "ticktext": list(columns)},
+        yaxis={
+            **ticks,
+            "title": axes[0],
+            "tickvals": list(range(len(rows))),
+            "ticktext": [figures.as_text(row) for row in rows],
+            "range": [len(rows) - 0.5, -0.5],
+        },
+        showlegend=False,
+    )
+    st.markdown(f"**{title}** · the stronger the colour, the likelier", help="Colours go by the square root.")
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)

@@ -1,0 +1,124 @@
+"""The lens against models that end at an inner layer, and the model's own answer at the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe import ClassifyText, FillMask, LabelTokens, Lens
+from bert_probe.analyses.lens import LayerAnswers, _entropy
+from bert_probe.analyses.predicting import softmax
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from tests.helpers import trained
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import TEXT
+from tests.helpers.raw import Doubles, keep_doubles
+
+Folders = Callable[[str, str], Path]
+Trained = Callable[[str, str], Checkpoint]
+TASKS = ("fill-mask", "text-classification", "token-classification")
+EVERY = [(name, task) for task in TASKS for name in trained.with_heads(task)]
+ALL = 10_000
+
+
+def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
+    """transformers' own model, cut off after some of its layers; its answer is the head on that one."""
+    model = trained.model_class(name, task).from_pretrained(
+        folder, num_hidden_layers=layers, attn_implementation="eager", dtype=torch.float64
+    )
+    keep_doubles(model)
+    return model.eval()
+
+
+def by_id(found: LayerAnswers, layer: int) -> np.ndarray:
+    """The logits of a layer, [place, word or label], in the order of the vocabulary or the labels."""
+    order = np.argsort(found.ids[layer], axis=-1)
+    return np.take_along_axis(found.logits[layer], order, axis=-1)
+
+
+@pytest.mark.parametrize(("name", "task"), EVERY)
+def test_each_layer_is_the_answer_of_a_model_that_ends_there(
+    name: str, task: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
+    trace = double_trained_on(name, task).trace(TEXT)
+    with Doubles():  # a norm runs by itself here, not within the model's forward
+        found = Lens(task, top=ALL).of(trace)
+    inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
+    for layers in (1, trace.layers):
+        with torch.inference_mode():
+            logits = shortened(name, task, trained_folder(name, task), layers)(**inputs).logits[0].numpy()
+        assert_exact(by_id(found, layers), np.atleast_2d(logits), f"{layers} layers")
+
+
+def test_the_last_layer_is_the_model_s_answer_to_the_bit(trained_on: Trained) -> None:
+    words = trained_on("bert", "fill-mask").trace("we had [MASK] the ground")
+    lens, answer = Lens(top=4).of(words), FillMask(top=4).of(words)
+    for name in ("ids", "ranks", "logits", "probabilities"):
+        np.testing.assert_array_equal(getattr(lens, name)[-1], getattr(answer, name))
+    text = trained_on("bert", "text-classification").trace(TEXT)
+    np.testing.assert_array_equal(
+        Lens(top=ALL).of(text).probabilities[-1, 0], ClassifyText().of(text).probabilities
+    )
+    labels = trained_on("bert", "token-classification").trace(TEXT)
+    likeliest = Lens(top=1).of(labels).table().query("layer == 3 and position > 0")
+    mine = LabelTokens(outside=True).of(labels).table()
+    assert list(likeliest["label"])[: len(mine)] == list(mine["label"])
+
+
+def test_masks_targets_and_the_tables(trained_on: Trained) -> None:
+    trace = trained_on("bert", "fill-mask").trace("we had left the ground")
+    table = Lens(mask="left", targets=("left", "river", "ground"), top=2).of(trace).table()
+    assert list(table) == ["layer", "position", "rank", "token", "probability"]
+    assert len(table) == 4 * 2
+    assert set(table["position"]) == {3}
+    assert set(table["token"]) <= {"left", "river", "ground"}
+    whole = Lens(top=ALL, mask="left").of(trace)
+    first = table[table["layer"] == 1].iloc[0]
+    same = whole.table().query("layer == 1 and token == @first.token").iloc[0]
+    assert (same["rank"], same["probability"]) == (first["rank"], first["probability"])
+    entropy = whole.showing(show="entropy").table()
+    assert list(entropy) == ["layer", "position", "token", "entropy_bits"]
+    shares = softmax(by_id(whole, 2))
+    assert_exact(entropy["entropy_bits"].to_numpy()[2:3], -(shares * np.log2(shares)).sum(axis=-1))
+
+
+def test_without_a_mask_all_tokens_are_asked_about(trained_on: Trained) -> None:
+    trace = trained_on("bert", "fill-mask").trace("we had left")
+    assert Lens().of(trace).ids.shape == (4, len(trace.tokens), 5)
+
+
+def test_entropy_by_hand() -> None:
+    shares = np.array([[1.0, 0, 0, 0], [0.25] * 4, [0.5, 0.25, 0.25, 0], [0.9, 0.8, 0.1, 0.2], [np.nan] * 4])
+    np.testing.assert_array_equal(_entropy(shares), [0, 2, 1.5, np.nan, np.nan])
+
+
+def test_settled_by_hand(trained_on: Trained) -> None:
+    found = Lens(top=1).of(trained_on("bert", "fill-mask").trace("we had"))
+    first = np.array([[7, 7, 7, 7], [7, 8, 7, 9], [7, 7, 8, 9], [7, 7, 7, 9]])
+    for part in ("ids", "ranks", "logits", "probabilities"):
+        object.__setattr__(found, part, first[:, :, None])
+    assert found.settled.tolist() == [0, 2, 3, 1]
+
+
+def test_what_has_no_lens_is_refused(minilm: Checkpoint, trained_on: Trained) -> None:
+    with pytest.raises(UnavailableError, match=r"no trained head for fill-mask.*sentence-similarity"):
+        Lens().of(minilm.trace(TEXT))
+    text = trained_on("bert", "text-classification").trace(TEXT)
+    with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
+        Lens("fill-mask").of(text)
+    with pytest.raises(SelectionError, match="go with fill-mask"):
+        Lens(mask="ground").of(text)
+
+
+def test_a_real_model(tmp_path: Path) -> None:
+    trace: Trace = bert_probe.load(trained.bert_tiny()).trace("The capital of France is [MASK].")
+    files = Lens().of(trace).save(tmp_path / "lens.csv")
+    assert files[0].read_text().splitlines()[0] == "layer,position,rank,token,probability"

