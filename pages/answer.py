@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from bert_probe.analyses.answers import FindAnswer
-from bert_probe.analyses.fill_mask import FillMask, MaskedWords, usual_word
+from bert_probe.analyses.fill_mask import FillMask, MaskedWords, to_mask, usual_word
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.predicting import CERTAINTY, Predicted
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity, TwoTexts
@@ -16,7 +16,8 @@ from bert_probe.analyses.text_classes import ClassifyText, TextClasses
 from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import Words
+from bert_probe.results.kinds_of_words import Words
+from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, lens, marked, state, store, workbench
 from bert_probe.web.components.matrix import matrix
@@ -59,7 +60,7 @@ def numbers(found: Predicted, title: str) -> None:
         height=min(38 + 35 * len(frame), 420),
         placeholder="–",
         column_config={
-            name: st.column_config.NumberColumn(name, format="%.4f") for name in ("probability", "logit")
+            name: st.column_config.NumberColumn(name, format="%.4g") for name in ("probability", "logit")
         },
         alt=title,
     )
@@ -95,14 +96,14 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
     first = state.token("mask", trace.tokens, usual)
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
-    word = None if trace.tokens[position].special else position
-    state.remember("mask", None if word is None or word == usual else str(word))
-    found: MaskedWords = store.answers.of(FillMask(top, targets, word).of, trace)
+    state.remember("mask", None if position == usual else str(position))
+    found: MaskedWords = store.answers.of(FillMask(top, targets, to_mask(trace, position)).of, trace)
+    scale = Scale.from_zero(found.probabilities, 0.0)
     for number, mask in enumerate(found.masks):
         of = found.at(number)
         title = f"Words at token {mask.position}"
         st.markdown(f"**{title}**" + (f", in place of {state.plain(found.hidden)}" if found.hidden else ""))
-        bars([shown(one) for one in of.tokens], of, title, of.end)
+        bars([shown(one) for one in of.tokens], of, title, scale.high)
     numbers(found, "Words for each mask, with rank, probability and logit")
     blocks.caveat(
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "

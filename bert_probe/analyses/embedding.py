@@ -15,7 +15,8 @@ from bert_probe.analyses.replay import allowed, off_by, vectors
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import frames
-from bert_probe.results.kinds import Optional, TokenName
+from bert_probe.results.kinds import Optional
+from bert_probe.results.kinds_of_words import TokenName
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

@@ -16,7 +16,8 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Number, Optional, WordName, Words
+from bert_probe.results.kinds import Number, Optional
+from bert_probe.results.kinds_of_words import WordName, Words
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import asked, question
 
@@ -124,14 +125,18 @@ def masked(trace: Trace, position: int) -> tuple[str, str | None]:
 
 
 def usual_word(trace: Trace) -> int:
-    """The token whose word is masked where none is chosen: the last one that has letters; the first, which
-    stands for no word, where the text has a mask."""
-    if trace.checkpoint.tokenizer.mask_token_id in trace.encoding.ids:
-        return 0
-    own = [
-        token.position for token in trace.tokens if not token.special and any(map(str.isalnum, token.display))
-    ]
-    return max(own, default=0)
+    """The token to look at where none is chosen: the first mask, else the last one with letters or digits."""
+    mask = trace.checkpoint.tokenizer.mask_token_id
+    masks = [token.position for token in trace.tokens if token.id == mask]
+    own = [token for token in trace.tokens if not token.special and any(map(str.isalnum, token.display))]
+    return masks[0] if masks else max((token.position for token in own), default=0)
+
+
+def to_mask(trace: Trace, position: int) -> int | None:
+    """What `FillMask` is to mask for a chosen token; None for one that is a mask, or of no word."""
+    token = trace.tokens[position]
+    stands = token.special or token.id == trace.checkpoint.tokenizer.mask_token_id
+    return None if stands else position
 
 
 def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
@@ -155,11 +160,6 @@ class WordsAtMask:
     tokens: Sequence[str]
     probabilities: Array
     logits: Array
-
-    @property
-    def end(self) -> float:
-        """Of a scale on which the likeliest can be seen: the next tenth, as whole as it may be."""
-        return min(1.0, float(np.ceil(self.probabilities.max(initial=0.1) * 10) / 10))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,7 +15,8 @@ from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, TokenName
+from bert_probe.results.kinds import Choice, Flag
+from bert_probe.results.kinds_of_words import TokenName
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

@@ -6,13 +6,13 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
+from bert_probe.model.byte_level import from_bytes, is_byte_level
 from bert_probe.model.lengths import check_text, kept, most_tokens, too_many
 
 SPACE = "␣"
@@ -220,7 +220,7 @@ class Encoder:
         self.max_tokens = max_tokens
         self._vocabulary_size = vocabulary_size
         self._input_names = input_names
-        self._byte_level = _is_byte_level(tokenizer)
+        self._byte_level = is_byte_level(tokenizer)
 
     def encode(
         self, text: str, pair: str | None = None, truncate: bool = False, max_tokens: int | None = None
@@ -273,10 +273,8 @@ class Encoder:
         return self._fitted(texts, self.max_tokens, truncate=True)[0].spans
 
     def _encoding(self, pieces: _Pieces, texts: tuple[str, ...], dropped: int) -> Encoding:
-        limit = most_tokens(self.max_tokens)
-        text, pair = (*texts, None)[:2]
-        assert text is not None  # there is one text at least
-        return Encoding(text, pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
+        pair, limit = texts[1] if len(texts) > 1 else None, most_tokens(self.max_tokens)
+        return Encoding(texts[0], pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
     def inputs(self, text: str, max_tokens: int | None = None, truncate: bool = False) -> Inputs:
         """What `encode` gives to the model, without the tokens.
@@ -388,7 +386,7 @@ class Encoder:
     def _display(self, token: str, special: bool) -> str:
         if special:
             return token
-        shown = _from_bytes(token) if self._byte_level else token.replace("▁", " ")
+        shown = from_bytes(token) if self._byte_level else token.replace("▁", " ")
         return shown.strip(" ") or SPACE * len(shown) or token
 
 
@@ -400,29 +398,3 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
         return start, end
     start += len(piece) - len(piece.lstrip())
     return start, start + len(bare)
-
-
-def _is_byte_level(tokenizer: Any) -> bool:
-    return "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
-
-
-@lru_cache(maxsize=1)
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's byte alphabet (Radford et al. 2019): printable bytes stand for themselves, the
-    others for the characters from U+0100 on, in order."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-def _from_bytes(token: str) -> str:
-    """A byte-level token as text; bytes that are only part of a character as ⟨F0 9F⟩."""
-    table = _byte_of_character()
-    if any(character not in table for character in token):
-        return token
-    raw = bytes(table[character] for character in token)
-    try:
-        return raw.decode("utf-8").replace("\n", "⏎").replace("\t", "⇥")
-    except UnicodeDecodeError:
-        return f"⟨{raw.hex(' ').upper()}⟩"

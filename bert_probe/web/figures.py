@@ -94,7 +94,7 @@ def class_bars(
             orientation="h",
             customdata=np.array([shown, [f"{one:.4f}" for one in logits]]).T,
             marker={"color": ACCENT},
-            text=[f"{one:.4f}" for one in values],
+            text=[f"{one:.4f}" if abs(one) >= 0.001 else f"{one:.1e}" for one in values],
             textposition="outside",
             cliponaxis=False,
             hovertemplate=f"%{{customdata[0]}}: %{{x:.6f}}<br>logit %{{customdata[1]}}<extra>{name}</extra>",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bert_probe.web.state import plain
 
@@ -36,15 +36,31 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def markdown(text: str, marks: Sequence[Mark]) -> str:
-    """The text as Markdown; whatever it holds stands there as text. Marks must not overlap."""
+    """The text as Markdown; whatever it holds stands there as text. Marks must not overlap.
+
+    Those of one name that touch become one, and neighbours bear their name once, after the last.
+    """
+    ordered = _joined(marks)
     done, parts = 0, []
-    for mark in sorted(marks, key=lambda one: (one.start, one.end)):
+    for number, mark in enumerate(ordered, start=1):
         parts.append(_between(text[done : mark.start]))
-        inner = _kept(text[mark.start : mark.end])
-        parts.append(f":{mark.colour}-background[{inner}] :{mark.colour}[**{plain(mark.name)}**] ")
+        parts.append(f":{mark.colour}-background[{_kept(text[mark.start : mark.end])}]")
         done = mark.end
+        after = ordered[number] if number < len(ordered) else None
+        if after is None or after.name != mark.name or text[mark.end : after.start].strip():
+            parts.append(f" :{mark.colour}[**{plain(mark.name)}**] ")
     parts.append(_between(text[done:]))
     return "".join(parts)
+
+
+def _joined(marks: Sequence[Mark]) -> list[Mark]:
+    joined: list[Mark] = []
+    for mark in sorted(marks, key=lambda one: (one.start, one.end)):
+        if joined and joined[-1].name == mark.name and joined[-1].end == mark.start:
+            joined[-1] = replace(joined[-1], end=mark.end)
+        else:
+            joined.append(mark)
+    return joined
 
 
 def _between(text: str) -> str:

@@ -39,6 +39,7 @@ PAGES = (
     "Compare",
     "Context",
     "Sentences",
+    "Answer",
     "Parameters",
 )
 TEXT = "Almost before we knew it, we had left the ground."

@@ -39,6 +39,7 @@ PAGES = (
     "compare",
     "context",
     "sentences",
+    "answer",
     "parameters",
 )
 OWN_TEXTS = ("context", "sentences", "parameters")

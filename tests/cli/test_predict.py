@@ -1,0 +1,107 @@
+"""The command predict: the columns of each task, what it says beside them, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import command_line
+from tests.helpers.command_line import Ended
+from tests.helpers.families import PAIR, TEXT
+
+Run = Callable[..., Ended]
+Folders = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def run(minilm: Checkpoint) -> Run:
+    """Run the command in this process, with the built-in model opened once."""
+    return partial(command_line.bert_probe, "predict", built_in=minilm)
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "columns"),
+    [
+        ("fill-mask", ["The [MASK]"], "position,rank,token,id,probability,logit"),
+        ("text-classification", [TEXT, "--pair", PAIR], "label,probability,logit"),
+        (
+            "token-classification",
+            [TEXT, "--aggregation", "max", "--outside"],
+            "start,end,text,label,probability",
+        ),
+        ("question-answering", [PAIR, "--pair", TEXT, "--no-answer"], "rank,start,end,text,probability"),
+        ("next-sentence-prediction", [TEXT, "--pair", PAIR], "label,probability,logit"),
+    ],
+)
+def test_the_columns_of_each_task(
+    run: Run, trained_folder: Folders, task: str, arguments: list[str], columns: str
+) -> None:
+    model = str(trained_folder("bert", task))
+    rows = run(*arguments, "--model", model).rows
+    assert ",".join(rows[0]) == columns
+    assert len(rows) > 1
+    assert run(*arguments, "--model", model, "--task", task).rows == rows
+
+
+def test_the_built_in_models_answer_is_a_cosine(run: Run) -> None:
+    header, values = run("A small boat", "--pair", "The little ship").rows
+    assert header == ["cosine"]
+    assert 0.5 < float(values[0]) < 0.9
+    cells = run("A small boat", "--pair", "The little ship", "--show", "contributions").rows
+    total = sum(float(cell) for row in cells[1:] for cell in row[1:])
+    assert total == pytest.approx(float(values[0]), abs=1e-6)
+
+
+def test_notes_stand_beside_the_table(run: Run, trained_folder: Folders) -> None:
+    model = str(trained_folder("bert", "fill-mask"))
+    ended = run("[MASK] and [MASK]", "--targets", "unknown,river", "--model", model)
+    assert ended.status == 0
+    assert ended.text.count("\n") == 5
+    assert ended.err.splitlines() == [
+        "bert-probe: “unknown” is no token here; un, its first piece, stands for it.",
+        "bert-probe: Each of the 2 masks is filled by itself, while the others stay masks.",
+    ]
+
+
+def test_a_word_to_mask_and_how_many(run: Run, trained_folder: Folders) -> None:
+    model = str(trained_folder("bert", "fill-mask"))
+    rows = run("The unknown river", "--mask", "unknown", "--top", "7", "--model", model).rows
+    assert len(rows) == 8
+    assert run("The [MASK] river", "--top", "7", "--model", model).rows == rows
+
+
+def test_a_long_context_needs_no_option(run: Run, trained_folder: Folders) -> None:
+    ended = run(PAIR, "--pair", f"{TEXT} " * 30, "--model", str(trained_folder("bert", "question-answering")))
+    assert ended.status == 0
+    assert "windows that overlap" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["a"], "How alike two texts are is asked of two. Give the second with --pair."),
+        (
+            ["a", "--task", "fill-mask"],
+            "no trained head for fill-mask, and none is made up. It has one for sen",
+        ),
+        (
+            ["a", "--pair", "b", "--aggregation", "max"],
+            "--aggregation has no meaning for sentence-similarity.",
+        ),
+        (["a", "--pair", "b", "--targets", "c"], "--targets has no meaning for sentence-similarity."),
+        (["a", "--task", "guessing"], "guessing"),
+        (["a", "--task", "fill-mask", "--top", "0"], "top is 0; 1 or more can be given."),
+        (["a", "--task", "fill-mask", "--targets", ","], "must be a list of words"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(run: Run, arguments: list[str], says: str) -> None:
+    assert says in run(*arguments).refusal
+
+
+def test_an_encoder_alone_has_no_answer(run: Run, family_folder: Callable[[str], Path]) -> None:
+    says = run("a", "--model", str(family_folder("bert"))).refusal
+    assert "has no trained head: it is an encoder alone." in says

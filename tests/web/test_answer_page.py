@@ -1,0 +1,161 @@
+"""The page of answers: each task, what stands beside it, and what cannot be asked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe import FillMask, FindAnswer, LabelTokens, SentenceSimilarity
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.web import marked
+from tests.helpers import trained
+from tests.helpers.exactness import assert_rounded
+from tests.helpers.families import PAIR, TEXT
+from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
+
+Folders = Callable[[str, str], Path]
+Trained = Callable[[str, str], Checkpoint]
+
+
+def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "fill-mask")
+    trace = trained_on("bert", "fill-mask").trace(TEXT)
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
+    assert not app.exception
+    expected = FillMask(mask=5, top=10).of(trace).table()
+    found = app.dataframe[0].value
+    assert found["token"].tolist() == expected["token"].tolist()
+    assert_rounded(found["probability"].to_numpy(), expected["probability"].to_numpy(), 8)
+    assert "in place of it" in said(app), "the fifth token"
+    assert address_of(app)["mask"] == "5"
+    usual = opened("answer", a=TEXT, b="", model=str(folder))
+    assert "in place of ground" in said(usual)
+    assert "mask" not in usual.query_params
+
+
+def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
+    app = opened(
+        "answer",
+        a="The [MASK] and the [MASK]",
+        b="",
+        model=str(trained_folder("bert", "fill-mask")),
+        targets="unknown,river",
+    )
+    assert not app.exception
+    assert "in place of" not in said(app)
+    assert "Each of the 2 masks is filled by itself" in said(app)
+    assert "“unknown” is no token here" in said(app)
+    assert set(app.dataframe[0].value["token"]) == {"un", "river"}
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("text-classification", "One of these classes; the probabilities sum to 1."),
+        ("token-classification", "A label for each token."),
+        ("question-answering", "some part is always likeliest"),
+        ("next-sentence-prediction", "B, then A"),
+    ],
+)
+def test_every_task_is_drawn_and_its_lines_make_the_same(
+    task: str, words: str, trained_folder: Folders, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
+    assert not app.exception
+    assert words in said(app)
+    assert "A probability is the model's, not the world's" in said(app).replace("\\", "")
+    table = table_of_both_codes(app, capfdbinary)
+    assert table["probability"].tolist() == pytest.approx(app.dataframe[0].value["probability"].tolist())
+    assert f"--task {task}" in app.get("code")[1].value
+
+
+def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "token-classification")
+    app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
+    expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
+    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    assert all(f"**{part.label}**" in text for part in expected.parts_of_text)
+    folder = trained_folder("bert", "question-answering")
+    app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
+    found = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
+    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    assert text.count("-background[") == len(found.answers)
+
+
+def test_the_built_in_model_explains_the_cosine(minilm: Checkpoint) -> None:
+    a, b = "A small boat crosses the river.", "The little ship went over the water."
+    for relation in ("compare", "pair"):
+        app = opened("answer", a=a, b=b, relation=relation)
+        found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
+        assert not app.exception
+        assert app.metric[0].value == f"{found.cosine:.4f}"
+        assert app.metric[1].value == f"{found.specials_share:.4f}"
+        assert "all 90 cells add up to the cosine" in said(app)
+        assert found.off < 1e-6
+
+
+def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
+    for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
+        app = opened("answer", a=TEXT, b="", model=model)
+        assert not app.exception
+        assert "Write sentence B under Your text" in app.info[0].value
+        assert not app.get("download_button")
+
+
+def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
+    family_folder: Callable[[str], Path], trained_folder: Folders
+) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
+    assert not app.exception
+    assert "has no trained output head: it is an encoder alone, and none is made up" in app.info[0].value
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
+    assert "There is no task nothing here; showing fill\\-mask" in said(app).replace(
+        "showing fill-", "showing fill\\-"
+    )
+
+
+def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
+    names = {0: HOSTILE, 1: "**b** :red[x]", 2: "O"}
+    for task in ("text-classification", "token-classification"):
+        trained.build("bert", task, tmp_path / task, id2label=names)
+        app = opened("answer", a=HOSTILE, b="", model=str(tmp_path / task))
+        assert not app.exception
+        assert not refusal(app)
+        markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+        for piece in (r"<img", r"\*\*b", r":red\[[xn]", r"\$x", r"\]\("):
+            assert not re.search(rf"(?<!\\){piece}", markdown), piece
+
+
+def test_marks_keep_the_text_and_its_spaces() -> None:
+    marks = [
+        marked.Mark(4, 6, "X", "violet"),
+        marked.Mark(6, 8, "X", "violet"),
+        marked.Mark(9, 12, "X", "violet"),
+        marked.Mark(13, 15, "Y", "red"),
+    ]
+    written = marked.markdown("one two2 six in end", marks)
+    assert written == (
+        "one :violet-background[two2] :violet-background[six] :violet[**X**] "
+        " :red-background[in] :red[**Y**]  end"
+    )
+    long = "x" * 1_000
+    assert len(marked.markdown(long, [])) < 500
+    assert marked.colours(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
+
+
+def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
+    app = opened(
+        "answer", a=PAIR, b=" ".join([TEXT] * 30), model=str(trained_folder("bert", "question-answering"))
+    )
+    assert not app.exception
+    assert not refusal(app)
+    assert "windows that overlap" in said(app)
+    assert "--truncate" in shlex.split(app.get("code")[1].value)
+    assert np.isfinite(app.dataframe[0].value["probability"]).all()
+    assert bert_probe.FindAnswer().task == "question-answering"
