@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { packed } from "../core/testing.js";
+import { MEAN } from "../core/view.js";
 import { Attention } from "./attention.js";
 import { chosenWeights, linesFrom, permitted } from "./lines.js";
-import { MEAN, seriesName, unitName, unpackHeads } from "./model.js";
+import { seriesName, unitName, unpackHeads } from "./model.js";
 
 const LN2 = Math.log(2);
 

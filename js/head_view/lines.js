@@ -4,8 +4,8 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 
 /**
  * @typedef {import("./attention.js").Attention} Attention
- * @typedef {import("./model.js").Head} Head
- * @typedef {import("./model.js").Side} Side
+ * @typedef {import("../core/view.js").Head} Head
+ * @typedef {import("../core/view.js").Side} Side
  */
 
 /** @typedef {{head: Head, query: number, key: number, weight: number}} Line */
@@ -29,7 +29,7 @@ const FAINT = 0.002; // share of the full strength below which a line could not 
 
 /**
  * @param {Pick<import("./model.js").HeadModel, "units">} model
- * @param {Pick<import("./model.js").Options, "specials" | "direction">} options
+ * @param {Pick<import("../core/view.js").Options, "specials" | "direction">} options
  * @returns {Permitted}
  */
 export function permitted({ units }, { specials, direction }) {

@@ -1,14 +1,15 @@
 // How it looks. Everything is painted with a pen, for the screen and for files.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
+import { headColour } from "../core/colour.js";
 import { ellipsised, formatted, isShown } from "../core/text.js";
+import { MEAN } from "../core/view.js";
 import { anchor, inView } from "./layout.js";
-import { MEAN } from "./model.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
  * @typedef {import("./lines.js").Line} Line
- * @typedef {import("./model.js").Side} Side
+ * @typedef {import("../core/view.js").Side} Side
  */
 
 /**
@@ -100,17 +101,8 @@ function trace(path, picture, { query, key }) {
 }
 
 /**
- * The colour of a head, which it keeps on every page.
- *
- * @param {number} head from 0
- */
-export function headColour(head) {
-  return constants.heads[head % constants.heads.length];
-}
-
-/**
  * @param {Pick<HeadPicture, "model" | "theme">} picture
- * @param {import("./model.js").Head} head
+ * @param {import("../core/view.js").Head} head
  */
 export function seriesColour({ model, theme }, head) {
   return head === MEAN ? theme.accent : headColour(model.heads[head]);
@@ -138,7 +130,7 @@ const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
 function labelOf({ model, shown, geometry, measure }, index, weight = 400) {
-  return ellipsised(model.labels[shown[index]], geometry.labelLimit, geometry.size, measure, weight);
+  return ellipsised(model.names[shown[index]], geometry.labelLimit, geometry.size, measure, weight);
 }
 
 /** @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} index @param {string} fill */
