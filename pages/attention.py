@@ -40,13 +40,13 @@ def draw(view: str, trace: Trace) -> None:
     state.publish()
 
 
-blocks.heading(
+row = blocks.compact_heading(
     "Attention",
     "Every layer lets each token look at all tokens, in several ways at once: its heads. A token that looks "
     "(the query) spreads a weight of 1 over all tokens (the keys).",
 )
 study = workbench.study()
-with st.container(horizontal=True, gap="medium"):
+with row:
     view = state.pick("show", "View", VIEWS, "heads")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)

@@ -10,12 +10,12 @@ import { changed, keep, MEAN, resumed, stepped } from "../core/view.js";
 import { Toolbar } from "../toolbar/bar.js";
 import { Attention } from "./attention.js";
 import { headLayout, inView, unitAt } from "./layout.js";
-import { chosenWeights, linesFrom, permitted } from "./lines.js";
+import { chosenWeights, linesFrom, permitted, specialShares } from "./lines.js";
 import { unitName, unpackHeads } from "./model.js";
 import { paintChosen, paintCursor, paintHeads, seriesColour } from "./paint.js";
 import { headParts } from "./parts.js";
 import { savedHeads } from "./saved.js";
-import { noteOf, rowNodes, shareSentence, titleOf, weightsTable } from "./sentences.js";
+import { noteOf, rowNodes, shareSentence, specialSentence, titleOf, weightsTable } from "./sentences.js";
 
 /**
  * @typedef {import("../core/view.js").Head} Head
@@ -248,12 +248,20 @@ class HeadView extends ScrolledView {
     return linesFrom(this.attention, this.series, picture.shown.slice(first, end), this.allowed, step);
   }
 
+  /** What queries give to special tokens, where those are hidden. @param {number[]} queries @returns {Map<number, number>} */
+  barsOf(queries) {
+    const hidden = !this.choice.options.specials && this.model.units.some((unit) => unit.special);
+    const sources = queries.filter(this.allowed.isSource);
+    return hidden ? specialShares(this.attention, this.series, sources) : new Map();
+  }
+
   /** @override */
   paint() {
     const { parts, model, picture } = this;
     const drawn = this.drawnOf(picture);
-    paintHeads(this.penFor(parts.base), picture, drawn.lines);
-    parts.share.textContent = shareSentence(model, drawn);
+    const bars = this.barsOf(drawn.queries);
+    paintHeads(this.penFor(parts.base), picture, drawn.lines, bars);
+    parts.share.textContent = shareSentence(model, drawn) + specialSentence(bars);
     this.bar.showLines(this.choice.options.step, plainNumber(drawn.least, 2));
     this.mark();
   }
@@ -429,6 +437,7 @@ class HeadView extends ScrolledView {
       measure,
       title: titleOf(this.model, series),
       linesOf: (whole) => this.drawnOf(whole),
+      barsOf: (queries) => this.barsOf(queries),
       weights: looked && this.weightsOf(looked),
     });
   }

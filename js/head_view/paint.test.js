@@ -48,7 +48,7 @@ for (const layout of /** @type {const} */ (["columns", "reading"])) {
     const context = new NotingContext();
     const pen = new SvgPen(picture.view.width, picture.view.height, "A", "serif");
     for (const one of [new CanvasPen(/** @type {any} */ (context), "serif", 1), pen]) {
-      paintHeads(one, picture, LINES);
+      paintHeads(one, picture, LINES, new Map());
       paintChosen(one, picture, chosen);
     }
     const texts = context.shapes.flatMap((shape) => /^text (.*) \w+$/.exec(shape)?.[1] ?? []);

@@ -2,7 +2,7 @@
 
 import { wrapped } from "../core/text.js";
 import { paintChosen, paintHeads } from "./paint.js";
-import { shareSentence } from "./sentences.js";
+import { shareSentence, specialSentence } from "./sentences.js";
 
 const PNG_MOST = 9e6; // pixels of a picture above which it is saved at the plain resolution
 const WHOLE = 12_000; // pixels up to which a file holds the whole text
@@ -13,6 +13,7 @@ const WHOLE = 12_000; // pixels up to which a file holds the whole text
  * @property {import("../core/text.js").Measure} measure
  * @property {string} title
  * @property {(picture: import("./paint.js").HeadPicture) => import("./lines.js").Drawn} linesOf
+ * @property {(queries: number[]) => Map<number, number>} barsOf
  * @property {import("./paint.js").Chosen | null} weights of what is pinned
  */
 
@@ -22,7 +23,7 @@ const WHOLE = 12_000; // pixels up to which a file holds the whole text
  * @param {Drawing} drawing
  * @returns {import("../core/saving.js").Saved}
  */
-export function savedHeads({ picture: shown, measure, title, linesOf, weights }) {
+export function savedHeads({ picture: shown, measure, title, linesOf, barsOf, weights }) {
   const { theme, model } = shown;
   const { contentWidth, contentHeight } = shown.geometry;
   const whole = Math.max(contentWidth, contentHeight) <= WHOLE;
@@ -30,10 +31,13 @@ export function savedHeads({ picture: shown, measure, title, linesOf, weights })
   const picture = { ...shown, view: whole ? all : shown.view };
   const { width } = picture.view;
   const drawn = linesOf(picture);
-  const lines = [title, model.caption, shareSentence(model, drawn)].flatMap((text, i) => {
-    const style = i ? { size: 12, fill: theme.muted } : { size: 15, fill: theme.ink, weight: 600 };
-    return wrapped(text, width - 40, style.size, measure).map((line) => ({ line, style }));
-  });
+  const bars = weights ? new Map() : barsOf(drawn.queries);
+  const lines = [title, model.caption, shareSentence(model, drawn) + specialSentence(bars)].flatMap(
+    (text, i) => {
+      const style = i ? { size: 12, fill: theme.muted } : { size: 15, fill: theme.ink, weight: 600 };
+      return wrapped(text, width - 40, style.size, measure).map((line) => ({ line, style }));
+    },
+  );
   const top = 24 + lines.length * 18;
   const height = picture.view.height + top + 10;
   return {
@@ -45,7 +49,7 @@ export function savedHeads({ picture: shown, measure, title, linesOf, weights })
     theme,
     paint: (pen) => {
       pen.moved(0, top, 0, () => {
-        paintHeads(pen, picture, weights ? [] : drawn.lines);
+        paintHeads(pen, picture, weights ? [] : drawn.lines, bars);
         if (weights) paintChosen(pen, picture, weights);
       });
       // Lines to tokens out of view would run through the caption.

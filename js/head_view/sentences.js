@@ -125,14 +125,33 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
  * @param {HeadModel} model
  * @param {import("./lines.js").Drawn} drawn
  */
-export function shareSentence(model, { lines, share, least, capped, queries }) {
-  const digits = share > 0.9995 || share === 0 ? 0 : 1;
+export function shareSentence(model, { lines, possible, share, told, automatic, least, capped, queries }) {
   const count = queries.length;
   const whole = count === model.units.length;
   const whose = whole ? `all ${model.total}` : `the ${model.total} of the ${count} tokens in view`;
+  const some = lines.length.toLocaleString("en");
+  const part = lines.length < possible;
   const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";
-  const said = lines.length === 1 ? "1 line" : `${lines.length.toLocaleString("en")} lines`;
+  const plain = `${lines.length === 1 ? "1 line" : `${some} lines`}${from}`;
+  const hidden = percent(told) === percent(share) ? "" : ` tell ${percent(told)} of what is shown`;
+  const few = part ? `The strongest ${some} of ${possible.toLocaleString("en")} lines${hidden}` : plain;
   const most = MOST_LINES.toLocaleString("en");
   const left = capped ? ` More than ${most} cannot be drawn; the weakest are left out.` : "";
-  return `${said}${from}, carrying ${formatted(100 * share, digits)} % of ${whose}.${left}`;
+  return `${automatic ? few : plain}, carrying ${percent(share)} of ${whose}.${left}`;
+}
+
+/** @param {number} share */
+function percent(share) {
+  return `${formatted(100 * share, share > 0.9995 || share === 0 ? 0 : 1)} %`;
+}
+
+/**
+ * What the bars beside the queries stand for, where special tokens are hidden.
+ *
+ * @param {Map<number, number>} shares of the queries
+ */
+export function specialSentence(shares) {
+  const all = [...shares.values()];
+  if (!all.length) return "";
+  return ` Grey bars: special tokens, which are hidden, get ${percent(all.reduce((sum, one) => sum + one, 0) / all.length)}.`;
 }

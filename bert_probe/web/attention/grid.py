@@ -27,7 +27,6 @@ def part(trace: Trace, as_table: bool) -> None:
     if not shared.computed(drawn, [drawn.view.layer - 1]):
         return
     found = store.answers.of(drawn.one(drawn.view.head).of, trace)
-    _exports(drawn, found)
     title = shared.title(drawn.what, found)
     if as_table:
         _table(found)
@@ -35,7 +34,8 @@ def part(trace: Trace, as_table: bool) -> None:
         _heatmap(drawn, found, title)
     # The picture bears its title itself.
     named = f"{title}. " if as_table else ""
-    shared.caveats(drawn, f"{named}{_row_sums(drawn, found)} {CAVEAT}")
+    with shared.foot(drawn, f"{named}{_row_sums(drawn, found)} {CAVEAT}"):
+        _exports(drawn, found)
 
 
 def _exports(drawn: Drawn, shown: AttentionMap) -> None:

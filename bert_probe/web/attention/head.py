@@ -29,15 +29,21 @@ def part(trace: Trace) -> None:
         shared.choose(drawn, offer, "waiting")
         if not shared.computed(drawn, [layer]):
             return
-    said = views.announced(trace, drawn.shown, offer=offer, source=shared.link(drawn).address)
+    said = views.announced(
+        trace,
+        drawn.shown,
+        offer=offer,
+        source=shared.link(drawn).address,
+        reason=shown.reason(trace),
+    )
     data = (
         head_view.payload(drawn.picture, layer, key=shown.KEY, announced=said)
         if _is_lost()
         else head_view.announced(said, key=shown.KEY)
     )
     head_view.head_view(data, key=KEY, on_change=lambda: shown.report(KEY, trace))
-    _exports(drawn)
-    shared.caveats(drawn)
+    with shared.foot(drawn):
+        _exports(drawn)
 
 
 def _is_lost() -> bool:

@@ -8,7 +8,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
 from bert_probe.views.model_view import Head, of_trace
 from bert_probe.views.toolbar import Offer
-from bert_probe.web import blocks, store
+from bert_probe.web import store
 from bert_probe.web.attention import shared, shown
 from bert_probe.web.attention.shared import OF_HEADS, Drawn
 from bert_probe.web.components.model_view import model_view
@@ -28,14 +28,14 @@ def part(trace: Trace) -> None:
     )
     if model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open):
         st.rerun()  # all of the page: it is another part of it that is shown now
-    export(profiles, "heads")
-    shared.caveats(drawn, "")
-    blocks.caveat(
+    with shared.foot(
+        drawn,
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
         "several tokens and has the largest of their weights. Labels say where a head looks on this text, "
         "not what it is for. The export holds the measures that heads can be sorted by; all weights are "
-        "exported from the heatmap."
-    )
+        "exported from the heatmap.",
+    ):
+        export(profiles, "heads")
 
 
 def _open(chosen: Head) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 from weakref import ref
@@ -150,8 +151,16 @@ def choose(drawn: Drawn, offer: Offer, key: str = "toolbar") -> None:
     toolbar(data, key=key, on_change=lambda: shown.report(key, drawn.trace))
 
 
-def caveats(drawn: Drawn, said: str = CAVEAT) -> None:
-    """What a picture does not mean, and what its measure does."""
+@contextmanager
+def foot(drawn: Drawn, said: str = CAVEAT) -> Iterator[None]:
+    """Beneath a picture: the exports, drawn meanwhile, and beside them what it does not mean."""
+    with st.container(horizontal=True, gap="medium"):
+        yield
+        with st.container():
+            _caveats(drawn, said)
+
+
+def _caveats(drawn: Drawn, said: str) -> None:
     usual = drawn.what.name == View.measure
     blocks.caveat(said if usual else f"{drawn.what.meaning} {drawn.what.caveat(drawn.trace)} {said}")
     if drawn.trace.caveat:

@@ -15,10 +15,12 @@ from typing import Any
 
 import streamlit as st
 
+from bert_probe.analyses.first_look import FirstLook, first_look
 from bert_probe.model.trace import Trace
 from bert_probe.views import view as views
+from bert_probe.views.head_view import Reason
 from bert_probe.views.view import Pins, Place, Series, Shown
-from bert_probe.web import state
+from bert_probe.web import state, store
 
 KEY = "view"
 """Session key of the one `Shown`."""
@@ -66,9 +68,20 @@ def look_at(layer: int, series: Series) -> None:
     _write({name: written[name] for name in ("layer", "head", "heads")})
 
 
+def first(trace: Trace) -> FirstLook:
+    """What is shown when nobody has chosen layer or heads."""
+    return store.answers.of(first_look, trace)
+
+
+def reason(trace: Trace) -> Reason | None:
+    """Why a head is shown that nobody has chosen; None where somebody has, or none stands out."""
+    look = first(trace) if not views.places_itself(state.address()) else None
+    return None if look is None or look.head == "mean" else Reason(look.layer + 1, look.head, look.reason)
+
+
 def _usual(trace: Trace) -> Place:
-    """Layer and heads that are shown when nobody has chosen any."""
-    return trace.layers, "mean"
+    look = first(trace)
+    return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
 
 
 def _keep(shown: Shown) -> None:
