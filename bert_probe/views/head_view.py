@@ -22,7 +22,7 @@ from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
 from bert_probe.views.text import shown as in_short
 from bert_probe.views.toolbar import Offer
-from bert_probe.views.view import Shown, View, described, digest, units_of
+from bert_probe.views.view import Place, Shown, View, described, digest, units_of
 
 LABELLED: Final = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
@@ -44,6 +44,11 @@ class Reason:
     layer: int
     head: int
     text: str
+
+    @property
+    def place(self) -> Place:
+        """As a view has them."""
+        return self.layer, (self.head,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,20 @@ def drawn(page: Page) -> Locator:
     return canvas
 
 
+def begins_high(page: Page, picture: Locator) -> None:
+    """A reader sees the picture before anything else, on a phone too."""
+    usual = page.viewport_size
+    assert usual is not None
+    for width, height, most in ((390, 844, 300), (1440, 900, 220)):
+        page.set_viewport_size({"width": width, "height": height})
+        still(page)
+        box = picture.bounding_box()
+        assert box is not None
+        assert 0 < box["y"] <= most, f"at {width} × {height}"
+    page.set_viewport_size(usual)
+    still(page)
+
+
 def table(page: Page) -> tuple[list[str], Array]:
     """The names and the numbers of the table beneath the picture."""
     if page.locator(".head-view details[open]").count() == 0:
@@ -106,6 +120,9 @@ def test_a_click_pins_and_several_add_up(app: App, page: Page, elsewhere: Elsewh
     page.reload()
     drawn(page)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
+    settled(page)
+    page.go_back()
+    expect(page.locator(".head-view .second")).to_have_text("Pinnedbefore")
 
 
 def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page, elsewhere: Elsewhere) -> None:
@@ -166,11 +183,13 @@ def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -
 
 
 def test_heads_chosen_elsewhere_are_shown_here_and_the_other_way_round(app: App, page: Page) -> None:
-    view(page, app, f"a={quote(TEXT)}&layer=2")
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=2")
+    begins_high(page, canvas)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
     settled(page)
     page.get_by_text("Heatmap", exact=True).click()
     settled(page)
+    begins_high(page, page.get_by_label("Attention in layer 2, head 7"))
     expect(page.get_by_label("Attention in layer 2, head 7")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Head 11")).click()
     expect(page.get_by_label("Attention in layer 2, head 11")).to_be_visible()

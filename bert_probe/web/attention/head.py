@@ -42,7 +42,7 @@ def part(trace: Trace) -> None:
         else head_view.announced(said, key=shown.KEY)
     )
     head_view.head_view(data, key=KEY, on_change=lambda: shown.report(KEY, trace))
-    with shared.foot(drawn):
+    with shared.foot(drawn, why=False):
         _exports(drawn)
 
 

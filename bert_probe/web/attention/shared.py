@@ -152,15 +152,22 @@ def choose(drawn: Drawn, offer: Offer, key: str = "toolbar") -> None:
 
 
 @contextmanager
-def foot(drawn: Drawn, said: str = CAVEAT) -> Iterator[None]:
-    """Beneath a picture: the exports, drawn meanwhile, and beside them what it does not mean."""
+def foot(drawn: Drawn, said: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
+    """Beneath a picture: the exports, drawn meanwhile, and beside them what it does not mean.
+
+    Args:
+        why: say why a head is shown that nobody chose; the head view says it itself.
+    """
     with st.container(horizontal=True, gap="medium"):
         yield
         with st.container():
-            _caveats(drawn, said)
+            _caveats(drawn, said, why)
 
 
-def _caveats(drawn: Drawn, said: str) -> None:
+def _caveats(drawn: Drawn, said: str, why: bool) -> None:
+    reason = shown.reason(drawn.trace) if why else None
+    if reason is not None and reason.place == (drawn.view.layer, drawn.view.series):
+        said = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {said}"
     usual = drawn.what.name == View.measure
     blocks.caveat(said if usual else f"{drawn.what.meaning} {drawn.what.caveat(drawn.trace)} {said}")
     if drawn.trace.caveat:
