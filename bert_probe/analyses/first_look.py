@@ -25,15 +25,21 @@ QUERIES: Final = 64
 """Tokens, from the beginning of a text, that are measured: a first picture of a long text does not wait."""
 
 
+MOST: Final = 1024
+"""Tokens of a text that is looked at; under some masks a whole layer has to be computed, however few are."""
+
+
 @dataclass(frozen=True)
 class FirstLook:
     """Where to look first.
 
     Attributes:
-        layer, head: from 0; the mean over the heads of the last layer where none stands out.
+        layer, head: from 0; the mean over the heads of the last layer where none stands out, or the text is
+            longer than `MOST`.
         measure: one of `DOES`, or "".
         share: of the head's attention, averaged over the queries.
-        queries: how many tokens were measured; all is whether those are all there are.
+        queries: how many tokens were measured.
+        whole: whether those are all there are.
     """
 
     layer: int
@@ -41,7 +47,7 @@ class FirstLook:
     measure: str = ""
     share: float = 0.0
     queries: int = 0
-    all: bool = True
+    whole: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +59,7 @@ class FirstLook:
         """Why, in a line; empty where no head stands out."""
         if not self.measure:
             return ""
-        whose = "its attention" if self.all else f"the attention of the first {self.queries} tokens"
+        whose = "its attention" if self.whole else f"the attention of the first {self.queries} tokens"
         return f"{DOES[self.measure]}, {self.share:.2f} of {whose}"
 
 
@@ -67,7 +73,7 @@ def first_look(trace: Trace) -> FirstLook:
         OutOfMemoryError: see `Heads.of`.
     """
     nothing = FirstLook(trace.layers - 1, "mean")
-    if trace.caveat:
+    if trace.caveat or len(trace.tokens) > MOST:
         return nothing  # half of a row is not one half where rows do not sum to 1
     values = measure_heads(trace, None, QUERIES)
     queries = min(QUERIES, len(trace.tokens))
@@ -78,7 +84,6 @@ def first_look(trace: Trace) -> FirstLook:
             name = max(SHARES, key=lambda one: values[one][layer, head])
             share = float(values[name][layer, head])
             if name in DOES and share >= LABEL_SHARE and share - usual[name] > farthest:
-                whole = queries == len(trace.tokens)
-                best = FirstLook(layer, head, name, share, queries, whole)
+                best = FirstLook(layer, head, name, share, queries, queries == len(trace.tokens))
                 farthest = share - usual[name]
     return best

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.analyses.first_look import DOES, QUERIES, FirstLook, first_look
+from bert_probe.analyses.first_look import DOES, MOST, QUERIES, FirstLook, first_look
 from bert_probe.analyses.head_measures import MEASURES, measure_heads
 from bert_probe.analyses.heads import LABEL_SHARE, LABELS
 from bert_probe.model.checkpoint import Checkpoint
@@ -89,5 +89,11 @@ def test_of_a_long_text_the_first_tokens_are_measured(double_minilm: Checkpoint)
     for name in MEASURES:
         np.testing.assert_array_equal(whole[name], all_of_them[name])
     found = first_look(trace)
-    assert (found.queries, found.all) == (QUERIES, False)
+    assert (found.queries, found.whole) == (QUERIES, False)
     assert found.reason.endswith("of the attention of the first 64 tokens")
+
+
+def test_of_a_very_long_text_nothing_is_measured() -> None:
+    for count, head in ((MOST, 1), (MOST + 1, "mean")):
+        heads = np.stack([np.full((count, count), 1 / count), np.eye(count)])
+        assert first_look(hand_trace([heads], " ".join(f"t{number}" for number in range(count)))).head == head

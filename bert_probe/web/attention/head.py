@@ -34,7 +34,7 @@ def part(trace: Trace) -> None:
         drawn.shown,
         offer=offer,
         source=shared.link(drawn).address,
-        reason=shown.reason(trace),
+        reason=shown.reason(trace, view),
     )
     data = (
         head_view.payload(drawn.picture, layer, key=shown.KEY, announced=said)

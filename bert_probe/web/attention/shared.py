@@ -165,7 +165,7 @@ def foot(drawn: Drawn, said: str = CAVEAT, *, why: bool = True) -> Iterator[None
 
 
 def _caveats(drawn: Drawn, said: str, why: bool) -> None:
-    reason = shown.reason(drawn.trace) if why else None
+    reason = shown.reason(drawn.trace, drawn.view) if why else None
     if reason is not None and reason.place == (drawn.view.layer, drawn.view.series):
         said = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {said}"
     usual = drawn.what.name == View.measure

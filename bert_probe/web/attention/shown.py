@@ -19,7 +19,7 @@ from bert_probe.analyses.first_look import FirstLook, first_look
 from bert_probe.model.trace import Trace
 from bert_probe.views import view as views
 from bert_probe.views.head_view import Reason
-from bert_probe.views.view import Pins, Place, Series, Shown
+from bert_probe.views.view import Pins, Place, Series, Shown, View
 from bert_probe.web import state, store
 
 KEY = "view"
@@ -64,7 +64,7 @@ def report(component: str, trace: Trace) -> None:
 
 def look_at(layer: int, series: Series) -> None:
     """Show this layer, from 1, and these heads, from 0, wherever attention is shown next."""
-    written = views.to_address(views.View(layer, series))
+    written = views.to_address(View(layer, series))
     _write({name: written[name] for name in ("layer", "head", "heads")})
 
 
@@ -73,10 +73,12 @@ def first(trace: Trace) -> FirstLook:
     return store.answers.of(first_look, trace)
 
 
-def reason(trace: Trace) -> Reason | None:
-    """Why a head is shown that nobody has chosen; None where somebody has, or none stands out."""
-    look = first(trace) if not views.places_itself(state.address()) else None
-    return None if look is None or look.head == "mean" else Reason(look.layer + 1, look.head, look.reason)
+def reason(trace: Trace, view: View) -> Reason | None:
+    """Why a head's weights are shown that nobody has chosen; None where somebody has, or none stands out."""
+    if views.places_itself(state.address()) or view.measure != View.measure:
+        return None
+    look = first(trace)
+    return None if look.head == "mean" else Reason(look.layer + 1, look.head, look.reason)
 
 
 def _usual(trace: Trace) -> Place:
