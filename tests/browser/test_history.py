@@ -16,7 +16,7 @@ TEXT = "we had left the ground"
 
 
 def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: App) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap")
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap&layer=6")
     layer, mean = (
         page.get_by_role("spinbutton", name="Layer"),
         page.get_by_role("button", name="Mean", exact=True),
