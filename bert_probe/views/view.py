@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from bert_probe.analyses.attention import Head
@@ -326,8 +326,3 @@ def _pins_of(written: str, count: int) -> Pins:
     side, *units = written.split(".")
     known = {str(unit): unit for unit in range(count)}
     return _pins({"side": side, "units": [known[unit] for unit in units if unit in known]}, count)
-
-
-def moved(shown: Shown, view: View) -> Shown:
-    """What is shown from now on."""
-    return replace(shown, revision=shown.revision + 1, view=view)

@@ -5,6 +5,7 @@ import { element } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
 import { Payload } from "../core/payload.js";
 import { ScrolledView } from "../core/scrolled_view.js";
+import { Source } from "../core/source.js";
 import { plainNumber } from "../core/text.js";
 import { changed, keep, MEAN, resumed, stepped } from "../core/view.js";
 import { Toolbar } from "../toolbar/bar.js";
@@ -15,7 +16,15 @@ import { unitName, unpackHeads } from "./model.js";
 import { paintChosen, paintCursor, paintHeads, seriesColour } from "./paint.js";
 import { headParts } from "./parts.js";
 import { savedHeads } from "./saved.js";
-import { noteOf, rowNodes, shareSentence, specialSentence, titleOf, weightsTable } from "./sentences.js";
+import {
+  reasonNodes,
+  rowNodes,
+  shareSentence,
+  specialSentence,
+  titleNodes,
+  titleOf,
+  weightsTable,
+} from "./sentences.js";
 
 /**
  * @typedef {import("../core/view.js").Head} Head
@@ -60,18 +69,20 @@ class HeadView extends ScrolledView {
     // Set by the first update, before anything reads them.
     this.announced = /** @type {Announced} */ (/** @type {unknown} */ (null));
     this.shown = /** @type {Shown} */ (/** @type {unknown} */ (null));
+    this.source = /** @type {Source} */ (/** @type {unknown} */ (null));
     this.attention = /** @type {Attention} */ (/** @type {unknown} */ (null));
     /** @type {(report: unknown) => void} */
     this.tell = () => {};
-    /** @type {(layer: number) => Promise<Uint8Array>} */
-    this.fetchLayer = async (layer) => new Uint8Array(await (await this.fetched(layer)).arrayBuffer());
+    /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
+    this.held = undefined;
+    parts.scroll.hidden = true; // until there is something to see
     parts.details.ontoggle = () => this.mark();
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setStateValue, fetchLayer }) {
     this.tell = (report) => setStateValue("shown", report);
-    if (fetchLayer) this.fetchLayer = fetchLayer;
+    this.held = fetchLayer;
   }
 
   // What is shown
@@ -94,25 +105,24 @@ class HeadView extends ScrolledView {
     return { side, units: units.filter((unit) => unit < this.model.units.length) };
   }
 
-  get reason() {
-    return this.announced.reason;
-  }
-
   /** @override @param {Uint8Array} data */
   take(data) {
     const payload = new Payload(data);
-    const source = this.announced?.source;
     this.announced = payload.described;
-    const { key, shown, source: now } = this.announced;
+    const { key, shown, source } = this.announced;
     this.shown = resumed(key, shown);
-    this.told = shown.revision;
-    if (source !== now) this.labels = [];
+    this.told = Math.max(this.told, shown.revision);
+    const fresh = this.source?.address !== source;
+    if (fresh) {
+      this.source = new Source(source, this.held);
+      this.labels = [];
+    }
     const sent = payload.has("firsts") ? unpackHeads(data) : null;
     if (sent?.layer === this.choice.layer) {
       this.asked++; // a layer still on its way is an older one
       this.adopt(sent);
       this.settle();
-    } else if (source !== now || this.model?.layer !== this.choice.layer) this.load();
+    } else if (fresh || this.model?.layer !== this.choice.layer) this.load();
   }
 
   /**
@@ -145,17 +155,10 @@ class HeadView extends ScrolledView {
     this.tell({ ...this.shown, lost });
   }
 
-  /** @param {number | string} what @returns {Promise<Response>} */
-  async fetched(what) {
-    const response = await fetch(`${this.announced.source}${what}`);
-    if (response.status !== 200) throw new Error(`There is no ${what}.`); // 204: not yet
-    return response;
-  }
-
   /** Fetches the layer that is to be shown, and draws it. */
   async load() {
     const asked = ++this.asked;
-    const data = await this.fetchLayer(this.choice.layer).catch(() => null);
+    const data = await this.source.layer(this.choice.layer);
     if (asked !== this.asked) return;
     if (!data) {
       this.report(true);
@@ -174,13 +177,10 @@ class HeadView extends ScrolledView {
   /** After a layer was drawn: the page is told of a choice, and what the heads do is asked for. */
   async settle() {
     if (this.shown.revision > this.told) this.report();
-    const { source } = this.announced;
-    if (this.labels.length || !source) return;
-    const labels = await this.fetched("labels").then(
-      (response) => response.json(),
-      () => [],
-    );
-    if (source !== this.announced.source) return;
+    const { source } = this;
+    if (this.labels.length) return;
+    const labels = await source.labels();
+    if (source !== this.source || !labels.length) return;
     this.labels = labels;
     this.describe();
     this.mark();
@@ -188,11 +188,11 @@ class HeadView extends ScrolledView {
 
   /** Makes a layer's numbers those that are drawn. @param {HeadModel} model */
   adopt(model) {
-    const { key, shown } = this.announced;
-    this.model = { ...model, key };
+    this.model = { ...model, key: this.announced.key };
     this.attention = new Attention(this.model);
     if (model.labels.length) this.labels = model.labels;
-    const units = `${shown.of} ${this.choice.words}`;
+    this.parts.scroll.hidden = false;
+    const units = model.names.join("\n");
     if (this.units === units) return;
     this.units = units;
     this.wantedScroll = this.known?.units === units ? this.known.scroll : { x: 0, y: 0 };
@@ -302,7 +302,16 @@ class HeadView extends ScrolledView {
     const { parts, model, chosen } = this;
     if (this.waiting) parts.readout.textContent = "Adding up what looks at this token …";
     else if (weights) parts.readout.replaceChildren(...rowNodes(model, weights));
-    else parts.readout.replaceChildren(...this.idle());
+    else {
+      const { layer, heads } = this.choice;
+      const { reason } = this.announced;
+      const stands = reason?.layer === layer && heads.length === 1 && reason.head === heads[0];
+      parts.readout.replaceChildren(
+        ...(reason && stands
+          ? reasonNodes(reason, () => this.look({ heads: [MEAN] }))
+          : titleNodes(model, this.series, this.labels[model.layer - 1] ?? [])),
+      );
+    }
     const pinned = chosen.units.map((unit) => model.names[unit]).join(" + ");
     parts.second.replaceChildren(
       pinned
@@ -313,22 +322,6 @@ class HeadView extends ScrolledView {
     if (weights && parts.details.open) {
       parts.table.replaceChildren(...weightsTable(model, this.series, weights));
     }
-  }
-
-  /** What is said while nobody looks at a token: why this head is shown, or what the picture is. */
-  idle() {
-    const { model, series, reason } = this;
-    const { layer } = this.choice;
-    if (reason && reason.layer === layer && series.length === 1 && reason.head === series[0]) {
-      const mean = element("button", { type: "button", class: "link" }, "show the mean of all");
-      mean.onclick = () => this.look({ heads: [MEAN] });
-      return [element("b", {}, `Layer ${layer}, head ${reason.head + 1}`), `: ${reason.text} · `, mean];
-    }
-    const note = noteOf(model, series, this.labels[model.layer - 1] ?? []);
-    return [
-      element("b", {}, titleOf(model, series)),
-      element("span", { class: "quiet" }, note && ` · ${note}`),
-    ];
   }
 
   /** Who looks at a token needs all rows; they are gone through in idle slices, so that no hover waits for them. */
@@ -429,8 +422,8 @@ class HeadView extends ScrolledView {
 
   /** @override */
   saved() {
-    const { picture, measure, chosen } = this;
-    const { series } = this;
+    if (!this.model) return null;
+    const { picture, measure, chosen, series } = this;
     const looked = chosen.units.length ? this.looked : null;
     return savedHeads({
       picture,

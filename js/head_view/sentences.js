@@ -44,7 +44,7 @@ export function titleOf(model, series) {
  * @param {Head[]} series
  * @param {string[]} labels of the layer's heads
  */
-export function noteOf(model, series, labels) {
+function noteOf(model, series, labels) {
   if (model.rolled) return "of the layer as a whole, so there are no single heads";
   if (series[0] === MEAN) return "the mean hides what single heads do; click a head to see it alone";
   const said = series
@@ -53,6 +53,28 @@ export function noteOf(model, series, labels) {
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
   if (said.length) return `on this text: ${said.slice(0, 6).join(" · ")}`;
   return series.length === 1 && labels.length ? "nothing stands out in where it looks on this text" : "";
+}
+
+/**
+ * What is said while nobody looks at a token: what the picture is, and what its heads do.
+ *
+ * @param {HeadModel} model @param {Head[]} series @param {string[]} labels of the layer's heads
+ */
+export function titleNodes(model, series, labels) {
+  const note = noteOf(model, series, labels);
+  const said = note ? [element("span", { class: "quiet" }, ` · ${note}`)] : [];
+  return [element("b", {}, titleOf(model, series)), ...said];
+}
+
+/**
+ * Why a head is shown that nobody chose, with a way to the mean.
+ *
+ * @param {Reason} reason @param {() => void} showMean
+ */
+export function reasonNodes({ layer, head, text }, showMean) {
+  const mean = element("button", { type: "button", class: "link" }, "show the mean of all");
+  mean.onclick = showMean;
+  return [element("b", {}, `Layer ${layer}, head ${head + 1}`), `: ${text} · `, mean];
 }
 
 /**

@@ -1,6 +1,7 @@
 // The toolbar as a component, above a picture that has none of its own.
 
 import { mounting } from "../core/mount.js";
+import { Source } from "../core/source.js";
 import { changed, keep, resumed } from "../core/view.js";
 import { Toolbar } from "./bar.js";
 
@@ -32,17 +33,16 @@ class ToolbarView {
     this.shown = resumed(data.key, data.shown);
     if (fresh) {
       this.labels = [];
-      this.askForLabels(data.source);
+      this.askForLabels(new Source(data.source, undefined));
     }
     this.describe();
     return undefined;
   }
 
-  /** What heads do takes longer to know than a picture takes to draw. @param {string} source */
+  /** What heads do takes longer to know than a picture takes to draw. @param {Source} source */
   async askForLabels(source) {
-    const response = await fetch(`${source}labels`).catch(() => null);
-    const labels = response?.status === 200 ? await response.json() : [];
-    if (source !== this.data.source) return;
+    const labels = await source.labels();
+    if (source.address !== this.data.source) return;
     this.labels = labels;
     this.describe();
   }
