@@ -75,8 +75,9 @@ export class Toolbar {
     this.showLayer(view.layer, offer.layers);
     this.showHeads(view.heads, offer);
     setPressed(parts.words, view.words);
-    parts.measure.value = view.measure;
-    const chosen = offer.measures.find(([name]) => name === view.measure);
+    // A view that does not offer a measure shows the first one instead.
+    const chosen = offer.measures.find(([name]) => name === view.measure) ?? offer.measures[0];
+    parts.measure.value = chosen?.[0] ?? "";
     parts.measure.title = chosen?.[2] ?? "";
     this.showOptions(view);
   }
