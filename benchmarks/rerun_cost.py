@@ -95,7 +95,7 @@ def lines() -> Iterator[Line]:
         yield Line("Another layer or head", "in Chromium", "not measured: no Chromium here", "", None)
         return
     with running_app.served() as origin:  # the attention page is the first one
-        query = urllib.parse.urlencode({"a": text_of(TOKENS), "show": "heatmap"})
+        query = urllib.parse.urlencode({"a": text_of(TOKENS), "show": "heatmap", "layer": "6"})
         layers, heads = _measure(browser, f"{origin}/?{query}")
     both = Spans(*(getattr(layers, name) + getattr(heads, name) for name in ("seen", "asked", "script")))
     for name, spans in (("another head", heads), ("another layer", layers), ("either", both)):
@@ -135,9 +135,9 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
         events.on(
             "Network.webSocketFrameReceived", lambda event: sockets[-1].received(event) if sockets else None
         )
-        slider = page.get_by_role("slider", name="Layer")
-        pills = page.get_by_test_id("stButtonGroup").filter(has_text="Mean of all").get_by_role("radio")
-        count = pills.count()
+        layer = page.get_by_role("spinbutton", name="Layer")
+        chips = page.locator(".chip")
+        count = chips.count()
 
         def change(spans: Spans | None, act: Any) -> None:
             sockets.append(Socket())
@@ -157,8 +157,8 @@ def _measure(browser: str, address: str) -> tuple[Spans, Spans]:
             counts = turn >= 10  # before, everything warms up
             # Six layers: down from the last to the first, and up again; heads one after the other.
             key = "ArrowLeft" if turn % 10 < 5 else "ArrowRight"
-            change(layers if counts else None, lambda key=key: slider.press(key))
-            pill = pills.nth((turn + 1) % count)
-            change(heads if counts else None, lambda pill=pill: pill.click())
+            change(layers if counts else None, lambda key=key: layer.press(key))
+            chip = chips.nth((turn + 1) % count)
+            change(heads if counts else None, lambda chip=chip: chip.click())
         chromium.close()
     return layers, heads

@@ -77,8 +77,8 @@ async ([action, label]) => {{
 # Of the layer that was fetched last: its body, without the headers.
 _FETCHED = """
 () => {
-  const fetched = performance.getEntriesByType('resource').filter((one) => one.name.includes('/layers/'));
-  return fetched.at(-1).encodedBodySize;
+  const every = performance.getEntriesByType('resource').map((one) => [one.name, one.encodedBodySize]);
+  return every.filter(([name]) => /[/]layers[/].*[/][0-9]+$/.test(name)).at(-1)[1];
 }
 """
 _HOVER = """
@@ -207,12 +207,13 @@ def _measure_ours(
 
 
 def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
-    """The app with a text traced and its table shown, and the sizes of the messages that it gets."""
+    """The app with a text traced and its table shown, and the sizes of all that it gets."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     sent: list[int] = []
     events = page.context.new_cdp_session(page)
     events.send("Network.enable")
     events.on("Network.webSocketFrameReceived", lambda event: sent.append(_size(event["response"])))
+    events.on("Network.loadingFinished", lambda event: sent.append(int(event["encodedDataLength"])))
     heads = ".".join(str(head) for head in range(1, 13))  # all, as BertViz draws
     query = {"a": text_of(tokens), "show": "table", "layer": "1", "heads": heads}
     page.goto(f"{origin}/?{urllib.parse.urlencode(query)}")
@@ -226,8 +227,7 @@ def _to_table(page: Any) -> None:
     page.get_by_test_id("stButtonGroup").get_by_text("Table", exact=True).click()
     page.get_by_test_id("stDataFrame").wait_for()
     page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-    slider = page.get_by_role("slider", name="Layer")
-    slider.press("Home")
+    page.get_by_role("spinbutton", name="Layer").press("Home")
     page.wait_for_timeout(500)
 
 
@@ -269,7 +269,7 @@ def _long(browser: Any, origin: str) -> Iterator[Line]:
     )
     yield Line(
         "Head view of 512 tokens, 12 heads: bytes sent for a layer",
-        f"opening the view sends {sent / 1e6:.2f} MB, all messages of the page included",
+        f"opening the view sends {sent / 1e6:.2f} MB, all messages and files of the page included",
         f"{fetched / 1e6:.2f} MB",
         "at most 1.6 MB",
         fetched <= 1.6e6,

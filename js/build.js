@@ -22,7 +22,7 @@ const options = {
 
 await build({
   ...options,
-  entryPoints: ["matrix", "head_view", "model_view", "strip"].flatMap((name) => [
+  entryPoints: ["matrix", "head_view", "model_view", "strip", "toolbar"].flatMap((name) => [
     { in: `${name}/${name}.js`, out: name },
     { in: `${name}/${name}.css`, out: name },
   ]),

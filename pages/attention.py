@@ -1,10 +1,14 @@
 """Attention: who looks at whom, in any layer and head."""
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
 
-from bert_probe.analyses.measures import measures
+from bert_probe.errors import ProbeError
+from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, state, workbench
-from bert_probe.web.attention import bertviz, grid, head, model, reach, shared
+from bert_probe.web.attention import bertviz, grid, head, model, reach
 
 VIEWS = {
     "heads": "Head view",
@@ -15,31 +19,35 @@ VIEWS = {
     "head-view": "BertViz head view",
     "model-view": "BertViz model view",
 }
+PARTS: dict[str, Callable[[Trace], None]] = {
+    "heads": head.part,
+    "model": model.part,
+    "heatmap": partial(grid.part, as_table=False),
+    "table": partial(grid.part, as_table=True),
+    "reach": reach.part,
+    "head-view": bertviz.head_view,
+    "model-view": bertviz.model_view,
+}
 
-ALL = list(measures().values())
-OF_HEADS = [one for one in ALL if one.of_heads is not None]
 
-blocks.heading(
+@st.fragment
+def draw(view: str, trace: Trace) -> None:
+    """One of the views; a choice in it runs this alone."""
+    try:
+        PARTS[view](trace)
+    except ProbeError as error:
+        blocks.refusal(error)
+    state.publish()
+
+
+row = blocks.compact_heading(
     "Attention",
     "Every layer lets each token look at all tokens, in several ways at once: its heads. A token that looks "
     "(the query) spreads a weight of 1 over all tokens (the keys).",
 )
 study = workbench.study()
-with st.container(horizontal=True, gap="medium"):
+with row:
     view = state.pick("show", "View", VIEWS, "heads")
     trace = workbench.chosen_text(study)
 blocks.truncation_notice(trace)
-
-if view == "heads":
-    head.part(shared.choose(trace, ALL))
-elif view == "model":
-    model.part(shared.choose(trace, OF_HEADS))
-elif view == "reach":
-    reach.part(trace)
-elif view == "head-view":
-    bertviz.head_view(trace)
-elif view == "model-view":
-    bertviz.model_view(trace)
-else:
-    drawn = shared.choose(trace, ALL)
-    grid.part(drawn, as_table=view == "table")
+draw(view, trace)

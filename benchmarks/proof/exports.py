@@ -16,7 +16,8 @@ from bert_probe.errors import TextError
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
-from bert_probe.views.head_view import Picture, View
+from bert_probe.views.head_view import Picture
+from bert_probe.views.view import View
 from bert_probe.web.components import head_view
 
 TEXTS = 60

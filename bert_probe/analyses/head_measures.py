@@ -42,11 +42,12 @@ NEVER = -1e30
 
 
 @torch.inference_mode()
-def measure_heads(trace: Trace, lens: WordLens | None) -> dict[str, Array]:
+def measure_heads(trace: Trace, lens: WordLens | None, most: int | None = None) -> dict[str, Array]:
     """Measure every head, averaged over the queries; Clark et al. 2019, sections 3 and 4, for most of it.
 
     Args:
         lens: merges pieces into words first, see `WordLens.merge`; None measures tokens.
+        most: so many queries, from the beginning of the text, are averaged over; None is all of them.
 
     Returns:
         The `MEASURES`, name → float64 [layer, head]:
@@ -56,7 +57,8 @@ def measure_heads(trace: Trace, lens: WordLens | None) -> dict[str, Array]:
             difference_from_mean: total variation, ½ Σ |p − p̄|, to the mean over the layer's heads.
     """
     features = _features(trace, lens)
-    blocks = _blocks(trace, features)
+    count = features.length if most is None else min(most, features.length)
+    blocks = _blocks(trace, features, count)
     layers = [
         _layer_measures(trace.heads, _filled(trace, layer, lens, blocks), features)
         for layer in range(trace.layers)
@@ -143,8 +145,10 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     # every measure that asks nothing else of the query.
     by_key = zeros(len(segments), heads, length)
     by_step = zeros(heads, 2 * length + 1)
+    count = 0
     for block, entropy in filled:
         frame, first = block.frame, block.queries.start
+        count += block.queries.stop - first
         for received, (run, _) in zip(by_key, segments, strict=True):
             received += frame.within[:, max(run.start - first, 0) : max(run.stop - first, 0)].sum(dim=1)
         for after, slanted in frame.slanted:
@@ -163,7 +167,7 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     sums["mean_distance"] = (by_step * torch.arange(-length, length + 1).abs()).sum(dim=1)
     for name, step in (("self", 0), ("previous", -1), ("next", 1)):
         sums[name] = by_step[:, length + step]
-    means = {name: total / length for name, total in sums.items()}
+    means = {name: total / count for name, total in sums.items()}
     means["entropy_bits"] /= np.log(2)
     means["relative_entropy"] = means["entropy_bits"] / (np.log2(length) if length > 1 else 1.0)
     means["difference_from_mean"] /= 2
@@ -207,18 +211,18 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     return queries, keys.transpose(1, 2)
 
 
-def _blocks(trace: Trace, features: _Features) -> list[_Block]:
-    """The queries, a few at a time, about equally many."""
+def _blocks(trace: Trace, features: _Features, count: int) -> list[_Block]:
+    """So many queries, a few at a time, about equally many."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
     most = max(1, BLOCK * torch.get_num_threads() // (heads * length))
-    size = -(-length // -(-length // most))
+    size = -(-count // -(-count // most))
     margin = min(size - 1, LANES)
     margin += -(margin + length) % LANES  # so that a row is a multiple of them
-    frames = {rows: _Frame(heads, rows, length, margin, dtype) for rows in {size, length % size} - {0}}
+    frames = {rows: _Frame(heads, rows, length, margin, dtype) for rows in {size, count % size} - {0}}
     blocks = []
-    for first in range(0, length, size):
-        queries = slice(first, min(first + size, length))
+    for first in range(0, count, size):
+        queries = slice(first, min(first + size, count))
         frame = frames[queries.stop - first]
         pairs = {}
         for name, group in features.groups.items():

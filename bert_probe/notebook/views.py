@@ -13,8 +13,9 @@ from bert_probe.model.trace import Trace, resolve
 from bert_probe.notebook.frame import Frame
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
-from bert_probe.views.head_view import LABELLED, Options, Picture, Pins, Series, View
+from bert_probe.views.head_view import LABELLED, Picture
 from bert_probe.views.page import caption_of
+from bert_probe.views.view import Options, Pins, Series, View
 
 MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""

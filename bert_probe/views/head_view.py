@@ -6,11 +6,9 @@ computes a row of attention when somebody looks at it, so a hover costs no serve
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -19,14 +17,12 @@ from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.words import Unit, word_lens
-from bert_probe.views.constants import CONSTANTS
+from bert_probe.text.words import Unit
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
-from bert_probe.views.text import shown
-
-STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
-"""Thresholds that lines can be drawn from, as a share of the strongest possible."""
+from bert_probe.views.text import shown as in_short
+from bert_probe.views.toolbar import Offer
+from bert_probe.views.view import Place, Shown, View, described, digest, units_of
 
 LABELLED: Final = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
@@ -34,50 +30,25 @@ LABELLED: Final = 1024
 Ask: TypeAlias = Callable[[Callable[[Trace], AttentionMap], Trace], AttentionMap]
 """How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
 
-Series = tuple[int, ...] | Literal["mean"]
-"""The heads drawn, from 0, or the mean over all of them."""
-
 
 @dataclass(frozen=True)
-class Options:
-    """How the picture is drawn.
+class Reason:
+    """Why a head is shown that nobody chose.
 
     Attributes:
-        layout: two columns, or the direction of reading.
-        direction: between which of a pair's texts: "all", or from one to the other as in "AB".
-        specials: whether special tokens are shown.
-        fit: whether the whole text is squeezed into view.
-        step: the threshold, one of `STEPS`; None chooses one that leaves a clear picture.
+        layer: from 1.
+        head: from 0.
+        text: what it does on this text.
     """
-
-    layout: Literal["columns", "reading"] = "columns"
-    direction: Literal["all", "AA", "AB", "BA", "BB"] = "all"
-    specials: bool = True
-    fit: bool = False
-    step: float | None = None
-
-
-@dataclass(frozen=True)
-class Pins:
-    """Units of one side whose attention is added up.
-
-    Attributes:
-        side: "query" or "key".
-        units: places among the units of the text, from 0.
-    """
-
-    side: Literal["query", "key"] = "query"
-    units: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class View:
-    """What a reader looks at: reported by the browser, and kept in the address."""
 
     layer: int
-    series: Series
-    options: Options = field(default_factory=Options)
-    pins: Pins = field(default_factory=Pins)
+    head: int
+    text: str
+
+    @property
+    def place(self) -> Place:
+        """As a view has them."""
+        return self.layer, (self.head,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +58,7 @@ class Picture:
     Attributes:
         trace: whose attention.
         measure, words, residual: see `Attention`.
-        labels: [layer][head], a word for what a head does, or "".
+        labels: [layer][head], a word for what a head does, or ""; none where they arrive later, or never.
         caption: text and model, for saved pictures.
     """
 
@@ -97,6 +68,16 @@ class Picture:
     residual: float = 0.5
     labels: Sequence[Sequence[str]] = ()
     caption: str = ""
+
+    @classmethod
+    def of(cls, trace: Trace, view: View, caption: str = "") -> Picture:
+        """What a view shows of a trace; its labels arrive later."""
+        return cls(trace, view.measure, view.words, view.residual, caption=caption)
+
+    def at(self, view: View) -> Shown:
+        """The first that is shown of it: this view, of these numbers."""
+        own = replace(view, measure=self.measure, words=self.words, residual=self.residual)
+        return Shown(0, digest(self.trace.tokens), own)
 
     @property
     def what(self) -> Measure:
@@ -110,13 +91,7 @@ class Picture:
     @property
     def units(self) -> tuple[Token | Unit, ...]:
         """The tokens, or words, of the text."""
-        return word_lens(self.trace).units if self.words else self.trace.tokens
-
-    @property
-    def digest(self) -> str:
-        """Names the units, so that pins of another text are let go."""
-        units = [[str(unit), unit.position] for unit in self.units]
-        return hashlib.sha256(json.dumps(units).encode()).hexdigest()[:16]
+        return units_of(self.trace, self.words)
 
 
 def _asked(of: Callable[[Trace], AttentionMap], trace: Trace) -> AttentionMap:
@@ -128,16 +103,14 @@ def payload(
     layer: int,
     *,
     key: str,
-    wish: Mapping[str, Any] | None = None,
-    source: str = "",
+    announced: Mapping[str, Any] | None = None,
     ask: Ask = _asked,
 ) -> bytes:
     """One layer as the browser gets it.
 
     Args:
         layer: from 0.
-        wish: what to show at first; by default the mean over the heads.
-        source: address of the other layers, but for their number.
+        announced: what is to be shown of it, see there; by default the numbers come alone.
         ask: what asks for a measure of the layer as a whole, for rollout goes through all layers below.
 
     Raises:
@@ -146,41 +119,52 @@ def payload(
     trace = picture.trace
     units = picture.units
     heads, arrays, full = _numbers(picture, layer, len(units), ask)
-    described = {
+    head = {
+        **(announced or {}),
         "key": key,
-        "digest": picture.digest,
-        "source": source,
         "layer": layer + 1,
         "layers": trace.layers,
         "heads": heads,
         "rolled": picture.what.of_heads is None,
         "tokenCount": len(trace.tokens),
-        "texts": [shown(unit.display) for unit in units],
+        "texts": [in_short(unit.display) for unit in units],
         "scaling": 1.0 if trace.scaling is None else trace.scaling[layer],
         "full": full,
-        "headLabels": list(picture.labels[layer]) if picture.labels else [""] * len(heads),
+        "labels": list(picture.labels),
         "title": picture.what.title,
         "valueName": picture.what.value,
         "total": picture.what.total,
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
-        "wish": wish or wished(View(layer + 1, "mean"), 0),
     }
     of_units: dict[str, Array] = {
         "firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
         "segments": np.array([unit.segment for unit in units], np.uint8),
         "specials": np.array([unit.special for unit in units], np.uint8),
     }
-    return packed(described, {**of_units, **arrays})
+    return packed(head, {**of_units, **arrays})
 
 
-def wished(view: View, turn: int) -> dict[str, Any]:
-    """What the browser is to show when it sees this turn for the first time."""
+MORE: Final = ("layout", "direction", "fit", "lines")
+"""The rare options of this view."""
+
+
+def announced(
+    trace: Trace, shown: Shown, *, offer: Offer | None = None, source: str = "", reason: Reason | None = None
+) -> dict[str, Any]:
+    """What is to be shown, without its numbers.
+
+    Args:
+        offer: what a reader can choose; by default what needs nothing but layers.
+        source: address of the layers, but for their number.
+        reason: why a head is shown.
+    """
+    offered = offer or Offer.of(trace, shown.view, MORE, several=True)
     return {
-        "turn": turn,
-        "heads": ["mean"] if view.series == "mean" else list(view.series),
-        "options": asdict(view.options),
-        "pins": {"side": view.pins.side, "units": list(view.pins.units)},
+        "shown": described(shown),
+        "offer": asdict(offered),
+        "source": source,
+        "reason": None if reason is None else asdict(reason),
     }
 
 
@@ -233,55 +217,16 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def reported(state: Any, picture: Picture) -> View | None:
-    """What a reader looks at, from what a browser reports; None if that is of another text or no view."""
-    held = state.get("view") if isinstance(state, Mapping) else None
-    if not isinstance(held, Mapping) or held.get("digest") != picture.digest:
-        return None
-    layer, series = held.get("layer"), held.get("series")
-    if type(layer) is not int or not 1 <= layer <= picture.trace.layers or not isinstance(series, Sequence):
-        return None
-    heads = tuple(head for head in series if type(head) is int and 0 <= head < picture.trace.heads)
-    return View(
-        layer,
-        heads or "mean",
-        options_from(held.get("options")),
-        pins_from(held.get("pins"), len(picture.units)),
-    )
-
-
-def options_from(given: Any) -> Options:
-    """Options from outside; what is not one becomes the default."""
-    held = given if isinstance(given, Mapping) else {}
-    plain = Options()
-    step = held.get("step")
-    layout, direction = held.get("layout"), held.get("direction")
-    return Options(
-        layout=layout if layout in ("columns", "reading") else plain.layout,
-        direction=direction if direction in ("all", "AA", "AB", "BA", "BB") else plain.direction,
-        specials=held.get("specials") is not False,
-        fit=held.get("fit") is True,
-        step=step if step in STEPS and not isinstance(step, bool) else None,
-    )
-
-
-def pins_from(given: Any, count: int) -> Pins:
-    """Pins from outside; units that the text does not have are left out."""
-    held = given if isinstance(given, Mapping) else {}
-    units = held.get("units")
-    kept = tuple(u for u in units if type(u) is int and 0 <= u < count) if isinstance(units, list) else ()
-    return Pins("key" if held.get("side") == "key" else "query", kept)
-
-
 def page(picture: Picture, view: View, ask: Ask = _asked) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
     It holds every layer, so that a reader can step through them.
     """
+    first = announced(picture.trace, picture.at(view))
     layers = range(picture.trace.layers)
     return Page(
         "head_view",
-        [payload(picture, layer, key="page", wish=wished(view, 0), ask=ask) for layer in layers],
+        [payload(picture, layer, key="page", announced=first, ask=ask) for layer in layers],
         picture.caption,
         f"{CAVEAT} {picture.trace.caveat}".strip(),
         start=view.layer,

@@ -18,6 +18,7 @@ from bert_probe.views.measures import MEASURES
 from bert_probe.views.page import CAVEAT, Page, caption_of
 from bert_probe.views.payload import packed
 from bert_probe.views.scale import Scale
+from bert_probe.views.view import Place
 
 SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 """The scale of attention weights."""
@@ -41,12 +42,14 @@ def payload(
     value_name: str = "attention weight",
     scale: Scale = SHARES,
     file_name: str = "model-view",
+    chosen: Place | None = None,
 ) -> bytes:
     """What the browser draws of every head.
 
     `labels` [layer][head] say in a word what a head does, "" where nothing stands out. `measures` are what
     heads can be sorted by, name → [layer, head], largest first. `source` says in saved files which text and
-    model these are. Raises ValueError if the shapes do not fit together, or for a diverging scale.
+    model these are. `chosen` are a layer, from 1, and heads of it that are shown elsewhere. Raises ValueError
+    if the shapes do not fit together, or for a diverging scale.
     """
     numbers = _checked(labels, measures, (thumbs.layers, thumbs.heads))
     names = list(dict.fromkeys(label for row in labels for label in row))
@@ -66,6 +69,7 @@ def payload(
         "valueName": value_name,
         "fileName": file_name,
         "scale": scale.described(),
+        "chosen": _chosen(chosen),
         "above": bool(thumbs.weights.max() > scale.high + scale.slack),
     }
     labelled = np.array([[names.index(label) for label in row] for row in labels], np.dtype("<u2"))
@@ -77,7 +81,13 @@ def payload(
 
 
 def of_trace(
-    trace: Trace, profiles: HeadProfiles, *, key: str, words: bool = False, measure: str = "weights"
+    trace: Trace,
+    profiles: HeadProfiles,
+    *,
+    key: str,
+    words: bool = False,
+    measure: str = "weights",
+    chosen: Place | None = None,
 ) -> bytes:
     """The payload of a trace, labelled and sorted by what its heads do.
 
@@ -96,6 +106,7 @@ def of_trace(
         source=caption_of(trace),
         value_name=what.value,
         scale=Scale("sequential", 0, end, "sqrt"),
+        chosen=chosen,
     )
 
 
@@ -119,6 +130,11 @@ def colour_entries(weights: NDArray[np.float32], scale: Scale) -> NDArray[np.uin
     share *= 255
     share += 0.5  # so that cutting off decimals rounds to the nearest entry
     return share.astype(np.uint8)
+
+
+def _chosen(place: Place | None) -> list[dict[str, int]]:
+    layer, series = place or (1, "mean")
+    return [] if series == "mean" else [{"layer": layer - 1, "head": head} for head in series]
 
 
 def _checked(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import CheckpointError, ProbeError, TextError
 from bert_probe.model.encoding import Token
@@ -14,11 +17,21 @@ from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
 from bert_probe.web.components.strip import strip
 
+_COMPACT: Final = Path(__file__).with_name("static") / "compact.css"
+
 
 def heading(title: str, lead: str) -> None:
     """A page's title and the sentence that says what it is for."""
     st.title(title, anchor=False)
     st.markdown(f":gray[{lead}]")
+
+
+def compact_heading(title: str, lead: str) -> DeltaGenerator:
+    """A page's title, the sentence a hint, in a row that takes choosers too: the picture comes first."""
+    st.html(_COMPACT)
+    row = st.container(horizontal=True, vertical_alignment="center", gap="small", key="compact_heading")
+    row.title(title, anchor=False, help=lead, width="content")
+    return row
 
 
 def refusal(error: ProbeError, rest: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary, ref
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from bert_probe.errors import ProbeError
@@ -50,6 +50,9 @@ class Link:
         return own is not None and _numbers(own) == _numbers(picture)
 
 
+LABELS: Final = "labels"
+"""In place of a layer's number: what each head does, which takes longer than the first picture may."""
+
 _links: WeakValueDictionary[str, Link] = WeakValueDictionary()
 
 
@@ -61,13 +64,19 @@ def _numbers(picture: Picture) -> tuple[object, ...]:
 def _serve(request: Request) -> Response:
     link = _links.get(request.path_params["name"])
     picture = None if link is None else link.picture
+    asked = request.path_params["layer"]
     known = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
     headers = {"Cache-Control": "no-store"}
-    if picture is None or request.path_params["layer"] not in known:
+    if picture is None or asked not in (*known, LABELS):
         return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
     from bert_probe.web.components import head_view  # as above
 
-    layer = known.index(request.path_params["layer"])
+    try:
+        if asked == LABELS:
+            return JSONResponse(head_view.labels(picture.trace), headers=headers)
+    except ProbeError as error:
+        return PlainTextResponse(str(error), status_code=409, headers=headers)
+    layer = known.index(asked)
     if picture.what.takes_long(picture.trace, layer):
         # The browser then asks the page for this layer, and the page begins the work.
         return Response(status_code=204, headers=headers)

@@ -74,7 +74,9 @@ def publish() -> None:
         st.query_params.from_dict(wanted)
 
 
-def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str) -> None:
+def prepare(
+    key: str, options: Sequence[T], default: T, write: Callable[[T], str] = str, keep: bool = False
+) -> None:
     """Give a widget its value before it is drawn: from the session, else the address, else the default.
 
     Args:
@@ -82,6 +84,7 @@ def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str
         options: all values that can be had now; a model with fewer layers has fewer.
         default: one of them.
         write: how a value stands in the address.
+        keep: the default stays in an address that names it, for a page where to say nothing means another.
     """
     held: Any = st.session_state.get(key)
     asked = write(held) if held is not None else address().get(key)
@@ -92,7 +95,8 @@ def prepare(key: str, options: Sequence[T], default: T, write: Callable[[T], str
         )
     chosen = known.get(asked, default) if asked is not None else default
     _give(key, chosen)
-    remember(key, None if chosen == default else write(chosen))
+    goes_without_saying = chosen == default and not (keep and key in address())
+    remember(key, None if goes_without_saying else write(chosen))
 
 
 def _give(key: str, value: object) -> None:
@@ -125,7 +129,7 @@ def plain(text: str, limit: int = 200) -> str:
 
 def layer(key: str, first: int, last: int, help_text: str, label: str = "Layer") -> int:
     """A slider over layers, counted from 1; 0, where it is offered, is the output of the embeddings."""
-    prepare(key, range(first, last + 1), last)
+    prepare(key, range(first, last + 1), last, keep=key == "layer")
     if first == last:
         st.caption(f"{label} {last}, the only one")
         return last

@@ -1,5 +1,7 @@
 // Colours as numbers from 0 to 255.
 
+import constants from "../../bert_probe/views/constants.json" with { type: "json" };
+
 /** @typedef {ArrayLike<number>} Channels red, green and blue */
 
 /** @type {CanvasRenderingContext2D | null} */
@@ -68,4 +70,13 @@ export function cssColour(colour) {
  */
 export function packedColour(colour) {
   return ((255 << 24) | (colour[2] << 16) | (colour[1] << 8) | colour[0]) >>> 0;
+}
+
+/**
+ * The colour of a head, which it keeps on every page.
+ *
+ * @param {number} head from 0
+ */
+export function headColour(head) {
+  return constants.heads[head % constants.heads.length];
 }

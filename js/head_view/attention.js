@@ -1,9 +1,9 @@
 // Attention of one layer between units, computed from queries and keys when somebody looks at it.
 
-import { MEAN } from "./model.js";
+import { MEAN } from "../core/view.js";
 
 /**
- * @typedef {import("./model.js").Head} Head
+ * @typedef {import("../core/view.js").Head} Head
  * @typedef {import("./model.js").Unit} Unit
  */
 

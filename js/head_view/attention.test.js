@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { packed } from "../core/testing.js";
+import { MEAN } from "../core/view.js";
 import { Attention } from "./attention.js";
-import { chosenWeights, linesFrom, permitted } from "./lines.js";
-import { MEAN, seriesName, unitName, unpackHeads } from "./model.js";
+import { chosenWeights, linesFrom, permitted, specialShares } from "./lines.js";
+import { seriesName, unitName, unpackHeads } from "./model.js";
+import { shareSentence, specialSentence } from "./sentences.js";
 
 const LN2 = Math.log(2);
 
@@ -117,7 +119,7 @@ test("heads and units are named as people count", () => {
 test("lines are those from the threshold on, with the share that they carry", () => {
   const attention = new Attention(sent());
   const all = permitted(attention.model, { specials: true, direction: "all" });
-  const { lines, share, step, capped } = linesFrom(attention, [0], [0, 1], all, 0.5);
+  const { lines, share, told, possible, least, capped } = linesFrom(attention, [0], [0, 1], all, 0.5);
   assert.deepEqual(
     lines.map(({ query, key, weight }) => [query, key, weight]),
     [
@@ -126,8 +128,67 @@ test("lines are those from the threshold on, with the share that they carry", ()
       [1, 1, 0.5],
     ],
   );
-  assert.deepEqual([share, step, capped], [1, 0.5, false]);
-  assert.equal(linesFrom(attention, [0], [0, 1], all, null).step, 0, "so few are clear without a threshold");
+  assert.deepEqual([share, told, possible, least, capped], [1, 1, 3, 0.5, false]);
+});
+
+test("without a threshold the strongest lines are drawn that tell half", () => {
+  const attention = new Attention(sent());
+  const all = permitted(attention.model, { specials: true, direction: "all" });
+  // Head 0 gives 1, ½ and ½: the first of them is half of it. Head 1 gives ¼, ¾ and 1: the last is exactly half.
+  for (const head of [0, 1]) {
+    const { lines, share, told, possible, least } = linesFrom(attention, [head], [0, 1], all, null);
+    assert.deepEqual([lines.length, share, told, possible, least], [1, 0.5, 0.5, 3, 1]);
+  }
+  // Of query 0 alone head 1 gives ¼ and ¾.
+  const { lines, told } = linesFrom(attention, [1], [0], all, null);
+  assert.deepEqual([lines.length, told], [1, 0.75]);
+  // Weights as strong as the last one are not told apart: of ½ and ½ both are drawn.
+  assert.equal(linesFrom(attention, [0], [1], all, null).lines.length, 2);
+});
+
+test("the strongest lines are those that sorting all weights gives", () => {
+  const count = 40;
+  let seed = 1;
+  const random = () => {
+    seed = (seed * 16807) % 2147483647;
+    return seed / 2147483647;
+  };
+  const weights = Float32Array.from({ length: count * count }, () => random() ** 9);
+  const arrays = {
+    firsts: Uint16Array.from({ length: count }, (_, i) => i),
+    segments: new Uint8Array(count),
+    specials: new Uint8Array(count),
+    weights,
+  };
+  const texts = Array.from({ length: count }, (_, i) => `t${i}`);
+  const described = { heads: [0], texts, tokenCount: count, scaling: 1, full: 1, layers: 1 };
+  const attention = new Attention(unpackHeads(packed(described, arrays, { weights: [1, count, count] })));
+  const all = permitted(attention.model, { specials: true, direction: "all" });
+  const { lines, told } = linesFrom(attention, [0], all.shown, all, null);
+  const sorted = [...weights].sort((one, other) => other - one);
+  const whole = sorted.reduce((sum, one) => sum + one, 0);
+  let [sum, number] = [0, 0];
+  while (sum < whole / 2) sum += sorted[number++];
+  assert.equal(lines.length, number);
+  assert.ok(told >= 0.5 && told - sorted[number - 1] / whole < 0.5, "one fewer would tell less than half");
+});
+
+test("what special tokens get is a share of each query's attention", () => {
+  const attention = new Attention(worded());
+  // Token 0 is special. Query "left" is of two pieces: (0, 1) scores 0, 0, 1 and (1, 1) scores 0, 1, 1.
+  const found = specialShares(attention, [0, 0], [1]);
+  near([found.get(1) ?? 0], [(1 / 4 + 1 / 5) / 2]);
+  const model = { ...worded(), total: "attention" };
+  const drawn = {
+    ...linesFrom(attention, [0], [1], permitted(model, { specials: false, direction: "all" }), null),
+  };
+  near([drawn.share], [1 - (1 / 4 + 1 / 5) / 2]);
+  assert.equal(specialSentence(found), " Grey bars: special tokens, which are hidden, get 22.5 %.");
+  const said = shareSentence(model, { ...drawn, possible: 3, told: 0.52, automatic: true });
+  const of = "carrying 77.5 % of the attention of the 1 tokens in view.";
+  assert.equal(said, `The strongest 1 of 3 lines tell 52.0 % of what is shown, ${of}`);
+  const open = shareSentence(model, { ...drawn, possible: 3, told: drawn.share, automatic: true });
+  assert.equal(open, `The strongest 1 of 3 lines, ${of}`);
 });
 
 test("only what is asked for is shown and joined", () => {

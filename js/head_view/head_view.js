@@ -1,319 +1,215 @@
-// The head view as a component: lines from token to token.
+// The head view as a component: lines from token to token. What is shown has one owner here, `shown`.
 
 import { leading, within } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
+import { Payload } from "../core/payload.js";
 import { ScrolledView } from "../core/scrolled_view.js";
-import { plainNumber, wrapped } from "../core/text.js";
+import { Source } from "../core/source.js";
+import { plainNumber } from "../core/text.js";
+import { changed, keep, MEAN, resumed, stepped } from "../core/view.js";
+import { Toolbar } from "../toolbar/bar.js";
 import { Attention } from "./attention.js";
 import { headLayout, inView, unitAt } from "./layout.js";
-import { chosenWeights, linesFrom, permitted, STEPS } from "./lines.js";
-import { MEAN, seriesName, unitName, unpackHeads } from "./model.js";
+import { chosenWeights, linesFrom, permitted, specialShares } from "./lines.js";
+import { unitName, unpackHeads } from "./model.js";
 import { paintChosen, paintCursor, paintHeads, seriesColour } from "./paint.js";
+import { headParts } from "./parts.js";
+import { savedHeads } from "./saved.js";
 import {
-  chipsOf,
-  chosenValue,
-  headChips,
-  headParts,
-  press,
-  pressOne,
+  reasonNodes,
   rowNodes,
   shareSentence,
+  specialSentence,
+  titleNodes,
+  titleOf,
   weightsTable,
-} from "./parts.js";
+} from "./sentences.js";
 
 /**
- * @typedef {import("../core/saving.js").Saved} Saved
+ * @typedef {import("../core/view.js").Head} Head
+ * @typedef {import("../core/view.js").Pins} Pins
+ * @typedef {import("../core/view.js").Shown} Shown
+ * @typedef {import("../core/view.js").View} View
+ * @typedef {import("../toolbar/bar.js").Offer} Offer
  * @typedef {import("./layout.js").HeadGeometry} HeadGeometry
  * @typedef {import("./layout.js").Place} Place
  * @typedef {import("./lines.js").Permitted} Permitted
- * @typedef {import("./model.js").Head} Head
  * @typedef {import("./model.js").HeadModel} HeadModel
- * @typedef {import("./model.js").Options} Options
- * @typedef {import("./model.js").Pins} Pins
  * @typedef {import("./paint.js").HeadPicture} HeadPicture
+ * @typedef {import("./sentences.js").Reason} Reason
  */
 
-const PNG_MOST = 9e6; // pixels of a picture above which it is saved at the plain resolution
-const WHOLE = 12_000; // pixels up to which a file holds the whole text
+/**
+ * What is to be shown, as `views/head_view.py` announces it; a layer's numbers come with it or are fetched.
+ *
+ * @typedef {{key: string, shown: Shown, offer: Offer, source: string, reason: Reason | null}} Announced
+ */
 
 /** @extends {ScrolledView<HeadModel, Place, import("./parts.js").HeadParts, HeadGeometry>} */
 class HeadView extends ScrolledView {
   /** @param {HTMLElement} root */
   constructor(root) {
-    const parts = headParts(root);
+    const bar = new Toolbar((change, made) => this.look(change, made));
+    const parts = headParts(root, bar.root);
     super(root, parts);
-    /** @type {Head[]} */
-    this.series = [MEAN];
-    /** @type {Pins} */
-    this.pins = { side: "query", units: [] };
-    /** The options that a link carries. @type {Options | null} */
-    this.chosenOptions = null;
+    this.bar = bar;
     /** @type {Permitted} */
     this.allowed = { shown: [], isSource: () => false, isTarget: () => false };
     /** @type {Map<number, number>} */
     this.places = new Map();
-    this.wantedLayer = 1;
+    /** What heads do, [layer][head]; none before it has arrived. @type {string[][]} */
+    this.labels = [];
     this.asked = 0;
-    this.step = 0;
+    /** The revision that the page knows of. */
+    this.told = 0;
+    this.units = "";
     this.waiting = false;
-    this.chips = "";
     this.preparing = 0;
-    // Set by the first update, before anything reads it.
+    // Set by the first update, before anything reads them.
+    this.announced = /** @type {Announced} */ (/** @type {unknown} */ (null));
+    this.shown = /** @type {Shown} */ (/** @type {unknown} */ (null));
+    this.source = /** @type {Source} */ (/** @type {unknown} */ (null));
     this.attention = /** @type {Attention} */ (/** @type {unknown} */ (null));
-    /** @type {(view: unknown) => void} */
+    /** @type {(report: unknown) => void} */
     this.tell = () => {};
-    /** @type {(layer: number) => Promise<Uint8Array>} */
-    this.fetchLayer = (layer) => fetchedLayer(this.model.source, layer);
-    this.listenToControls();
+    /** @type {import("../core/mount.js").Component<Uint8Array>["fetchLayer"]} */
+    this.held = undefined;
+    parts.scroll.hidden = true; // until there is something to see
+    parts.details.ontoggle = () => this.mark();
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setStateValue, fetchLayer }) {
-    this.tell = (view) => setStateValue("view", view);
-    if (fetchLayer) this.fetchLayer = fetchLayer;
+    this.tell = (report) => setStateValue("shown", report);
+    this.held = fetchLayer;
+  }
+
+  // What is shown
+
+  /** The view itself. @returns {View} */
+  get choice() {
+    return this.shown.view;
+  }
+
+  /** The heads drawn. @returns {Head[]} */
+  get series() {
+    const { rolled, heads } = this.model;
+    const held = rolled ? [] : this.choice.heads.filter((head) => head === MEAN || head < heads.length);
+    return held.length ? held : [MEAN];
+  }
+
+  /** What is pinned of the units that are drawn. @returns {Pins} */
+  get chosen() {
+    const { side, units } = this.choice.pins;
+    return { side, units: units.filter((unit) => unit < this.model.units.length) };
   }
 
   /** @override @param {Uint8Array} data */
   take(data) {
-    const { model: before } = this;
-    this.model = unpackHeads(data);
-    this.attention = new Attention(this.model);
-    const { digest, wish, heads, source } = this.model;
-    const { known } = this;
-    const same = known?.digest === digest;
-    // What the reader chose outlives another text; only heads chosen elsewhere on the page replace it.
-    /** @type {Head[]} */
-    const held = known?.turn === wish.turn ? known.series : wish.heads;
-    this.series = held.filter((head) => head === MEAN || head < heads.length);
-    if (this.model.rolled || !this.series.length) this.series = [MEAN];
-    this.chosenOptions ??= known?.options ?? { ...wish.options };
-    if (before?.digest !== digest) {
-      this.pins = same ? known.pins : wish.pins;
-      this.wantedScroll = same ? known.scroll : { x: 0, y: 0 };
-      this.hovered = this.cursor = null;
+    const payload = new Payload(data);
+    this.announced = payload.described;
+    const { key, shown, source } = this.announced;
+    this.shown = resumed(key, shown);
+    this.told = Math.max(this.told, shown.revision);
+    const fresh = this.source?.address !== source;
+    if (fresh) {
+      this.source = new Source(source, this.held);
+      this.labels = [];
     }
-    this.wantedLayer = this.model.layer;
-    this.asked++; // a layer still on its way is none of this text
-    // Mounted anew with what was sent at first, though the reader has gone on from there.
-    if (!before && known?.source === source && known.turn === wish.turn) this.goToLayer(known.layer);
-    this.remember();
+    const sent = payload.has("firsts") ? unpackHeads(data) : null;
+    if (sent?.layer === this.choice.layer) {
+      this.asked++; // a layer still on its way is an older one
+      this.adopt(sent);
+      this.settle();
+    } else if (fresh || this.model?.layer !== this.choice.layer) this.load();
   }
 
-  /** @returns {Options} */
-  get options() {
-    return this.chosenOptions ?? this.model.wish.options;
-  }
-
-  /** @override */
-  get kept() {
-    const { series, options, pins, wantedLayer: layer } = this;
-    const { digest, wish, source } = this.model;
-    const { x, y } = this.view;
-    return { digest, source, layer, turn: wish.turn, series, options, pins, scroll: { x, y } };
-  }
-
-  /** Tells the page what is shown, which puts it into the address; `lost` asks it to send the layer again. */
-  report(lost = false) {
-    this.remember();
-    const { digest, wish, heads } = this.model;
-    const { layout, direction, specials, fit, step } = this.options;
-    const options = { layout, direction, specials, fit, step };
-    const series = this.series.map((head) => (head === MEAN ? MEAN : heads[head]));
-    this.tell({ digest, turn: wish.turn, layer: this.wantedLayer, series, options, pins: this.pins, lost });
-  }
-
-  // Controls
-
-  /** @override */
-  describe() {
-    const { parts, model, options } = this;
-    const chips = JSON.stringify([model.heads, model.headLabels, model.rolled]);
-    if (this.chips !== chips) parts.chips.replaceChildren(...headChips(model));
-    this.chips = chips;
-    parts.directions.hidden = !model.units.some((unit) => unit.segment);
-    parts.specials.hidden = !model.units.some((unit) => unit.special);
-    pressOne(parts.layouts, options.layout);
-    pressOne(parts.directions, options.direction);
-    press(parts.specials, options.specials);
-    press(parts.fit, options.fit);
-    this.showLayer();
-    this.showHeads();
-  }
-
-  showLayer() {
-    const { parts, model, wantedLayer } = this;
-    parts.layer.textContent = `Layer ${wantedLayer} of ${model.layers}`;
-    parts.layer.ariaValueNow = String(wantedLayer);
-    parts.layer.ariaValueMin = "1";
-    parts.layer.ariaValueMax = String(model.layers);
-    parts.layer.ariaValueText = `${wantedLayer} of ${model.layers}`;
-    parts.down.disabled = wantedLayer <= 1;
-    parts.up.disabled = wantedLayer >= model.layers;
-  }
-
-  showHeads() {
-    const { parts, model, series } = this;
-    const every = series.length === model.heads.length && series[0] !== MEAN && series.length > 1;
-    const chips = chipsOf(parts.chips);
-    const pressed = chips.filter(({ dataset: { head } }) => {
-      if (head === "all") return every;
-      return head === MEAN ? series[0] === MEAN : series.includes(Number(head));
-    });
-    for (const chip of chips) {
-      press(chip, pressed.includes(chip));
-      chip.tabIndex = -1;
+  /**
+   * Shows something else; the page is told when it is drawn, whose answer may wait.
+   *
+   * @param {Partial<View>} change
+   * @param {boolean} made whether it is more than one moment of a drag
+   */
+  look(change, made = true) {
+    if (change.options && change.options.layout !== this.choice.options.layout) {
+      this.wantedScroll = { x: 0, y: 0 };
     }
-    const current = pressed[0] ?? chips[0];
-    if (current) current.tabIndex = 0;
-    parts.note.textContent = this.noteText();
-    parts.stage.setAttribute("aria-label", this.title());
-  }
-
-  /** What the chosen heads do, where their profile says it. */
-  noteText() {
-    const { model, series } = this;
-    if (model.rolled) return "This measure is of the layer as a whole, so there are no single heads.";
-    if (series[0] === MEAN) {
-      return "The mean is a summary that hides what single heads do. Click a head to see it alone.";
-    }
-    const said = series
-      .map(Number)
-      .filter((head) => model.headLabels[head])
-      .map((head) => `${model.heads[head] + 1} ${model.headLabels[head]}`);
-    if (said.length) return `On this text: ${said.slice(0, 6).join(" · ")}`;
-    return series.length === 1 ? "Nothing stands out in where this head looks on this text." : "";
-  }
-
-  title() {
-    const { title, layer, rolled } = this.model;
-    return rolled
-      ? `${title} layer ${layer}`
-      : `${title} in layer ${layer}, ${seriesName(this.model, this.series)}`;
-  }
-
-  listenToControls() {
-    const { parts } = this;
-    parts.down.onclick = () => this.goToLayer(this.wantedLayer - 1);
-    parts.up.onclick = () => this.goToLayer(this.wantedLayer + 1);
-    parts.layer.onkeydown = (event) => this.pressOnLayer(event);
-    parts.chips.onclick = (event) => {
-      const chip = event.target instanceof Element ? event.target.closest(".chip") : null;
-      if (chip instanceof HTMLElement) this.chooseHead(chip, event.shiftKey);
-    };
-    parts.chips.onkeydown = (event) => this.pressOnChips(event);
-    parts.layouts.onclick = (event) => {
-      const layout = chosenValue(event);
-      if (layout === "columns" || layout === "reading") this.set({ layout });
-    };
-    parts.directions.onclick = (event) => {
-      const direction = chosenValue(event);
-      if (direction) this.set({ direction });
-    };
-    parts.specials.onclick = () => this.set({ specials: !this.options.specials });
-    parts.fit.onclick = () => this.set({ fit: !this.options.fit });
-    parts.threshold.oninput = () => this.set({ step: STEPS[Number(parts.threshold.value)] ?? null }, false);
-    parts.threshold.onchange = () => this.report();
-    parts.details.ontoggle = () => this.mark();
-  }
-
-  /** @param {Partial<Options>} option @param {boolean} tell */
-  set(option, tell = true) {
-    this.chosenOptions = { ...this.options, ...option };
-    if (option.layout) this.wantedScroll = { x: 0, y: 0 };
+    this.shown = changed(this.shown, change);
+    keep(this.announced.key, this.shown);
     this.describe();
-    this.arrange();
-    if (tell) this.report();
+    if (change.layer !== undefined) {
+      this.say(`Layer ${change.layer}`);
+      this.load();
+      return;
+    }
+    if (change.heads) this.say(titleOf(this.model, this.series));
+    if (change.pins && !("words" in change)) this.mark();
+    else if (change.heads || change.options) this.arrange();
+    if (made) this.report();
   }
 
-  /** @param {number} layer */
-  goToLayer(layer) {
-    const wanted = Math.min(Math.max(layer, 1), this.model.layers);
-    if (wanted === this.wantedLayer) return;
-    this.wantedLayer = wanted;
-    this.showLayer();
-    this.say(`Layer ${wanted}`);
-    this.show(wanted);
+  /** Tells the page what is shown; `lost` asks it to send the layer, which could not be fetched. */
+  report(lost = false) {
+    this.told = this.shown.revision;
+    this.tell({ ...this.shown, lost });
   }
 
-  /** Fetches a layer and draws it; only then is the page told, whose answer may wait. @param {number} layer */
-  async show(layer) {
+  /** Fetches the layer that is to be shown, and draws it. */
+  async load() {
     const asked = ++this.asked;
-    const data = await this.fetchLayer(layer).catch(() => null);
+    const data = await this.source.layer(this.choice.layer);
     if (asked !== this.asked) return;
     if (!data) {
       this.report(true);
       return;
     }
-    const { key, wish, source } = this.model;
-    this.model = { ...unpackHeads(data), key, wish, source };
-    this.attention = new Attention(this.model);
+    const { units } = this;
+    this.adopt(unpackHeads(data));
     this.describe();
-    this.paint(); // the tokens are where they were
+    if (this.units === units)
+      this.paint(); // the tokens are where they were
+    else this.fitToWidth(true);
     this.prepareLater();
-    requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.report()));
+    requestAnimationFrame(() => setTimeout(() => asked === this.asked && this.settle()));
   }
 
-  /** @param {KeyboardEvent} event */
-  pressOnLayer(event) {
-    const { wantedLayer: now } = this;
-    const goals = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1 };
-    const goal = leading({ ...goals, Home: 1, End: this.model.layers }, event.key);
-    if (goal === undefined) return;
-    event.preventDefault();
-    this.goToLayer(goal);
+  /** After a layer was drawn: the page is told of a choice, and what the heads do is asked for. */
+  async settle() {
+    if (this.shown.revision > this.told) this.report();
+    const { source } = this;
+    if (this.labels.length) return;
+    const labels = await source.labels();
+    if (source !== this.source || !labels.length) return;
+    this.labels = labels;
+    this.describe();
+    this.mark();
   }
 
-  /** @param {HTMLElement} chip @param {boolean} several */
-  chooseHead({ dataset: { head } }, several) {
-    if (head === MEAN) this.setSeries([MEAN]);
-    else if (head === "all") this.setSeries(this.model.heads.map((_, i) => i));
-    else this.setSeries(several ? this.toggled(Number(head)) : [Number(head)]);
+  /** Makes a layer's numbers those that are drawn. @param {HeadModel} model */
+  adopt(model) {
+    this.model = { ...model, key: this.announced.key };
+    this.attention = new Attention(this.model);
+    if (model.labels.length) this.labels = model.labels;
+    this.parts.scroll.hidden = false;
+    const units = model.names.join("\n");
+    if (this.units === units) return;
+    this.units = units;
+    this.wantedScroll = this.known?.units === units ? this.known.scroll : { x: 0, y: 0 };
+    this.hovered = this.cursor = null;
   }
 
-  /** @param {number} head @returns {Head[]} */
-  toggled(head) {
-    const others = this.series.filter((one) => one !== MEAN && one !== head);
-    const next = this.series.includes(head)
-      ? others
-      : [...others, head].sort((a, b) => Number(a) - Number(b));
-    return next.length ? next : [MEAN];
+  /** @override */
+  get kept() {
+    const { x, y } = this.view;
+    return { units: this.units, scroll: { x, y } };
   }
 
-  /** @param {Head[]} series */
-  setSeries(series) {
-    this.series = series;
-    this.showHeads();
-    this.arrange();
-    this.say(this.title());
-    this.report();
-  }
-
-  /** @param {KeyboardEvent} event */
-  pressOnChips(event) {
-    const chips = chipsOf(this.parts.chips);
-    const now = chips.findIndex((chip) => chip.matches(":focus"));
-    const goal = leading(
-      { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: chips.length - 1 },
-      event.key,
-    );
-    if (goal !== undefined) {
-      event.preventDefault();
-      chips[within(goal, chips.length)].focus();
-    } else if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      this.chooseHead(chips[now], event.shiftKey);
-      chips[now].focus();
-    }
-  }
-
-  /** One head on or back; before the first comes the mean. @param {number} by */
-  stepHead(by) {
-    if (this.model.rolled) return;
-    const [first] = this.series;
-    const now = this.series.length === 1 && first !== MEAN ? first : -1;
-    const next = Math.min(Math.max(now + by, -1), this.model.heads.length - 1);
-    this.setSeries([next < 0 ? MEAN : next]);
+  /** @override */
+  describe() {
+    const { offer } = this.announced;
+    this.bar.show({ offer, view: this.choice, labels: this.labels });
+    if (this.model) this.parts.stage.setAttribute("aria-label", titleOf(this.model, this.series));
   }
 
   // Size and drawing
@@ -325,22 +221,18 @@ class HeadView extends ScrolledView {
 
   /** @override @param {{width: number, height: number}} box */
   laidOut(box) {
-    const { model, allowed, options, measure } = this;
-    const labels = allowed.shown.map((unit) => model.labels[unit]);
-    return headLayout(labels, box, options, measure);
+    const { model, allowed, measure } = this;
+    const names = allowed.shown.map((unit) => model.names[unit]);
+    return headLayout(names, box, this.choice.options, measure);
   }
 
   /** @override */
   arrange() {
-    this.allowed = permitted(this.model, this.options);
+    if (!this.model) return; // still on its way
+    this.allowed = permitted(this.model, this.choice.options);
     this.places = new Map(this.allowed.shown.map((unit, index) => [unit, index]));
     super.arrange();
     this.prepareLater();
-  }
-
-  /** @override @param {boolean} scrolls */
-  arranged(scrolls) {
-    this.parts.fit.hidden = !scrolls && !this.options.fit;
   }
 
   /** @returns {HeadPicture} */
@@ -349,38 +241,37 @@ class HeadView extends ScrolledView {
     return { model, theme, measure, geometry, shown: this.allowed.shown, places, view };
   }
 
-  /**
-   * What is drawn of the queries that a picture shows.
-   *
-   * @param {HeadPicture} picture
-   * @param {number | null} step
-   */
-  drawnOf(picture, step) {
+  /** What is drawn of the queries that a picture shows. @param {HeadPicture} picture */
+  drawnOf(picture) {
     const [first, end] = inView(picture);
+    const { step } = this.choice.options;
     return linesFrom(this.attention, this.series, picture.shown.slice(first, end), this.allowed, step);
+  }
+
+  /** What queries give to special tokens, where those are hidden. @param {number[]} queries @returns {Map<number, number>} */
+  barsOf(queries) {
+    const hidden = !this.choice.options.specials && this.model.units.some((unit) => unit.special);
+    const sources = queries.filter(this.allowed.isSource);
+    return hidden ? specialShares(this.attention, this.series, sources) : new Map();
   }
 
   /** @override */
   paint() {
     const { parts, model, picture } = this;
-    const { step } = this.options;
-    const drawn = this.drawnOf(picture, step);
-    this.step = drawn.step;
-    paintHeads(this.penFor(parts.base), picture, drawn.lines);
-    parts.share.textContent = shareSentence(model, drawn);
-    parts.threshold.value = String(step === null ? -1 : STEPS.indexOf(step));
-    const least = plainNumber(drawn.step * model.full, 2);
-    parts.thresholdText.textContent = step === null ? `Lines from ${least} (auto)` : `Lines from ${least}`;
-    parts.threshold.setAttribute("aria-valuetext", parts.thresholdText.textContent);
+    const drawn = this.drawnOf(picture);
+    const bars = this.barsOf(drawn.queries);
+    paintHeads(this.penFor(parts.base), picture, drawn.lines, bars);
+    parts.share.textContent = shareSentence(model, drawn) + specialSentence(bars);
+    this.bar.showLines(this.choice.options.step, plainNumber(drawn.least, 2));
     this.mark();
   }
 
   /** The units that are looked at now: under the pointer or the cursor, else those pinned. @returns {Pins | null} */
   get looked() {
-    const { active, pins } = this;
+    const { active, chosen } = this;
     if (active) return { side: active.side, units: [this.allowed.shown[active.index]] };
-    const units = pins.units.filter((unit) => this.places.has(unit));
-    return units.length ? { side: pins.side, units } : null;
+    const units = chosen.units.filter((unit) => this.places.has(unit));
+    return units.length ? { side: chosen.side, units } : null;
   }
 
   /** @param {Pins} looked */
@@ -394,6 +285,7 @@ class HeadView extends ScrolledView {
 
   /** @override */
   mark() {
+    if (!this.geometry) return;
     const { stage, base } = this.parts;
     const { picture, looked } = this;
     const pen = this.penFor(stage);
@@ -407,11 +299,20 @@ class HeadView extends ScrolledView {
 
   /** @param {ReturnType<HeadView["weightsOf"]>} weights */
   write(weights) {
-    const { parts, model, pins } = this;
+    const { parts, model, chosen } = this;
     if (this.waiting) parts.readout.textContent = "Adding up what looks at this token …";
     else if (weights) parts.readout.replaceChildren(...rowNodes(model, weights));
-    else parts.readout.textContent = this.title();
-    const pinned = pins.units.map((unit) => model.labels[unit]).join(" + ");
+    else {
+      const { layer, heads } = this.choice;
+      const { reason } = this.announced;
+      const stands = reason?.layer === layer && heads.length === 1 && reason.head === heads[0];
+      parts.readout.replaceChildren(
+        ...(reason && stands
+          ? reasonNodes(reason, () => this.look({ heads: [MEAN] }))
+          : titleNodes(model, this.series, this.labels[model.layer - 1] ?? [])),
+      );
+    }
+    const pinned = chosen.units.map((unit) => model.names[unit]).join(" + ");
     parts.second.replaceChildren(
       pinned
         ? element("span", {}, element("span", { class: "pin" }, "Pinned"), element("bdi", {}, pinned))
@@ -451,7 +352,7 @@ class HeadView extends ScrolledView {
   pointed(place) {
     const { stage } = this.parts;
     stage.style.cursor = place ? "pointer" : "default";
-    stage.title = place ? this.model.labels[this.allowed.shown[place.index]] : "";
+    stage.title = place ? this.model.names[this.allowed.shown[place.index]] : "";
   }
 
   /** Several pinned tokens are of one side; the first of the other side begins anew. @override @param {Place} place */
@@ -459,23 +360,22 @@ class HeadView extends ScrolledView {
     this.cursor = place;
     const { side, index } = place;
     const unit = this.allowed.shown[index];
-    const held = this.pins.side === side ? this.pins.units : [];
+    const { chosen } = this;
+    const held = chosen.side === side ? chosen.units : [];
     this.pin({ side, units: held.includes(unit) ? held.filter((one) => one !== unit) : [...held, unit] });
   }
 
   /** @param {Pins} pins */
   pin(pins) {
-    this.pins = pins;
-    this.mark();
+    this.look({ pins });
     const names = pins.units.map((unit) => unitName(this.model, unit)).join(", ");
     this.say(names ? `Pinned: ${names}` : "Nothing is pinned");
-    this.report();
   }
 
   /** @override */
   letGo() {
-    if (!this.pins.units.length) return false;
-    this.pin({ side: this.pins.side, units: [] });
+    if (!this.chosen.units.length) return false;
+    this.pin({ side: this.chosen.side, units: [] });
     return true;
   }
 
@@ -483,8 +383,10 @@ class HeadView extends ScrolledView {
   pressOther(key) {
     const layer = leading({ "[": -1, "]": 1 }, key);
     const head = leading({ ",": -1, ".": 1 }, key);
-    if (layer) this.goToLayer(this.wantedLayer + layer);
-    else if (head) this.stepHead(head);
+    if (layer) this.bar.stepLayer(layer);
+    else if (head && !this.model.rolled) {
+      this.look({ heads: stepped(this.choice.heads, head, this.model.heads.length) });
+    }
     return Boolean(layer || head);
   }
 
@@ -518,55 +420,20 @@ class HeadView extends ScrolledView {
 
   // Files
 
-  /**
-   * The whole text where that makes a reasonable picture, else the part in view; with what a caption says.
-   *
-   * @override
-   * @returns {Saved}
-   */
+  /** @override */
   saved() {
-    const { theme, measure, model } = this;
-    const { contentWidth, contentHeight } = this.geometry;
-    const whole = Math.max(contentWidth, contentHeight) <= WHOLE;
-    const all = { x: 0, y: 0, width: Math.ceil(contentWidth), height: Math.ceil(contentHeight) };
-    const picture = { ...this.picture, view: whole ? all : this.view };
-    const { width } = picture.view;
-    const drawn = this.drawnOf(picture, this.step);
-    const lines = [this.title(), model.caption, shareSentence(model, drawn)].flatMap((text, i) => {
-      const style = i ? { size: 12, fill: theme.muted } : { size: 15, fill: theme.ink, weight: 600 };
-      return wrapped(text, width - 40, style.size, measure).map((line) => ({ line, style }));
+    if (!this.model) return null;
+    const { picture, measure, chosen, series } = this;
+    const looked = chosen.units.length ? this.looked : null;
+    return savedHeads({
+      picture,
+      measure,
+      title: titleOf(this.model, series),
+      linesOf: (whole) => this.drawnOf(whole),
+      barsOf: (queries) => this.barsOf(queries),
+      weights: looked && this.weightsOf(looked),
     });
-    const top = 24 + lines.length * 18;
-    const height = picture.view.height + top + 10;
-    const looked = this.pins.units.length ? this.looked : null;
-    const weights = looked && this.weightsOf(looked);
-    return {
-      width,
-      height,
-      ratio: height * width > PNG_MOST ? 1 : 2,
-      title: this.title(),
-      fileName: model.fileName,
-      theme,
-      paint: (pen) => {
-        pen.moved(0, top, 0, () => {
-          paintHeads(pen, picture, weights ? [] : drawn.lines);
-          if (weights) paintChosen(pen, picture, weights);
-        });
-        // Lines to tokens out of view would run through the caption.
-        pen.rectangle(0, 0, width, top, { fill: theme.background });
-        lines.forEach(({ line, style }, i) => {
-          pen.text(line, 20, 26 + i * 18, style);
-        });
-      },
-    };
   }
-}
-
-/** @param {string} source @param {number} layer */
-async function fetchedLayer(source, layer) {
-  const response = await fetch(`${source}${layer}`);
-  if (response.status !== 200) throw new Error(`Layer ${layer} is not there.`); // 204: not yet
-  return new Uint8Array(await response.arrayBuffer());
 }
 
 export default mounting(".head-view", HeadView);

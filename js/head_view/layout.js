@@ -5,7 +5,7 @@ import { everyNth, widest } from "../core/text.js";
 /**
  * @typedef {import("../core/pen.js").Area} Area
  * @typedef {import("../core/text.js").Measure} Measure
- * @typedef {import("./model.js").Side} Side
+ * @typedef {import("../core/view.js").Side} Side
  */
 
 /** @typedef {{width: number, height: number}} Box */
@@ -39,7 +39,7 @@ const EDGE = 6;
 /**
  * @param {string[]} labels of the units shown
  * @param {Box} box
- * @param {Pick<import("./model.js").Options, "layout" | "fit">} options
+ * @param {Pick<import("../core/view.js").Options, "layout" | "fit">} options
  * @param {Measure} measure
  * @returns {HeadGeometry}
  */

@@ -4,8 +4,8 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 
 /**
  * @typedef {import("./attention.js").Attention} Attention
- * @typedef {import("./model.js").Head} Head
- * @typedef {import("./model.js").Side} Side
+ * @typedef {import("../core/view.js").Head} Head
+ * @typedef {import("../core/view.js").Side} Side
  */
 
 /** @typedef {{head: Head, query: number, key: number, weight: number}} Line */
@@ -24,12 +24,12 @@ export const STEPS = constants.steps;
 /** Lines that a browser still draws in a moment. */
 export const MOST_LINES = 60_000;
 
-const CLEAR = 1500; // lines that can still be told apart; the automatic threshold keeps to it
+const HALF = 0.5; // share of the attention shown that the strongest lines tell
 const FAINT = 0.002; // share of the full strength below which a line could not be seen
 
 /**
  * @param {Pick<import("./model.js").HeadModel, "units">} model
- * @param {Pick<import("./model.js").Options, "specials" | "direction">} options
+ * @param {Pick<import("../core/view.js").Options, "specials" | "direction">} options
  * @returns {Permitted}
  */
 export function permitted({ units }, { specials, direction }) {
@@ -42,9 +42,9 @@ export function permitted({ units }, { specials, direction }) {
 }
 
 /**
- * The lines to draw from some query units, with the share of those queries' attention that they carry, and the
- * threshold used. A threshold of null picks the smallest step that leaves a clear picture. Lines beyond what a browser
- * can draw are left out from the weakest on, which `capped` says.
+ * The lines to draw from some query units, with the share of those queries' attention that they carry. A threshold of
+ * null draws the strongest: as few as tell half of what may be drawn, and those that are as strong as the last of them.
+ * Lines beyond what a browser can draw are left out from the weakest on, which `capped` says.
  *
  * @param {Attention} attention
  * @param {Head[]} series
@@ -58,9 +58,8 @@ export function linesFrom(attention, series, queries, allowed, threshold) {
   const rows = series.flatMap((head) => {
     return sources.map((query) => ({ head, query, row: attention.row(head, query) }));
   });
-  const { full } = attention.model;
-  const step = threshold ?? clearStep(rows, targets, full);
-  let least = step * full;
+  const { count: possible, sum: shown, half } = strongest(rows, targets);
+  let least = threshold === null ? half : threshold * attention.model.full;
   let lines = linesAbove(rows, targets, least);
   const capped = lines.length > MOST_LINES;
   if (capped) {
@@ -70,7 +69,18 @@ export function linesFrom(attention, series, queries, allowed, threshold) {
   let total = 0;
   for (const head of series) for (const query of queries) total += sumOf(attention.row(head, query));
   const carried = lines.reduce((sum, line) => sum + line.weight, 0);
-  return { lines, share: total ? carried / total : 0, step, least, capped, queries };
+  return {
+    lines,
+    /** Lines that could be drawn. */
+    possible,
+    /** What the lines carry, of all attention of these queries, and of what may be drawn of it. */
+    share: total ? carried / total : 0,
+    told: shown ? carried / shown : 0,
+    automatic: threshold === null,
+    least,
+    capped,
+    queries,
+  };
 }
 
 /** @typedef {ReturnType<typeof linesFrom>} Drawn */
@@ -89,19 +99,66 @@ function linesAbove(rows, targets, least) {
 }
 
 /**
- * The smallest step that leaves a clear picture: for each of them, how many lines are at least as strong.
+ * How many weights may be drawn, their sum, and the weight down to which the strongest add up to half of it. As numbers
+ * above 0 lie in the order of their bits, they are sorted into buckets by those, and only one bucket is looked into.
  *
- * @param {Row[]} rows @param {number[]} targets @param {number} full
+ * @param {Row[]} rows @param {number[]} targets
  */
-function clearStep(rows, targets, full) {
-  const counts = new Float64Array(STEPS.length);
-  const steps = STEPS.map((step) => step * full);
-  for (const { row } of rows) {
-    for (const key of targets) {
-      for (let i = 0; i < steps.length && row[key] >= steps[i]; i++) if (row[key] > 0) counts[i]++;
-    }
+function strongest(rows, targets) {
+  const sums = new Float64Array(BUCKETS);
+  let count = 0;
+  each(rows, targets, (weight, bucket) => {
+    sums[bucket] += weight;
+    count++;
+  });
+  const sum = sums.reduce((all, one) => all + one, 0);
+  let above = 0;
+  let bucket = BUCKETS - 1;
+  while (bucket > 0 && above + sums[bucket] < HALF * sum) above += sums[bucket--];
+  /** @type {number[]} */
+  const within = [];
+  each(rows, targets, (weight, place) => {
+    if (place === bucket) within.push(weight);
+  });
+  within.sort((one, other) => other - one);
+  let half = 0;
+  for (const weight of within) {
+    if (above >= HALF * sum) break;
+    half = weight;
+    above += weight;
   }
-  return STEPS.find((_, i) => counts[i] <= CLEAR) ?? STEPS[STEPS.length - 1];
+  return { count, sum, half };
+}
+
+const BUCKETS = 2 ** 15; // by the upper half of a float32 above 0, whose sign is no news
+
+/** @param {Row[]} rows @param {number[]} targets @param {(weight: number, bucket: number) => void} take */
+function each(rows, targets, take) {
+  for (const { row } of rows) {
+    const bits = new Uint32Array(row.buffer, row.byteOffset, row.length);
+    for (const key of targets) if (row[key] > 0) take(row[key], bits[key] >>> 16);
+  }
+}
+
+/**
+ * What special tokens get of each query's attention, as a share, by the heads drawn on average.
+ *
+ * @param {Attention} attention
+ * @param {Head[]} series
+ * @param {number[]} queries
+ * @returns {Map<number, number>}
+ */
+export function specialShares(attention, series, queries) {
+  const { units } = attention.model;
+  const specials = units.flatMap((unit, i) => (unit.special ? [i] : []));
+  return new Map(
+    queries.map((query) => {
+      const rows = series.map((head) => attention.row(head, query));
+      const all = rows.reduce((sum, row) => sum + sumOf(row), 0);
+      const special = rows.reduce((sum, row) => sum + specials.reduce((part, key) => part + row[key], 0), 0);
+      return [query, all ? special / all : 0];
+    }),
+  );
 }
 
 /** @param {Float32Array} row */

@@ -2,36 +2,15 @@
 
 import { Payload } from "../core/payload.js";
 import { visibleText } from "../core/text.js";
+import { MEAN } from "../core/view.js";
 
-/** In place of a head's index: the mean over all heads of the layer. */
-export const MEAN = "mean";
-
-/** @typedef {number | typeof MEAN} Head an index among the heads of the payload, from 0, or their mean */
-/** @typedef {"query" | "key"} Side */
-/** @typedef {{side: Side, units: number[]}} Pins */
-
-/**
- * @typedef {object} Options
- * @property {"columns" | "reading"} layout
- * @property {string} direction between the texts of a pair: "all", or from one to the other as in "AB"
- * @property {boolean} specials
- * @property {boolean} fit
- * @property {number | null} step the threshold as a share of the strongest line; null picks one
- */
-
-/**
- * What to show when a turn is seen for the first time.
- *
- * @typedef {{turn: number, heads: Head[], options: Options, pins: Pins}} Wish
- */
+/** @typedef {import("../core/view.js").Head} Head */
 
 /**
  * What `views/head_view.py` says of a layer.
  *
  * @typedef {object} Described
  * @property {string} key
- * @property {string} digest names the units
- * @property {string} source address of the layers, but for their number
  * @property {number} layer from 1
  * @property {number} layers
  * @property {number[]} heads
@@ -40,13 +19,12 @@ export const MEAN = "mean";
  * @property {string[]} texts of the units
  * @property {number} scaling of queries times keys
  * @property {number} full what the strongest line stands for
- * @property {string[]} headLabels
+ * @property {string[][]} labels [layer][head], a word for what a head does; none where they arrive later, or never
  * @property {string} title
  * @property {string} valueName
  * @property {string} total
  * @property {string} caption
  * @property {string} fileName
- * @property {Wish} wish
  */
 
 /**
@@ -76,7 +54,7 @@ export function unpackHeads(bytes) {
   return {
     ...described,
     units,
-    labels: units.map((unit) => visibleText(unit.text)),
+    names: units.map((unit) => visibleText(unit.text)),
     /** [head, unit, unit], where those are fewer numbers than queries and keys */
     weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
     vectors: payload.has("queries") ? vectorsOf(payload) : null,
@@ -111,7 +89,7 @@ function vectorsOf(payload) {
  * @param {number} unit
  */
 export function unitName(model, unit) {
-  return `${model.labels[unit]} (${model.units[unit].first})`;
+  return `${model.names[unit]} (${model.units[unit].first})`;
 }
 
 /**

@@ -1,14 +1,15 @@
 // How it looks. Everything is painted with a pen, for the screen and for files.
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
+import { headColour } from "../core/colour.js";
 import { ellipsised, formatted, isShown } from "../core/text.js";
+import { MEAN } from "../core/view.js";
 import { anchor, inView } from "./layout.js";
-import { MEAN } from "./model.js";
 
 /**
  * @typedef {import("../core/pen.js").Pen} Pen
  * @typedef {import("./lines.js").Line} Line
- * @typedef {import("./model.js").Side} Side
+ * @typedef {import("../core/view.js").Side} Side
  */
 
 /**
@@ -36,6 +37,7 @@ import { MEAN } from "./model.js";
 
 const LEVELS = 16; // strengths that lines are drawn in; each is one path, so thousands of lines stay quick
 const FAINTEST = 0.06;
+const BAR = 30; // length of a bar that stands for all of a query's attention
 const LEAST_NUMBER = 0.005; // below it two decimals would say 0.00
 
 /**
@@ -44,13 +46,40 @@ const LEAST_NUMBER = 0.005; // below it two decimals would say 0.00
  * @param {Pen} pen
  * @param {HeadPicture} picture
  * @param {Line[]} lines
+ * @param {Map<number, number>} bars shares that are drawn beside queries
  */
-export function paintHeads(pen, picture, lines) {
+export function paintHeads(pen, picture, lines, bars) {
   const { view, theme } = picture;
   pen.rectangle(0, 0, view.width, view.height, { fill: theme.background });
   paintLines(pen, picture, lines);
+  paintBars(pen, picture, bars);
   paintUnits(pen, picture);
   paintSides(pen, picture);
+}
+
+/** What queries give to tokens that are hidden, as bars on their outer side.
+ *
+ * @param {Pen} pen
+ * @param {HeadPicture} picture
+ * @param {Map<number, number>} bars */
+function paintBars(pen, picture, bars) {
+  const { geometry, theme } = picture;
+  for (const [unit, share] of bars) {
+    const index = placeOf(picture, unit);
+    const [x, y] = anchor(picture, "query", index);
+    const room = geometry.starts[index + 1] - geometry.starts[index];
+    if (geometry.vertical) {
+      const end = x - geometry.labelLimit - 18;
+      const height = Math.min(8, room * 0.6);
+      pen.rectangle(end - BAR, y - height / 2, BAR, height, { fill: theme.line });
+      pen.rectangle(end - BAR * share, y - height / 2, BAR * share, height, { fill: theme.muted });
+    } else {
+      const width = Math.min(8, room * 0.6);
+      const [low, high] = [y - 27, BAR / 2];
+      pen.rectangle(x - width / 2, low - high, width, high, { fill: theme.line });
+      pen.rectangle(x - width / 2, low - high * share, width, high * share, { fill: theme.muted });
+    }
+  }
 }
 
 /** Lines in buckets of one head and one strength: alpha by the root of the weight, width by the weight.
@@ -100,17 +129,8 @@ function trace(path, picture, { query, key }) {
 }
 
 /**
- * The colour of a head, which it keeps on every page.
- *
- * @param {number} head from 0
- */
-export function headColour(head) {
-  return constants.heads[head % constants.heads.length];
-}
-
-/**
  * @param {Pick<HeadPicture, "model" | "theme">} picture
- * @param {import("./model.js").Head} head
+ * @param {import("../core/view.js").Head} head
  */
 export function seriesColour({ model, theme }, head) {
   return head === MEAN ? theme.accent : headColour(model.heads[head]);
@@ -138,7 +158,7 @@ const SIDES = ["query", "key"];
 
 /** @param {HeadPicture} picture @param {number} index */
 function labelOf({ model, shown, geometry, measure }, index, weight = 400) {
-  return ellipsised(model.labels[shown[index]], geometry.labelLimit, geometry.size, measure, weight);
+  return ellipsised(model.names[shown[index]], geometry.labelLimit, geometry.size, measure, weight);
 }
 
 /** @param {Pen} pen @param {HeadPicture} picture @param {Side} side @param {number} index @param {string} fill */

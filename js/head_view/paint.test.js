@@ -2,8 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CanvasPen, SvgPen } from "../core/pen.js";
 import { measure, NotingContext, packed, theme } from "../core/testing.js";
+import { MEAN } from "../core/view.js";
 import { headLayout } from "./layout.js";
-import { MEAN, unpackHeads } from "./model.js";
+import { unpackHeads } from "./model.js";
 import { paintChosen, paintHeads } from "./paint.js";
 
 /** @param {"columns" | "reading"} layout */
@@ -20,7 +21,7 @@ function pictureOf(layout) {
     ),
   );
   const shown = [0, 1, 2];
-  const geometry = headLayout(model.labels, { width: 600, height: 400 }, { layout, fit: false }, measure);
+  const geometry = headLayout(model.names, { width: 600, height: 400 }, { layout, fit: false }, measure);
   const view = { x: 0, y: 0, width: geometry.contentWidth, height: geometry.contentHeight };
   return { model, theme, measure, geometry, shown, places: new Map(shown.map((unit) => [unit, unit])), view };
 }
@@ -47,7 +48,7 @@ for (const layout of /** @type {const} */ (["columns", "reading"])) {
     const context = new NotingContext();
     const pen = new SvgPen(picture.view.width, picture.view.height, "A", "serif");
     for (const one of [new CanvasPen(/** @type {any} */ (context), "serif", 1), pen]) {
-      paintHeads(one, picture, LINES);
+      paintHeads(one, picture, LINES, new Map());
       paintChosen(one, picture, chosen);
     }
     const texts = context.shapes.flatMap((shape) => /^text (.*) \w+$/.exec(shape)?.[1] ?? []);

@@ -22,6 +22,7 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {string} fileName
  * @property {import("../core/scale.js").Scale} scale
  * @property {boolean} above whether values lie beyond the scale
+ * @property {Which[]} chosen heads that are shown elsewhere
  */
 
 /** @typedef {ReturnType<typeof unpackThumbnails>} GridModel */

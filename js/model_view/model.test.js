@@ -22,6 +22,7 @@ import { headImage, paintGrid } from "./paint.js";
 function model() {
   const described = {
     key: "m",
+    chosen: [],
     layerCount: 2,
     headCount: 3,
     side: 2,

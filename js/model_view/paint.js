@@ -78,6 +78,9 @@ export function paintGrid(pen, picture) {
       const area = { x, y, width: side, height: side };
       pen.image(headImage(picture, which, pixels), area, headSentence(model, sort, which));
       pen.rectangle(x - 0.5, y - 0.5, side + 1, side + 1, { stroke: theme.line });
+      if (model.chosen.some((one) => one.layer === layer && one.head === head)) {
+        pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, line: 2.5 });
+      }
       if (!model.labels[layer][head]) return;
       // A head that has a label is marked by a short line beneath it.
       pen.rectangle(x, y + side + 2, Math.max(8, Math.round(side / 4)), 2, { fill: theme.accent });

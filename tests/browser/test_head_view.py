@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
-from bert_probe.views.head_view import STEPS
+from bert_probe.views.view import STEPS
 from tests.helpers.browser import App, Elsewhere, Watch, download, focus, saved, settled, still, visit
 from tests.helpers.families import LONG
 
@@ -37,6 +37,20 @@ def drawn(page: Page) -> Locator:
     canvas = page.locator(".head-view canvas.marks")
     page.locator(".head-view .share", has_text="carrying").wait_for()
     return canvas
+
+
+def begins_high(page: Page, picture: Locator) -> None:
+    """A reader sees the picture before anything else, on a phone too."""
+    usual = page.viewport_size
+    assert usual is not None
+    for width, height, most in ((390, 844, 300), (1440, 900, 220)):
+        page.set_viewport_size({"width": width, "height": height})
+        still(page)
+        box = picture.bounding_box()
+        assert box is not None
+        assert 0 < box["y"] <= most, f"at {width} × {height}"
+    page.set_viewport_size(usual)
+    still(page)
 
 
 def table(page: Page) -> tuple[list[str], Array]:
@@ -106,6 +120,9 @@ def test_a_click_pins_and_several_add_up(app: App, page: Page, elsewhere: Elsewh
     page.reload()
     drawn(page)
     expect(page.locator(".head-view .second")).to_contain_text("Pinnedbefore + knew")
+    settled(page)
+    page.go_back()
+    expect(page.locator(".head-view .second")).to_have_text("Pinnedbefore")
 
 
 def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page, elsewhere: Elsewhere) -> None:
@@ -118,12 +135,14 @@ def test_filters_hide_and_the_share_says_what_is_left(app: App, page: Page, else
 
     view(page, app, f"a={quote(QUESTION)}&b={quote(CONTEXT)}&relation=pair&layer=3&head=1&lines=0")
     assert share(page) == 1
+    page.get_by_role("button", name="More").click()
     page.get_by_role("button", name="A→B").click()
     across = elsewhere(lambda one: weights(one)[segments == 0][:, segments == 1].sum() / len(segments))
     across.printed(share(page), 3)
     page.get_by_role("button", name="Any", exact=True).click()
     page.get_by_role("button", name="Show [CLS], [SEP] and the like").click()
     elsewhere(lambda one: weights(one)[plain][:, plain].sum() / plain.sum()).printed(share(page), 3)
+    page.get_by_role("button", name="More").click()  # a click elsewhere closed it
     step = STEPS.index(0.1)
     page.get_by_role("slider", name="Lines drawn from").fill(str(step))
     strong = trace.attention(2, 0) * np.outer(plain, plain) >= 0.1
@@ -164,13 +183,16 @@ def test_keys_step_through_tokens_sides_layers_and_heads(app: App, page: Page) -
 
 
 def test_heads_chosen_elsewhere_are_shown_here_and_the_other_way_round(app: App, page: Page) -> None:
-    view(page, app, f"a={quote(TEXT)}&layer=2")
+    canvas = view(page, app, f"a={quote(TEXT)}&layer=2")
+    begins_high(page, canvas)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
     settled(page)
     page.get_by_text("Heatmap", exact=True).click()
     settled(page)
+    begins_high(page, page.get_by_label("Attention in layer 2, head 7"))
     expect(page.get_by_label("Attention in layer 2, head 7")).to_be_visible()
-    page.get_by_role("radio", name="11", exact=True).click()
+    page.get_by_role("button", name=re.compile("^Head 11")).click()
+    expect(page.get_by_label("Attention in layer 2, head 11")).to_be_visible()
     settled(page)
     page.get_by_text("Head view", exact=True).click()
     canvas = drawn(page)
@@ -200,7 +222,9 @@ def test_the_saved_page_opens_from_disk_and_steps_through_layers(
     file.write_bytes(download(page, "Interactive page, HTML")[1])
     page.goto(file.as_uri())
     canvas = drawn(page)
+    page.get_by_role("button", name="More").click()
     expect(page.get_by_role("button", name="Reading")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("Escape")
     _, numbers = table(page)
     elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[2]).printed(numbers[:, 0], DECIMALS)
     focus(canvas)
@@ -219,6 +243,7 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
     box = canvas.bounding_box()
     assert box is not None
     assert box["height"] < 900
+    page.get_by_role("button", name="More").click()
     page.get_by_role("button", name="Show the whole text at once").click()
     expect(page.locator(".head-view .share")).to_contain_text("of all attention")
 

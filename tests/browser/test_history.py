@@ -16,13 +16,16 @@ TEXT = "we had left the ground"
 
 
 def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: App) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap")
-    slider = page.get_by_role("slider", name="Layer")
-    expect(slider).to_have_value("6")
-    slider.press("ArrowLeft")
+    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap&layer=6")
+    layer, mean = (
+        page.get_by_role("spinbutton", name="Layer"),
+        page.get_by_role("button", name="Mean", exact=True),
+    )
+    expect(layer).to_have_text("Layer 6 of 6")
+    layer.press("ArrowLeft")
     expect(page).to_have_url(re.compile("layer=5"))
     settled(page)
-    page.get_by_role("radio", name="3", exact=True).click()
+    page.get_by_role("button", name=re.compile("^Head 3")).click()
     expect(page).to_have_url(re.compile("head=3"))
     settled(page)
     page.get_by_text("Table", exact=True).click()
@@ -32,15 +35,15 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
     page.go_back()
     expect(page).to_have_url(re.compile("show=heatmap"))
     settled(page)
-    expect(page.get_by_role("radio", name="3", exact=True)).to_be_checked()
+    expect(page.get_by_role("button", name=re.compile("^Head 3"))).to_have_attribute("aria-pressed", "true")
     page.go_back()
     settled(page)
-    expect(page.get_by_role("radio", name="Mean of all")).to_be_checked()
-    expect(slider).to_have_value("5")
+    expect(mean).to_have_attribute("aria-pressed", "true")
+    expect(layer).to_have_text("Layer 5 of 6")
     page.go_back()
-    expect(slider).to_have_value("6")
+    expect(layer).to_have_text("Layer 6 of 6")
     page.go_forward()
-    expect(slider).to_have_value("5")
+    expect(layer).to_have_text("Layer 5 of 6")
     settled(page)
     expect(page).to_have_url(re.compile("layer=5"))
 
@@ -51,7 +54,7 @@ def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) 
     expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
     settled(page)
     page.go_back()
-    expect(page.get_by_role("slider", name="Layer")).to_have_value("2")
+    expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 2 of 6")
 
 
 def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watch: Watch) -> None:

@@ -54,16 +54,16 @@ def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., P
     expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground")
     settled(page)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
-    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground&head=7")
+    expect(page).to_have_url(re.compile(r"/\?a=we\+left\+the\+ground&layer=1&head=7$"))
     go_to(page, "Tokens")
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
     page.reload()
     settled(page)
     go_to(page, "Attention")
-    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground&head=7")
+    expect(page).to_have_url(re.compile(r"/\?a=we\+left\+the\+ground&layer=1&head=7$"))
     elsewhere = visit(new_page(), page.url)
     expect(elsewhere.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
-    expect(elsewhere.get_by_label("Attention in layer 6, head 7")).to_be_visible()
+    expect(elsewhere.get_by_label("Attention in layer 1, head 7")).to_be_visible()
 
 
 def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: Elsewhere) -> None:

@@ -12,7 +12,9 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.cli.main import main
 from bert_probe.results import files
 from bert_probe.results.question import Question
+from bert_probe.views.view import View
 from bert_probe.web import store
+from bert_probe.web.attention import shown
 
 Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
@@ -45,6 +47,19 @@ def opened(page: str = "attention", **address: str) -> AppTest:
     if page != "attention":
         app.switch_page(f"../../pages/{page}.py").run()
     return app
+
+
+def choose(app: AppTest, **parameters: str) -> AppTest:
+    """The page after its address has changed: what the toolbar's browser does, which no test runner has."""
+    app.session_state["address"] = dict(app.session_state["address"]) | parameters
+    return app.run()
+
+
+def looks_at(app: AppTest) -> View:
+    """What the views of attention show."""
+    view = app.session_state[shown.KEY].view
+    assert isinstance(view, View)
+    return view
 
 
 def said(app: AppTest) -> str:

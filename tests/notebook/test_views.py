@@ -38,7 +38,7 @@ def test_it_begins_where_it_is_told(minilm: Checkpoint, heads: Any, wished: list
     )
     page = page_of(frame)
     assert '"start": 5' in page
-    wish = opened(payloads_of(page)[4])[0]["wish"]
+    wish = opened(payloads_of(page)[4])[0]["shown"]["view"]
     assert wish["heads"] == wished
     assert (wish["options"]["layout"], wish["options"]["specials"]) == ("reading", False)
     assert wish["pins"] == {"side": "key", "units": [1, 6]}

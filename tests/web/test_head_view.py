@@ -9,21 +9,17 @@ import re
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import word_lens
-from bert_probe.views import head_view as views
-from bert_probe.views.head_view import Options, Picture, Pins, View
+from bert_probe.views.head_view import Picture
+from bert_probe.views.view import View
 from bert_probe.web import layers, sessions
-from bert_probe.web.attention import head as head_page
 from bert_probe.web.components import head_view
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
@@ -135,68 +131,6 @@ def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
     assert set(arrays["segments"].tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        None,
-        {},
-        {"view": None},
-        {"view": {"digest": "another", "layer": 1, "series": ["mean"]}},
-        {"view": {"digest": "", "layer": 99, "series": ["mean"]}},
-        {"view": {"digest": "", "layer": True, "series": ["mean"]}},
-        {"view": {"digest": "", "layer": 1, "series": None}},
-    ],
-)
-def test_a_state_that_is_no_view_of_this_text_is_none(minilm: Checkpoint, state: Any) -> None:
-    picture = Picture(minilm.trace(TEXT))
-    if state and state.get("view") and state["view"]["digest"] == "":
-        state["view"]["digest"] = picture.digest
-    assert views.reported(state, picture) is None
-
-
-def test_wrong_parts_of_a_view_become_the_usual_ones(minilm: Checkpoint) -> None:
-    picture = Picture(minilm.trace("we left"))
-    given = {
-        "digest": picture.digest,
-        "layer": 2,
-        "series": [99, -1, "x", 3, True],
-        "options": {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3},
-        "pins": {"side": HOSTILE, "units": [0, 99, "1", None, 2]},
-    }
-    view = views.reported({"view": given}, picture)
-    assert view == View(2, (3,), Options(), Pins("query", (0, 2)))
-
-
-OPTIONS = st.builds(
-    Options,
-    layout=st.sampled_from(["columns", "reading"]),
-    direction=st.sampled_from(["all", "AA", "AB", "BA", "BB"]),
-    specials=st.booleans(),
-    fit=st.booleans(),
-    step=st.none() | st.sampled_from(views.STEPS),
-)
-PINS = st.builds(
-    Pins,
-    side=st.sampled_from(["query", "key"]),
-    units=st.lists(st.integers(0, 8), max_size=4, unique=True).map(tuple),
-)
-
-
-@given(OPTIONS, PINS)
-def test_what_is_set_survives_the_address(options: Options, pins: Pins) -> None:
-    written = head_page.to_address(View(1, "mean", options, pins))
-    address = {name: text for name, text in written.items() if text is not None}
-    read = head_page.from_address(address, 9)
-    assert read.options == options
-    assert read.pins.units == pins.units
-    assert read.pins.side == pins.side or not pins.units
-
-
-@pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "9"])
-def test_pins_of_an_address_that_are_no_units_are_left_out(number: str) -> None:
-    assert head_page.from_address({"pins": f"key.1.{number}.2"}, 9).pins == Pins("key", (1, 2))
-
-
 def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoint) -> None:
     trace = packed(double_minilm.trace(HOSTILE))
     picture = Picture(trace, caption=HOSTILE)
@@ -224,6 +158,9 @@ def test_layers_are_fetched_under_a_name_that_cannot_be_guessed(minilm: Checkpoi
     status, headers, body = answer(f"{link.address}4")
     assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
     assert body == head_view.payload(picture, 3, key="")
+    status, headers, body = answer(f"{link.address}labels")
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    assert json.loads(body) == [list(row) for row in bert_probe.Heads().of(trace).labels]
     for wrong in ("0", "7", "04", "+4", "4.0", "9" * 4301):
         assert answer(link.address + wrong)[0] == 404
     assert answer("/layers/unknown/1")[0] == 404

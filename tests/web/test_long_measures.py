@@ -17,7 +17,7 @@ from bert_probe.views.head_view import Picture
 from bert_probe.web import jobs, layers, store
 from bert_probe.web.components import head_view
 from tests.helpers.exactness import assert_alike
-from tests.helpers.pages import opened, refusal, said
+from tests.helpers.pages import choose, looks_at, opened, refusal, said
 from tests.helpers.server import answer
 from tests.helpers.waiting import until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -57,8 +57,9 @@ def finished(app: AppTest, work: Steps, times: int = 1) -> AppTest:
 
 
 def is_drawn(app: AppTest, view: str) -> bool:
-    """Whether the view shows numbers: a table, or one of our components."""
-    return bool(app.dataframe) if view == "table" else bool(app.get("bidi_component"))
+    """Whether the view shows numbers: a table, or a picture."""
+    pictures = [one.proto.component_name for one in app.get("bidi_component")]
+    return bool(app.dataframe) if view == "table" else pictures not in ([], ["bert_probe.toolbar"])
 
 
 @pytest.mark.parametrize("view", ["heads", "heatmap", "table"])
@@ -72,7 +73,7 @@ def test_it_runs_behind_the_page_and_is_drawn_when_it_is_done(view: str, led: St
     bar = app.get("progress")[0].proto
     assert (bar.value, bar.text) == (33, "1 of 3 runs of a layer")
     assert not is_drawn(app, view)
-    assert app.slider(key="layer").value == 3
+    assert looks_at(app).layer == 3
     finished(app, led)
     assert is_drawn(app, view)
     assert not app.get("progress")
@@ -86,9 +87,9 @@ def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
     assert_alike(app.dataframe[0].value.iloc[:, 1:], weights)
-    for key, choice in (("words", {"words": True}), ("specials", {"words": True, "specials": False})):
-        app.toggle(key=key).set_value(key == "words").run()
-        shown = bert_probe.Attention(2, measure=DRAWN, **choice).of(trace).weights
+    for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
+        choose(app, **parameter)
+        shown = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
         assert_alike(app.dataframe[0].value.iloc[:, 1:], shown)
     assert led.begun == 1 + 1, "the library's own"
 
@@ -111,7 +112,7 @@ def test_a_cancelled_one_keeps_the_page_and_can_be_begun_again(view: str, led: S
 def test_another_layer_gives_up_the_one_before(led: Steps) -> None:
     app = opened(a="one layer, then another", drawn=DRAWN, layer="3")
     until(lambda: led.begun == 1)
-    app.slider(key="layer").set_value(2).run()
+    choose(app, layer="2")
     led.step()
     until(lambda: led.begun == 2)
     assert app.query_params["layer"] == "2"

@@ -13,7 +13,7 @@ from bert_probe.analyses import head_outputs
 from bert_probe.model.trace import Trace
 from bert_probe.web import store
 from tests.helpers.families import TEXT
-from tests.helpers.pages import opened, refusal, said
+from tests.helpers.pages import looks_at, opened, refusal, said
 
 
 def metrics(app: AppTest) -> dict[str, str]:
@@ -63,7 +63,7 @@ def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() ->
     assert app.session_state["head"] == 7
     assert app.query_params["head"] == "7"
     app.switch_page("../../pages/attention.py").run()
-    assert app.session_state["head"] == 7
+    assert looks_at(app).series == (6,)
 
 
 @pytest.mark.parametrize("asked", ["14", "-1", "x", "1_0"])

@@ -6,24 +6,27 @@ import streamlit as st
 
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace
-from bert_probe.web import bertviz_frames, blocks, state
+from bert_probe.views.toolbar import Offer
+from bert_probe.web import bertviz_frames, blocks
 from bert_probe.web.attention import shared
+from bert_probe.web.attention.shared import ALL, Drawn
+
+PLAIN = ALL[:1]
+"""It draws weights alone."""
 
 
 def head_view(trace: Trace) -> None:
     """BertViz's head view."""
-    left, right = st.columns([1, 3], gap="medium")
-    with left:
-        layer = shared.layer_slider(trace)
-    with right:
-        head = state.head("head", trace.heads)
-    heads = None if head == "mean" else [int(head) - 1]
+    drawn = Drawn.now(trace, PLAIN)
+    view = drawn.view
+    shared.choose(drawn, Offer.of(trace, view, (), several=True, specials=False))
+    heads = None if view.series == "mean" else [*view.series]
     try:
-        frame = bertviz_frames.head_view(trace, layer - 1, heads, blocks.dark())
+        frame = bertviz_frames.head_view(trace, view.layer - 1, heads, blocks.dark())
     except TooLongError as error:
         _too_long(error)
         return
-    if head == "mean":
+    if heads is None:
         st.caption("BertViz draws single heads, not their mean: all heads of the layer are switched on.")
     _show(frame)
 

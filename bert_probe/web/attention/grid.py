@@ -7,84 +7,43 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention import AttentionLong, AttentionMap, Head
+from bert_probe.analyses.attention import AttentionMap
+from bert_probe.model.trace import Trace
 from bert_probe.results import files
 from bert_probe.views.page import CAVEAT
-from bert_probe.web import blocks, state, store
+from bert_probe.views.toolbar import Offer
+from bert_probe.web import blocks, store
 from bert_probe.web.attention import shared
-from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.attention.shared import ALL, Drawn
 from bert_probe.web.components.matrix import matrix
 from bert_probe.web.export import export
 
 
-def part(drawn: Drawn, as_table: bool) -> None:
+def part(trace: Trace, as_table: bool) -> None:
     """Draw one matrix with its controls."""
-    layer, head = _controls(drawn)
-    if not shared.computed(drawn, [layer - 1]):
+    drawn = Drawn.now(trace)
+    more = ("renormalise",) if as_table else ("renormalise", "root")
+    shared.choose(drawn, Offer.of(trace, drawn.view, more, ALL, words=True))
+    if not shared.computed(drawn, [drawn.view.layer - 1]):
         return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        specials, renormalise, root = _switches(drawn, as_table)
-        asked = drawn.one(layer - 1, head, specials=specials, renormalise=renormalise)
-        shown = store.answers.of(asked.of, drawn.trace)
-        everything = drawn.all(specials=specials, renormalise=renormalise)
-        st.space("stretch")
-        _exports(drawn, shown, everything)
-    title = shared.title(drawn.what, shown)
+    found = store.answers.of(drawn.one(drawn.view.head).of, trace)
+    title = shared.title(drawn.what, found)
     if as_table:
-        _table(shown)
+        _table(found)
     else:
-        _heatmap(drawn, shown, title, root)
+        _heatmap(drawn, found, title)
     # The picture bears its title itself.
     named = f"{title}. " if as_table else ""
-    blocks.caveat(f"{named}{_row_sums(drawn, shown)} {CAVEAT}")
+    with shared.foot(drawn, f"{named}{_row_sums(drawn, found)} {CAVEAT}"):
+        _exports(drawn, found)
 
 
-def _controls(drawn: Drawn) -> tuple[int, Head]:
-    """Layer from 1 and head from 0; some measures have no heads to choose from."""
-    left, right = st.columns([1, 3], gap="medium")
-    with left:
-        layer = shared.layer_slider(drawn.trace)
-    with right:
-        if drawn.what.of_heads is None:
-            return layer, "mean"
-        chosen = state.head("head", drawn.trace.heads)
-        return layer, "mean" if chosen == "mean" else int(chosen) - 1
-
-
-def _switches(drawn: Drawn, as_table: bool) -> tuple[bool, bool, bool]:
-    """Special tokens, rows that sum to 1 again, root colours."""
-    shares = drawn.what.shared_out(drawn.trace)
-    specials = state.switch(
-        "specials",
-        "Special tokens",
-        True,
-        "[CLS] and [SEP] often draw most of the attention. Without them the rest is easier to see.",
-    )
-    renormalise = state.switch(
-        "renormalise",
-        "Rows sum to 1 again" if shares else "Rows sum to 1",
-        False,
-        "Divides each row by what is left of it once special tokens are hidden. Turn those off first."
-        if shares
-        else "Divides each row by its sum, so that rows can be compared.",
-        disabled=specials and shares,
-    )
-    root = not as_table and state.switch(
-        "root",
-        "Root colours",
-        True,
-        "Colour runs over the same range either way. With root colours small weights can be seen; without, "
-        "colour is proportional to the weight.",
-    )
-    return specials, renormalise and not (specials and shares), root
-
-
-def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> None:
+def _exports(drawn: Drawn, shown: AttentionMap) -> None:
     layer, head = shown.question.layer + 1, shown.question.head
     number = "mean" if head == "mean" else str(int(head) + 1)
 
     def zipped(csv_safe: bool) -> bytes:
-        return files.parts_zip(everything.of(drawn.trace).parts(), "attention", csv_safe)
+        return files.parts_zip(drawn.all().of(drawn.trace).parts(), "attention", csv_safe)
 
     export(
         shown,
@@ -94,13 +53,13 @@ def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> No
     )
 
 
-def _heatmap(drawn: Drawn, shown: AttentionMap, title: str, root: bool) -> None:
+def _heatmap(drawn: Drawn, shown: AttentionMap, title: str) -> None:
     matrix(
         shown.weights,
         blocks.labels(shown.queries),
         blocks.labels(shown.keys),
         key="attention_matrix",
-        scale=drawn.scale(shown, root),
+        scale=drawn.scale(shown),
         row_axis="query",
         column_axis="key",
         value_name=drawn.what.value,

@@ -5,33 +5,40 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.heads import Heads
+from bert_probe.model.trace import Trace
 from bert_probe.views.model_view import Head, of_trace
-from bert_probe.web import blocks, store
-from bert_probe.web.attention import head
-from bert_probe.web.attention.shared import Drawn
+from bert_probe.views.toolbar import Offer
+from bert_probe.web import store
+from bert_probe.web.attention import shared, shown
+from bert_probe.web.attention.shared import OF_HEADS, Drawn
 from bert_probe.web.components.model_view import model_view
 from bert_probe.web.export import export
 
 KEY = "model_view"
 
 
-def part(drawn: Drawn) -> None:
+def part(trace: Trace) -> None:
     """Draw them; a click opens one in the head view."""
-    trace = drawn.trace
-    profiles = store.answers.of(Heads(drawn.words).of, trace)
-    data = of_trace(trace, profiles, key=KEY, words=drawn.words, measure=drawn.measure)
-    model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open)
-    export(profiles, "heads")
-    blocks.caveat(
+    drawn = Drawn.now(trace, OF_HEADS)
+    view = drawn.view
+    shared.choose(drawn, Offer.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True))
+    profiles = store.answers.of(Heads(view.words).of, trace)
+    data = of_trace(
+        trace, profiles, key=KEY, words=view.words, measure=view.measure, chosen=(view.layer, view.series)
+    )
+    if model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open):
+        st.rerun()  # all of the page: it is another part of it that is shown now
+    with shared.foot(
+        drawn,
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
         "several tokens and has the largest of their weights. Labels say where a head looks on this text, "
         "not what it is for. The export holds the measures that heads can be sorted by; all weights are "
-        "exported from the heatmap."
-    )
+        "exported from the heatmap.",
+    ):
+        export(profiles, "heads")
 
 
 def _open(chosen: Head) -> None:
     """Show a head in the head view, before the script runs."""
     st.session_state["show"] = "heads"
-    st.session_state["layer"] = chosen.layer + 1
-    head.choose_heads((chosen.head,))
+    shown.look_at(chosen.layer + 1, (chosen.head,))

@@ -1,61 +1,106 @@
-"""What is drawn: weights or another measure, of tokens or of words; one choice for all views."""
+"""What is drawn: the view that all parts of the page share, of the text that is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
 from weakref import ref
 
 import streamlit as st
 
 from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, Head
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import Measure, measures
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
+from bert_probe.views import toolbar as views
+from bert_probe.views.head_view import Picture
+from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.views.scale import Scale
+from bert_probe.views.toolbar import Offer
+from bert_probe.views.view import RESIDUALS, Shown, View
 from bert_probe.web import blocks, jobs, state
+from bert_probe.web.attention import shown
+from bert_probe.web.components.head_view import labels
+from bert_probe.web.components.toolbar import toolbar
+from bert_probe.web.layers import Link
+
+ALL: Final = tuple(measures().values())
+"""Every measure there is."""
+OF_HEADS: Final = tuple(one for one in ALL if one.of_heads is not None)
+"""Those that tell heads apart."""
+
+_LINK: Final = "layers"
+"""Session key of the link to the layers of what is drawn."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a reader chose to see of a text.
+    """What a reader sees of a text.
 
     Attributes:
         trace: of the text that is shown.
-        measure, words, residual: see `Attention`.
+        shown: what a reader looks at; `view` is the view itself.
     """
 
     trace: Trace
-    measure: str
-    words: bool
-    residual: float
+    shown: Shown
+
+    @classmethod
+    def now(cls, trace: Trace, offered: Sequence[Measure] = ALL) -> Drawn:
+        """What is to be drawn; a measure that is not offered gives way to the first one."""
+        found = shown.now(trace)
+        if measure_named(found.view.measure) not in offered:
+            found = replace(found, view=replace(found.view, measure=offered[0].name))
+        return cls(trace, found)
+
+    @property
+    def view(self) -> View:
+        """The view itself."""
+        return self.shown.view
+
+    @property
+    def picture(self) -> Picture:
+        """The numbers that the view is of."""
+        return Picture.of(self.trace, self.view, caption_of(self.trace))
 
     @property
     def what(self) -> Measure:
         """The measure itself."""
-        return measure_named(self.measure)
+        return measure_named(self.view.measure)
 
-    def one(self, layer: int, head: Head, *, specials: bool = True, renormalise: bool = False) -> Attention:
-        """What is asked of a layer and head, from 0."""
-        return Attention(layer, head, self.measure, self.words, specials, renormalise, self.residual)
+    def one(self, head: Head, *, whole: bool = False) -> Attention:
+        """What is asked of a head, from 0; ``whole`` whatever the reader hides."""
+        view = self.view
+        specials, renormalise = (True, False) if whole else self.rows
+        return Attention(view.layer - 1, head, view.measure, view.words, specials, renormalise, view.residual)
 
     def all(
         self,
         layers: Sequence[int] | None = None,
         heads: Sequence[Head] | None = None,
         *,
-        specials: bool = True,
-        renormalise: bool = False,
+        whole: bool = False,
     ) -> AttentionLong:
         """What is asked of several."""
-        return AttentionLong(layers, heads, self.measure, self.words, specials, renormalise, self.residual)
+        view = self.view
+        specials, renormalise = (True, False) if whole else self.rows
+        return AttentionLong(layers, heads, view.measure, view.words, specials, renormalise, view.residual)
 
-    def scale(self, shown: AttentionMap, root: bool) -> Scale:
+    @property
+    def rows(self) -> tuple[bool, bool]:
+        """Whether rows hold special tokens, and are divided by their sums; those that sum to 1 are not."""
+        options = self.view.options
+        again = options.renormalise and not (options.specials and self.what.shared_out(self.trace))
+        return options.specials, again
+
+    def scale(self, shown: AttentionMap) -> Scale:
         """0 to 1; what is no share has no such end, so its is the next round number."""
         shares = shown.question.renormalise or self.what.shared_out(self.trace)
         end = 1.0 if shares else Scale.from_zero(shown.weights, 0.0).high
-        return Scale("sequential", 0, end, "sqrt" if root else "linear")
+        return Scale("sequential", 0, end, "sqrt" if self.view.options.root else "linear")
 
 
 def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool:
@@ -87,51 +132,60 @@ def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool
     return done is True
 
 
-def choose(trace: Trace, measures: Sequence[Measure]) -> Drawn:
-    """Controls for what is drawn; measures that the view cannot show are not offered."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        labels = {one.name: one.label for one in measures}
-        chosen = state.pick("drawn", "What is drawn", labels, measures[0].name)
-        words = state.switch(
-            "words",
-            "Whole words",
-            False,
-            "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's. "
-            "Rows still sum to 1.",
-        )
-        drawn = Drawn(trace, chosen, words, 0.5)
-        if drawn.what.rolled:
-            drawn = Drawn(trace, chosen, words, residual_share())
-    if chosen != measures[0].name:
-        blocks.caveat(f"{drawn.what.meaning} {drawn.what.caveat(trace)}")
-    if trace.caveat:
-        blocks.caveat(trace.caveat)
-    return drawn
+def link(drawn: Drawn) -> Link:
+    """Where the browser fetches layers, and what heads do; the same as long as the numbers are."""
+    held: Link | None = st.session_state.get(_LINK)
+    if held is None or not held.leads_to(drawn.picture):
+        held = st.session_state[_LINK] = Link(drawn.picture)
+    return held
+
+
+def labelled(drawn: Drawn) -> Picture:
+    """The picture with what heads do, for where nothing can be fetched later."""
+    return replace(drawn.picture, labels=labels(drawn.trace))
+
+
+def choose(drawn: Drawn, offer: Offer, key: str = "toolbar") -> None:
+    """The toolbar above a picture that has none of its own."""
+    data = views.described(drawn.shown, offer, key=shown.KEY, source=link(drawn).address)
+    toolbar(data, key=key, on_change=lambda: shown.report(key, drawn.trace))
+
+
+@contextmanager
+def foot(drawn: Drawn, said: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
+    """Beneath a picture: the exports, drawn meanwhile, and beside them what it does not mean.
+
+    Args:
+        why: say why a head is shown that nobody chose; the head view says it itself.
+    """
+    with st.container(horizontal=True, gap="medium"):
+        yield
+        with st.container():
+            _caveats(drawn, said, why)
+
+
+def _caveats(drawn: Drawn, said: str, why: bool) -> None:
+    reason = shown.reason(drawn.trace, drawn.view) if why else None
+    if reason is not None and reason.place == (drawn.view.layer, drawn.view.series):
+        said = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {said}"
+    usual = drawn.what.name == View.measure
+    blocks.caveat(said if usual else f"{drawn.what.meaning} {drawn.what.caveat(drawn.trace)} {said}")
+    if drawn.trace.caveat:
+        blocks.caveat(drawn.trace.caveat)
 
 
 def residual_share() -> float:
     """The share that rollout gives to the residual connection."""
-    shares = [percent / 100 for percent in range(0, 101, 5)]
-    state.prepare("residual", shares, 0.5, lambda share: f"{share:g}")
+    state.prepare("residual", RESIDUALS, View.residual, lambda share: f"{share:g}")
     chosen: float = st.select_slider(
         "Residual share",
-        shares,
+        RESIDUALS,
         key="residual",
         persist_state="session",
         help="How much of each token is taken to pass a layer unchanged, through the residual connection. "
         "Abnar and Zuidema take one half.",
     )
     return chosen
-
-
-def layer_slider(trace: Trace) -> int:
-    """The layer, counted from 1."""
-    return state.layer(
-        "layer",
-        1,
-        trace.layers,
-        "The text passes through the layers one after the other; the last one is nearest to the output.",
-    )
 
 
 def title(what: Measure, shown: AttentionMap) -> str:

@@ -11,7 +11,7 @@ from bert_probe.model.trace import Array
 from bert_probe.views.measures import MEASURES, Measure
 from bert_probe.views.scale import Scale
 from bert_probe.web import places, state
-from bert_probe.web.attention import head as head_view
+from bert_probe.web.attention import shown
 from bert_probe.web.components.matrix import matrix
 
 ATTENTION = places.page("attention")
@@ -69,6 +69,5 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
-            st.session_state["layer"] = layer
-            head_view.choose_heads((head - 1,))
+            shown.look_at(layer, (head - 1,))
             st.switch_page(ATTENTION)

@@ -1,0 +1,280 @@
+// The toolbar of every view of attention: layer, heads, words, special tokens, measure, and rare options behind "More".
+
+import { leading, within } from "../core/canvas_view.js";
+import { element } from "../core/dom.js";
+import { layerWithin, MEAN, toggled } from "../core/view.js";
+import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js";
+
+/**
+ * @typedef {import("../core/view.js").Head} Head
+ * @typedef {import("../core/view.js").Options} Options
+ * @typedef {import("../core/view.js").View} View
+ */
+
+/**
+ * What there is to choose; see `views/toolbar.py`.
+ *
+ * @typedef {object} Offer
+ * @property {number} layers
+ * @property {number} heads
+ * @property {boolean} several
+ * @property {boolean} rolled
+ * @property {boolean} specials
+ * @property {boolean} pair
+ * @property {[name: string, label: string, meaning: string][]} measures
+ * @property {boolean} words
+ * @property {string[]} more
+ * @property {number[]} residuals
+ * @property {boolean} shares
+ */
+
+/**
+ * @typedef {object} Choice
+ * @property {Offer} offer
+ * @property {View} view
+ * @property {string[][]} labels [layer][head], a word for what a head does; none before they have arrived
+ */
+
+/** What a choice is: a change of the view, and whether it is made or still being dragged. */
+/** @typedef {(change: Partial<View>, made: boolean) => void} Choose */
+
+const ROOMY = 620; // pixels of width from which everything but the rare options stands in the bar
+
+export class Toolbar {
+  /** @param {Choose} choose */
+  constructor(choose) {
+    this.choose = choose;
+    this.parts = barParts();
+    /** @type {Choice | null} */
+    this.choice = null;
+    this.drawn = "";
+    this.resized = new ResizeObserver(() => this.fold());
+    this.resized.observe(this.parts.root);
+    this.listen();
+  }
+
+  get root() {
+    return this.parts.root;
+  }
+
+  /** Shows what is chosen. @param {Choice} choice */
+  show(choice) {
+    const { parts } = this;
+    const { offer, view, labels } = choice;
+    this.choice = choice;
+    const of = labels[view.layer - 1] ?? [];
+    const drawn = JSON.stringify([offer, of]);
+    if (this.drawn !== drawn) {
+      this.drawn = drawn;
+      const focused = parts.chips.querySelector(":focus")?.getAttribute("data-head");
+      parts.chips.replaceChildren(...headChips(offer, of));
+      if (focused)
+        /** @type {HTMLElement | null} */ (parts.chips.querySelector(`[data-head="${focused}"]`))?.focus();
+      this.offer(offer);
+    }
+    this.showLayer(view.layer, offer.layers);
+    this.showHeads(view.heads, offer);
+    setPressed(parts.words, view.words);
+    // A view that does not offer a measure shows the first one instead.
+    const chosen = offer.measures.find(([name]) => name === view.measure) ?? offer.measures[0];
+    parts.measure.value = chosen?.[0] ?? "";
+    parts.measure.title = chosen?.[2] ?? "";
+    this.showOptions(view);
+  }
+
+  /** Shows what can be chosen at all. @param {Offer} offer */
+  offer(offer) {
+    const { parts } = this;
+    const { more } = offer;
+    parts.words.hidden = !offer.words;
+    parts.specials.hidden = !offer.specials;
+    const options = offer.measures.map(([name, label]) => element("option", { value: name }, label));
+    parts.measure.replaceChildren(...options);
+    parts.measure.hidden = offer.measures.length < 2;
+    for (const [name, row] of Object.entries(parts.rows)) row.hidden = !more.includes(name);
+    parts.renormalise.textContent = offer.shares ? "Rows sum to 1 again" : "Rows sum to 1";
+    parts.residual.max = String(offer.residuals.length - 1);
+    this.fold();
+  }
+
+  /** @param {number} layer @param {number} layers */
+  showLayer(layer, layers) {
+    const { parts } = this;
+    parts.layer.textContent = `Layer ${layer} of ${layers}`;
+    parts.layer.ariaValueNow = String(layer);
+    parts.layer.ariaValueMin = "1";
+    parts.layer.ariaValueMax = String(layers);
+    parts.layer.ariaValueText = `${layer} of ${layers}`;
+    parts.down.disabled = layer <= 1;
+    parts.up.disabled = layer >= layers;
+  }
+
+  /** @param {Head[]} heads @param {Offer} offer */
+  showHeads(heads, offer) {
+    const shown = offer.several ? heads : heads.slice(0, 1);
+    const every = shown.length === offer.heads && shown[0] !== MEAN && shown.length > 1;
+    pressAll(this.parts.chips, (head) => {
+      if (head === "all") return every;
+      return head === MEAN ? shown[0] === MEAN : shown.includes(Number(head));
+    });
+  }
+
+  /** @param {View} view */
+  showOptions({ options, residual }) {
+    const { parts, choice } = this;
+    setPressed(parts.specials, options.specials);
+    pressOne(parts.layouts, options.layout);
+    pressOne(parts.directions, options.direction);
+    setPressed(parts.fit, options.fit);
+    setPressed(parts.renormalise, options.renormalise);
+    setPressed(parts.colours, options.root);
+    const offer = choice?.offer;
+    parts.renormalise.disabled = Boolean(offer?.shares) && options.specials;
+    parts.renormalise.title = parts.renormalise.disabled
+      ? "Rows sum to 1 as long as special tokens are shown"
+      : "Divides each row by its sum, so that rows can be compared";
+    parts.residual.value = String(offer?.residuals.indexOf(residual) ?? 0);
+    parts.residualText.textContent = `Residual share ${residual}`;
+    parts.residual.setAttribute("aria-valuetext", parts.residualText.textContent);
+  }
+
+  /** From what threshold on lines are drawn. @param {number | null} step @param {string} least */
+  showLines(step, least) {
+    const { parts } = this;
+    parts.threshold.value = String(step === null ? -1 : parts.steps.indexOf(step));
+    parts.thresholdText.textContent = step === null ? "Strongest lines: half" : `Lines from ${least}`;
+    parts.threshold.setAttribute("aria-valuetext", parts.thresholdText.textContent);
+  }
+
+  /** In a narrow place all but layer and heads goes behind "More". */
+  fold() {
+    const { parts, choice } = this;
+    const narrow = parts.root.clientWidth < ROOMY;
+    parts.root.classList.toggle("narrow", narrow);
+    const place = narrow ? parts.popover : parts.row;
+    if (parts.choices.parentElement !== place) {
+      if (narrow) parts.popover.prepend(parts.choices);
+      else parts.row.insertBefore(parts.choices, parts.more);
+    }
+    const folded = narrow && [parts.words, parts.specials, parts.measure].some((one) => !one.hidden);
+    parts.more.hidden = !folded && !choice?.offer.more.length;
+  }
+
+  // What a reader chooses
+
+  listen() {
+    const { parts } = this;
+    parts.down.onclick = () => this.stepLayer(-1);
+    parts.up.onclick = () => this.stepLayer(1);
+    parts.layer.onkeydown = (event) => this.pressOnLayer(event);
+    parts.chips.onclick = (event) => {
+      const chip = event.target instanceof Element ? event.target.closest(".chip") : null;
+      if (chip instanceof HTMLElement) this.chooseHead(chip, event.shiftKey);
+    };
+    parts.chips.onkeydown = (event) => this.pressOnChips(event);
+    parts.words.onclick = () => {
+      this.choose({ words: !this.view.words, pins: { side: "query", units: [] } }, true);
+    };
+    parts.specials.onclick = () => this.set({ specials: !this.view.options.specials });
+    parts.measure.onchange = () => this.choose({ measure: parts.measure.value }, true);
+    parts.layouts.onclick = (event) => {
+      const layout = chosenValue(event);
+      if (layout === "columns" || layout === "reading") this.set({ layout });
+    };
+    parts.directions.onclick = (event) => {
+      const direction = chosenValue(event);
+      if (direction) this.set({ direction });
+    };
+    parts.fit.onclick = () => this.set({ fit: !this.view.options.fit });
+    parts.renormalise.onclick = () => this.set({ renormalise: !this.view.options.renormalise });
+    parts.colours.onclick = () => this.set({ root: !this.view.options.root });
+    parts.threshold.oninput = () =>
+      this.set({ step: parts.steps[Number(parts.threshold.value)] ?? null }, false);
+    parts.threshold.onchange = () => this.set({});
+    parts.residual.onchange = () => {
+      const residual = this.choice?.offer.residuals[Number(parts.residual.value)];
+      if (residual !== undefined) this.choose({ residual }, true);
+    };
+    parts.popover.ontoggle = () => this.placePopover();
+  }
+
+  /** @returns {View} */
+  get view() {
+    if (!this.choice) throw new Error("Nothing has been shown yet.");
+    return this.choice.view;
+  }
+
+  /** @param {Partial<Options>} option */
+  set(option, made = true) {
+    this.choose({ options: { ...this.view.options, ...option } }, made);
+  }
+
+  /** @param {number} by */
+  stepLayer(by) {
+    this.goToLayer(this.view.layer + by);
+  }
+
+  /** @param {number} goal */
+  goToLayer(goal) {
+    const layer = layerWithin(goal, this.choice?.offer.layers ?? 1);
+    if (layer !== this.view.layer) this.choose({ layer }, true);
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressOnLayer(event) {
+    const { layer: now } = this.view;
+    const goals = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1 };
+    const goal = leading({ ...goals, Home: 1, End: Number.POSITIVE_INFINITY }, event.key);
+    if (goal === undefined) return;
+    event.preventDefault();
+    this.goToLayer(goal);
+  }
+
+  /** @param {HTMLElement} chip @param {boolean} several */
+  chooseHead({ dataset: { head } }, several) {
+    const { heads: count, several: may } = /** @type {Choice} */ (this.choice).offer;
+    const { heads } = this.view;
+    if (head === MEAN) this.choose({ heads: [MEAN] }, true);
+    else if (head === "all") this.choose({ heads: Array.from({ length: count }, (_, i) => i) }, true);
+    else this.choose({ heads: several && may ? toggled(heads, Number(head)) : [Number(head)] }, true);
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressOnChips(event) {
+    const chips = /** @type {HTMLElement[]} */ ([...this.parts.chips.children]);
+    const now = chips.findIndex((chip) => chip.matches(":focus"));
+    const goal = leading(
+      { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: chips.length - 1 },
+      event.key,
+    );
+    if (goal !== undefined) {
+      event.preventDefault();
+      chips[within(goal, chips.length)].focus();
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.chooseHead(chips[now], event.shiftKey);
+      chips[now].focus();
+    }
+  }
+
+  /** Under its button, within the window. */
+  placePopover() {
+    const { popover, more } = this.parts;
+    const open = popover.matches(":popover-open");
+    more.setAttribute("aria-expanded", String(open));
+    if (!open) return;
+    const [at, box] = [more.getBoundingClientRect(), popover.getBoundingClientRect()];
+    const left = Math.max(8, Math.min(at.right - box.width, window.innerWidth - box.width - 8));
+    Object.assign(popover.style, { left: `${left}px`, top: `${at.bottom + 6}px` });
+  }
+}
+
+/**
+ * The value of the button that an event came from.
+ *
+ * @param {Event} event
+ * @returns {string | undefined}
+ */
+function chosenValue(event) {
+  return event.target instanceof HTMLElement ? event.target.dataset.value : undefined;
+}

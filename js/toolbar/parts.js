@@ -1,0 +1,148 @@
+// The toolbar's elements.
+
+import constants from "../../bert_probe/views/constants.json" with { type: "json" };
+import { headColour } from "../core/colour.js";
+import { button, element, group } from "../core/dom.js";
+import { MEAN } from "../core/view.js";
+
+export function barParts() {
+  const { steps } = constants;
+  const layer = element("div", { class: "layer", role: "spinbutton", tabindex: "0", "aria-label": "Layer" });
+  const parts = {
+    steps,
+    layer,
+    down: button("Layer before", "‹"),
+    up: button("Next layer", "›"),
+    chips: element("div", { class: "chips", role: "group", "aria-label": "Heads" }),
+    words: button(
+      "Whole words: pieces merged, attention summed over a key's and averaged over a query's",
+      "Words",
+    ),
+    specials: button("Show [CLS], [SEP] and the like", "Special tokens"),
+    measure: element("select", { "aria-label": "What is drawn" }),
+    more: element("button", { type: "button", class: "more", "aria-haspopup": "true" }, "More"),
+    layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
+    directions: segmented("Attention between the texts", {
+      all: "Any",
+      AA: "A→A",
+      AB: "A→B",
+      BA: "B→A",
+      BB: "B→B",
+    }),
+    fit: button("Show the whole text at once", "Fit"),
+    threshold: slider("Lines drawn from", -1, steps.length - 1),
+    thresholdText: element("span", { class: "said" }),
+    renormalise: button("Divides each row by its sum", "Rows sum to 1 again"),
+    colours: button("Colour by the root of the weight, so that small ones can be seen", "Root colours"),
+    residual: slider("Residual share", 0, 1),
+    residualText: element("span", { class: "said" }),
+  };
+  parts.more.setAttribute("aria-expanded", "false");
+  const rows = {
+    layout: row("Layout", parts.layouts),
+    direction: row("Between the texts", parts.directions),
+    lines: row("", parts.thresholdText, parts.threshold),
+    fit: row("Long text", group("Long text", parts.fit)),
+    renormalise: row("Rows", group("Rows", parts.renormalise)),
+    root: row("Colours", group("Colours", parts.colours)),
+    residual: row("", parts.residualText, parts.residual),
+  };
+  const stepper = element("div", { class: "group stepper" }, parts.down, parts.layer, parts.up);
+  const shown = group("What is shown", parts.words, parts.specials);
+  const choices = element("div", { class: "choices" }, shown, parts.measure);
+  const popover = element("div", { class: "popover", popover: "auto" }, ...Object.values(rows));
+  parts.more.popoverTargetElement = popover;
+  const bar = element("div", { class: "bar" }, stepper, parts.chips, choices, parts.more, popover);
+  return { ...parts, rows, choices, popover, row: bar, root: bar };
+}
+
+/** @typedef {ReturnType<typeof barParts>} BarParts */
+
+/** @param {string} name @param {...(Node | string)} controls */
+function row(name, ...controls) {
+  return element(
+    "div",
+    { class: "row" },
+    ...(name ? [element("span", { class: "said" }, name)] : []),
+    ...controls,
+  );
+}
+
+/** @param {string} label @param {number} min @param {number} max */
+function slider(label, min, max) {
+  const range = { type: "range", min: String(min), max: String(max), step: "1" };
+  return element("input", { ...range, "aria-label": label });
+}
+
+/**
+ * Buttons of which one is pressed; `data-value` says which.
+ *
+ * @param {string} label
+ * @param {Record<string, string>} options
+ */
+function segmented(label, options) {
+  const buttons = Object.entries(options).map(([value, text]) =>
+    element("button", { type: "button", "data-value": value }, text),
+  );
+  return group(label, ...buttons);
+}
+
+/** @param {HTMLElement} element @param {boolean} pressed */
+export function setPressed(element, pressed) {
+  element.setAttribute("aria-pressed", String(pressed));
+}
+
+/** @param {HTMLElement} buttons @param {string} value */
+export function pressOne(buttons, value) {
+  for (const one of buttons.children) {
+    setPressed(/** @type {HTMLElement} */ (one), one.getAttribute("data-value") === value);
+  }
+}
+
+/**
+ * Presses chips; the first of them, or else the first of all, is where the tab key leads.
+ *
+ * @param {HTMLElement} chips
+ * @param {(head: string | undefined) => boolean} isChosen
+ */
+export function pressAll(chips, isChosen) {
+  const all = /** @type {HTMLElement[]} */ ([...chips.children]);
+  const chosen = all.filter((chip) => isChosen(chip.dataset.head));
+  for (const chip of all) {
+    setPressed(chip, chosen.includes(chip));
+    chip.tabIndex = -1;
+  }
+  const current = chosen[0] ?? all[0];
+  if (current) current.tabIndex = 0;
+}
+
+/**
+ * A chip a head, in its colour, and one for the mean.
+ *
+ * @param {import("./bar.js").Offer} offer
+ * @param {string[]} labels of the layer's heads
+ */
+export function headChips({ heads, rolled, several }, labels) {
+  if (rolled) return [];
+  const hint = several ? " (shift-click: add or remove)" : "";
+  const mean = chip("mean", MEAN, "Mean over all heads");
+  mean.append("Mean");
+  const single = Array.from({ length: heads }, (_, head) => {
+    const label = labels[head] ?? "";
+    const title = `Head ${head + 1}${label ? `: ${label}` : ""}${hint}`;
+    const one = chip(label ? "labelled" : "", String(head), title);
+    one.setAttribute("aria-label", title);
+    one.style.setProperty("--head", headColour(head));
+    one.append(element("span", { class: "dot" }), String(head + 1));
+    return one;
+  });
+  const all = chip("all", "all", "All heads at once");
+  all.setAttribute("aria-label", "All heads");
+  all.append("All");
+  return several ? [mean, ...single, all] : [mean, ...single];
+}
+
+/** @param {string} kind @param {string} head @param {string} title */
+function chip(kind, head, title) {
+  return element("button", { type: "button", class: `chip ${kind}`.trim(), "data-head": head, title });
+}

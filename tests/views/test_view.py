@@ -1,0 +1,211 @@
+"""What a reader looks at: it survives the address and the browser, and what is no view is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_probe.analyses.measures import measures
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Trace
+from bert_probe.views.view import (
+    DIRECTIONS,
+    LAYOUTS,
+    PARAMETERS,
+    RESIDUALS,
+    STEPS,
+    Options,
+    Pins,
+    Shown,
+    Unknown,
+    View,
+    described,
+    digest,
+    from_address,
+    places_itself,
+    read,
+    to_address,
+)
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+LAYERS, HEADS, TOKENS = 6, 12, 4
+USUAL = (2, (7,))
+
+
+@pytest.fixture(scope="module")
+def trace(minilm: Checkpoint) -> Trace:
+    found = minilm.trace("we left")
+    assert (found.layers, found.heads, len(found.tokens)) == (LAYERS, HEADS, TOKENS)
+    return found
+
+
+OPTIONS = st.builds(
+    Options,
+    layout=st.sampled_from(LAYOUTS),
+    direction=st.sampled_from(DIRECTIONS),
+    specials=st.booleans(),
+    fit=st.booleans(),
+    step=st.none() | st.sampled_from(STEPS),
+    renormalise=st.booleans(),
+    root=st.booleans(),
+)
+UNITS = st.lists(st.integers(0, TOKENS - 1), min_size=1, max_size=TOKENS, unique=True).map(tuple)
+PINS = st.just(Pins()) | st.builds(Pins, side=st.sampled_from(["query", "key"]), units=UNITS)
+HEADS_SHOWN = st.lists(st.integers(0, HEADS - 1), min_size=1, max_size=HEADS, unique=True).map(tuple)
+VIEWS = st.builds(
+    View,
+    layer=st.integers(1, LAYERS),
+    series=st.just("mean") | HEADS_SHOWN,
+    options=OPTIONS,
+    pins=PINS,
+    measure=st.sampled_from(sorted(measures())),
+    words=st.booleans(),
+    residual=st.sampled_from(RESIDUALS),
+)
+
+
+def written(view: View, usual: Any = None) -> dict[str, str]:
+    """An address of it."""
+    spelled = to_address(view, usual)
+    assert tuple(spelled) == PARAMETERS
+    return {name: text for name, text in spelled.items() if text is not None}
+
+
+@given(view=VIEWS)
+def test_a_view_survives_its_address_and_the_browser(trace: Trace, view: View) -> None:
+    address = written(view)
+    assert places_itself(address), "layer and head are said, whatever they are"
+    assert from_address(address, trace, lambda: USUAL) == (view, [])
+    shown = Shown(7, digest(trace.tokens), view)
+    assert read(json.loads(json.dumps(described(shown))), trace) == shown
+
+
+@given(view=VIEWS)
+def test_what_goes_without_saying_is_not_written(trace: Trace, view: View) -> None:
+    usual = replace(view, layer=USUAL[0], series=USUAL[1])
+    address = written(usual, USUAL)
+    assert not places_itself(address)
+    assert from_address(address, trace, lambda: USUAL) == (usual, [])
+
+
+@pytest.mark.parametrize(
+    ("address", "layer", "series"),
+    [
+        ({}, 2, (7,)),
+        ({"layer": "3"}, 3, "mean"),
+        ({"head": "3"}, LAYERS, (2,)),
+        ({"head": "mean"}, LAYERS, "mean"),
+        ({"layer": "2", "heads": "2.9"}, 2, (1, 8)),
+        ({"head": "2", "heads": "2.9"}, LAYERS, (1, 8)),
+        # Another page chose head 5 since.
+        ({"head": "5", "heads": "2.9"}, LAYERS, (4,)),
+        ({"heads": "9.9.0.13.x"}, LAYERS, "mean"),
+    ],
+)
+def test_an_address_says_layer_and_heads_or_nothing(
+    trace: Trace, address: dict[str, str], layer: int, series: Any
+) -> None:
+    view, unknown = from_address(address, trace, lambda: USUAL)
+    assert (view.layer, view.series, unknown) == (layer, series, [])
+
+
+def test_addresses_of_before_are_understood(trace: Trace) -> None:
+    view, _ = from_address({"layer": "1", "hide": "specials", "lines": "0.05", "fit": "1"}, trace)
+    assert view == View(1, "mean", Options(specials=False, step=0.05, fit=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "shown"),
+    [
+        ("layer", "7", "6"),
+        ("layer", "9" * 5000, "6"),
+        ("layer", "\u0662", "6"),
+        ("head", "0", "mean"),
+        ("head", HOSTILE, "mean"),
+        ("drawn", "nope", "weights"),
+        ("residual", "0.51", "0.5"),
+    ],
+)
+def test_what_an_address_asks_for_in_vain_is_told(trace: Trace, name: str, given: str, shown: str) -> None:
+    what = {"drawn": "measure", "residual": "residual share"}.get(name, name)
+    view, unknown = from_address({name: given}, trace)
+    assert view == View(LAYERS, "mean")
+    assert unknown == [Unknown(what, given, shown)]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "4"])
+def test_pins_of_an_address_that_are_no_units_are_left_out(trace: Trace, number: str) -> None:
+    view, _ = from_address({"pins": f"key.1.{number}.2.1"}, trace)
+    assert view.pins == Pins("key", (1, 2))
+
+
+def test_pins_are_of_words_where_words_are_shown(minilm: Checkpoint) -> None:
+    trace = minilm.trace("electroencephalography")
+    assert len(trace.tokens) > 3
+    for words, kept in (("0", (0, 3)), ("1", (0,))):
+        view, _ = from_address({"pins": "query.0.3", "words": words}, trace)
+        assert view.pins.units == kept
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        {},
+        {"of": "another"},
+        {"revision": "1"},
+        {"revision": True},
+        {"revision": -1},
+        {"revision": 2**53},
+        {"view": None},
+        {"view": {"layer": 99, "heads": ["mean"]}},
+        {"view": {"layer": True, "heads": ["mean"]}},
+        {"view": {"layer": 1, "heads": None}},
+    ],
+)
+def test_what_is_no_view_of_this_text_is_none(trace: Trace, told: Any) -> None:
+    whole = {"revision": 1, "of": digest(trace.tokens), "view": {"layer": 1, "heads": ["mean"]}}
+    assert read(whole, trace) == Shown(1, digest(trace.tokens), View(1, "mean"))
+    assert read(told and {**whole, **told}, trace) is None
+
+
+def test_wrong_parts_of_a_view_become_the_usual_ones(trace: Trace) -> None:
+    options = {"layout": "<b>", "direction": 3, "specials": "no", "fit": 1, "step": 0.3, "root": 0}
+    given = {
+        "layer": 2,
+        "heads": [99, -1, "x", 3, True, 3],
+        "options": options,
+        "pins": {"side": HOSTILE, "units": [0, 99, "1", None, 2]},
+        "measure": HOSTILE,
+        "words": 1,
+        "residual": True,
+    }
+    told = read({"revision": 1, "of": digest(trace.tokens), "view": given}, trace)
+    assert told is not None
+    assert told.view == View(2, (3,), Options(), Pins("query", (0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"layer": 0}, "counted from 1"),
+        ({"series": ()}, "are no heads"),
+        ({"series": (-1,)}, "are no heads"),
+        ({"options": Options(step=0.3)}, "no threshold 0.3"),
+        ({"measure": "nope"}, "no measure nope"),
+    ],
+)
+def test_no_view_is_made_of_what_cannot_be(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SelectionError, match=sentence):
+        View(**{"layer": 1, "series": "mean", **wrong})
+
+
+def test_a_measure_of_layers_shows_no_single_head() -> None:
+    assert View(1, (3, 5)).head == 3
+    assert View(1, (3, 5), measure="rollout").head == "mean"
