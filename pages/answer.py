@@ -109,7 +109,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "
         f"was trained on. {CERTAINTY}"
     )
-    lens.part(trace, FillMask.task, word)
+    lens.part(trace, FillMask.task, found.question.mask)
     return found
 
 

@@ -22,7 +22,8 @@ from bert_probe.model.layers import passing
 from bert_probe.model.outputs import Output, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Number, Optional, WordName, Words
+from bert_probe.results.kinds import Choice, Number, Optional
+from bert_probe.results.kinds_of_words import WordName, Words
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

@@ -24,7 +24,7 @@ _FADING = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
 """From any paper to the accent, so that text in the theme's ink is readable on all of it."""
 
 
-def part(trace: Trace, task: str, word: int | None = None) -> None:
+def part(trace: Trace, task: str, word: int | str | None = None) -> None:
     """Draw it.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe import FillMask, FindAnswer, LabelTokens, SentenceSimilarity
+from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web import marked
 from tests.helpers import trained
@@ -73,6 +73,25 @@ def test_every_task_is_drawn_and_its_lines_make_the_same(
     table = table_of_both_codes(app, capfdbinary)
     assert table["probability"].tolist() == pytest.approx(app.dataframe[0].value["probability"].tolist())
     assert f"--task {task}" in app.get("code")[1].value
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "text-classification", "token-classification"])
+def test_it_is_said_from_which_layer_on_the_answer_is_there(
+    task: str, trained_on: Trained, trained_folder: Folders
+) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
+    assert not app.exception
+    word = 5 if task == "fill-mask" else None
+    found = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
+    name, layer = found.names[-1][0][0], int(found.settled[0])
+    first = f"**{name}** is first from layer {layer} on, of 3."
+    only = f"Only the last layer, 3, puts **{name}** first."
+    assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
+        task != "token-classification"
+    )
+    curves = len(app.get("plotly_chart"))
+    assert curves == {"fill-mask": 3, "text-classification": 2, "token-classification": 1}[task]
+    assert any(f"{Lens(task, mask=word)!r}.of(trace).table()" in code.value for code in app.get("code"))
 
 
 def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
