@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from bert_probe.model.loading import load
     from bert_probe.model.trace import Trace
     from bert_probe.model.wrapping import wrap
+    from bert_probe.notebook.frame import Frame
+    from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
     from bert_probe.text.sentence_files import read_sentences
 
@@ -57,6 +59,7 @@ __all__ = [
     "Context",
     "Embedding",
     "FindHeads",
+    "Frame",
     "HeadMeans",
     "Heads",
     "Parameters",
@@ -75,9 +78,12 @@ __all__ = [
     "UnavailableError",
     "Vectors",
     "from_attention",
+    "head_view",
     "load",
+    "model_view",
     "read_sentences",
     "save",
+    "show",
     "wrap",
 ]
 
@@ -94,6 +100,7 @@ _HOMES = {
     "Context": "analyses.context",
     "Embedding": "analyses.embedding",
     "FindHeads": "analyses.find_heads",
+    "Frame": "notebook.frame",
     "HeadMeans": "analyses.head_means",
     "Heads": "analyses.heads",
     "Parameters": "analyses.parameters",
@@ -112,9 +119,12 @@ _HOMES = {
     "UnavailableError": "errors",
     "Vectors": "analyses.vectors",
     "from_attention": "model.given",
+    "head_view": "notebook.views",
     "load": "model.loading",
+    "model_view": "notebook.views",
     "read_sentences": "text.sentence_files",
     "save": "results.result",
+    "show": "notebook.views",
     "wrap": "model.wrapping",
 }
 """Name → the module it lies in, which is imported when the name is first used: most of them need torch, which

@@ -11,13 +11,20 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError, TooLongError
 from bert_probe.model.trace import Trace, resolve
 from bert_probe.notebook.frame import Frame
+from bert_probe.results.result import Result
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
+from bert_probe.views import pictures
 from bert_probe.views.head_view import LABELLED, Options, Picture, Pins, Series, View
+from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import caption_of
 
 MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""
+
+
+_MOST_HEIGHT = 900
+"""Of a frame: as high as a window, so that it is scrolled within where it holds more."""
 
 
 def head_view(
@@ -32,6 +39,7 @@ def head_view(
     specials: bool = True,
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
+    exact: bool = False,
     height: int = 640,
 ) -> Frame:
     """Attention as lines from token to token, with every layer and head to go through.
@@ -48,6 +56,9 @@ def head_view(
         specials: whether special tokens are shown at first.
         pins: positions, from 0, of tokens (or words) that are pinned at first; their attention is added up.
         side: whether these are pinned as those that look ("query") or that are looked at ("key").
+        exact: whether every bit of queries and keys is kept. Otherwise they are rounded so far that no
+            number is off by more than 0.000025, a quarter of the last decimal shown, which makes the notebook
+            a third smaller.
         height: of the frame, in CSS pixels.
 
     Raises:
@@ -64,14 +75,14 @@ def head_view(
     shown = View(
         layer + 1, _series(heads, trace.heads), Options(layout, specials=specials), Pins(side, pinned)
     )
-    first = len(head_views.payload(picture, layer, key="page"))
-    if first * trace.layers * 4 / 3 > MOST_BYTES:
+    most = trace.layers * len(head_views.payload(picture, layer, key="page"))
+    if most > MOST_BYTES:
         raise TooLongError(
             f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of "
-            f"{first * trace.layers * 4 / 3e6:,.0f} MB, and a notebook takes up to {MOST_BYTES / 1e6:.0f}. "
+            f"{most / 1e6:,.0f} MB, and a notebook takes up to {MOST_BYTES / 1e6:.0f}. "
             "Give a shorter text, or use the app, which sends a layer when it is looked at."
         )
-    return Frame(head_views.page(picture, shown), height)
+    return Frame(head_views.page(picture, shown, exact=exact), height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
@@ -87,6 +98,22 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
         UnavailableError: a measure that this model or attention does not have.
     """
     return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
+
+
+def show(result: Result) -> Frame:
+    """The heatmaps of a result, as its page has them: those of attention, similarity, two texts, steps, ….
+
+    Raises:
+        UnavailableError: there is no picture of it.
+    """
+    drawn = pictures.heatmaps_of(result)
+    return Frame(pictures.page(result, drawn), min(90 + sum(map(_height, drawn)), _MOST_HEIGHT))
+
+
+def _height(drawn: Heatmap) -> int:
+    """About what a heatmap takes, with its labels, readout and legend; what is more is scrolled."""
+    pitch = min(max(800 / len(drawn.columns), 18), 30)
+    return 240 + round(pitch * len(drawn.rows))
 
 
 def _series(heads: int | Sequence[int] | str, count: int) -> Series:

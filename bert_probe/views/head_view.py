@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -30,6 +30,9 @@ STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
 
 LABELLED: Final = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+
+OFF: Final = 2.5e-5
+"""By how much a number may be off in a page that is to be small: a quarter of the last decimal shown."""
 
 Ask: TypeAlias = Callable[[Callable[[Trace], AttentionMap], Trace], AttentionMap]
 """How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
@@ -131,6 +134,7 @@ def payload(
     wish: Mapping[str, Any] | None = None,
     source: str = "",
     ask: Ask = _asked,
+    exact: bool = True,
 ) -> bytes:
     """One layer as the browser gets it.
 
@@ -139,6 +143,8 @@ def payload(
         wish: what to show at first; by default the mean over the heads.
         source: address of the other layers, but for their number.
         ask: what asks for a measure of the layer as a whole, for rollout goes through all layers below.
+        exact: False rounds queries and keys so far that no number that follows is off by more than `OFF`:
+            they deflate to two thirds.
 
     Raises:
         SelectionError, UnavailableError: see `Attention.of`.
@@ -146,6 +152,8 @@ def payload(
     trace = picture.trace
     units = picture.units
     heads, arrays, full = _numbers(picture, layer, len(units), ask)
+    if not exact and "queries" in arrays:
+        arrays |= _rounded(picture, layer, arrays)
     described = {
         "key": key,
         "digest": picture.digest,
@@ -224,6 +232,26 @@ def _vectors(trace: Trace, layer: int, count: int) -> dict[str, Array] | None:
     return arrays if mask is None else {**arrays, "mask": np.packbits(mask, axis=1)}
 
 
+def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Queries and keys as multiples of a power of two, the largest that keeps all numbers within `OFF`."""
+
+    def numbers(vectors: Mapping[str, Array]) -> Array:
+        trace = picture.trace
+        queries, keys = list(trace.queries or ()), list(trace.keys or ())
+        queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
+        changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
+        found = picture.what.single_heads()(changed, layer, slice(None))
+        return word_lens(trace).merge(found) if picture.words else found
+
+    wanted = numbers(arrays)
+    for bits in range(12, 20):
+        step = np.float32(2.0**-bits)
+        tried = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
+        if np.abs(numbers(tried) - wanted).max() <= OFF:
+            return tried
+    return {}
+
+
 def _is_plain(mask: Array) -> bool:
     """Whether every head has the same keys to look at, or not to: a bit for each."""
     return mask.dtype == np.bool_ and mask.ndim == 2
@@ -273,15 +301,15 @@ def pins_from(given: Any, count: int) -> Pins:
     return Pins("key" if held.get("side") == "key" else "query", kept)
 
 
-def page(picture: Picture, view: View, ask: Ask = _asked) -> Page:
+def page(picture: Picture, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
-    It holds every layer, so that a reader can step through them.
+    It holds every layer, so that a reader can step through them; `exact`: see `payload`.
     """
     layers = range(picture.trace.layers)
     return Page(
         "head_view",
-        [payload(picture, layer, key="page", wish=wished(view, 0), ask=ask) for layer in layers],
+        [payload(picture, layer, key="page", wish=wished(view, 0), ask=ask, exact=exact) for layer in layers],
         picture.caption,
         f"{CAVEAT} {picture.trace.caveat}".strip(),
         start=view.layer,

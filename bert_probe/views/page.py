@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Final, Literal
 
 from bert_probe.model.trace import Trace
 from bert_probe.views import built, palette
+from bert_probe.views.payload import as_text
 
 CAVEAT: Final = (
     "Attention says where a head reads from, not what the model's output depends on: it is not an "
@@ -49,7 +49,7 @@ class Page:
 
     def html(self, framed: bool = False) -> str:
         """The page; in a frame of another page without its title and margins."""
-        held = [base64.b64encode(one).decode("ascii") for one in self.payloads]
+        held = [as_text(one) for one in self.payloads]
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",
@@ -57,7 +57,7 @@ class Page:
             "caveat": html.escape(self.caveat),
             "style": _theme(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
-            # Base64 and a number: nothing that could end the element.
+            # Numbers, and an alphabet without any sign that HTML or JSON knows.
             "payload": json.dumps({"start": self.start, "payloads": held}),
         }
         made = _TEMPLATE.read_text(encoding="utf-8")

@@ -6,7 +6,10 @@ import base64
 import html
 import json
 import re
+import zlib
 from html.parser import HTMLParser
+
+import numpy as np
 
 from bert_probe.notebook.frame import Frame
 
@@ -32,7 +35,14 @@ def payloads_of(page: str) -> list[bytes]:
     """What a page draws."""
     held = re.search(r'id="payload">(.*?)</script>', page, re.S)
     assert held is not None
-    return [base64.b64decode(one) for one in json.loads(held[1])["payloads"]]
+    return [untexted(*one) for one in json.loads(held[1])["payloads"]]
+
+
+def untexted(planes: int, length: int, text: str) -> bytes:
+    """What `as_text` made a text of."""
+    deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
+    content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
+    return content.reshape(planes, -1).T.tobytes()
 
 
 def page_of(frame: Frame) -> str:

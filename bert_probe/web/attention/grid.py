@@ -9,11 +9,12 @@ import streamlit as st
 
 from bert_probe.analyses.attention import AttentionLong, AttentionMap, Head
 from bert_probe.results import files
+from bert_probe.views import heatmaps
 from bert_probe.views.page import CAVEAT
 from bert_probe.web import blocks, state, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import Drawn
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
 
@@ -29,11 +30,11 @@ def part(drawn: Drawn, as_table: bool) -> None:
         everything = drawn.all(specials=specials, renormalise=renormalise)
         st.space("stretch")
         _exports(drawn, shown, everything)
-    title = shared.title(drawn.what, shown)
+    title = heatmaps.attention_title(shown)
     if as_table:
         _table(shown)
     else:
-        _heatmap(drawn, shown, title, root)
+        heatmap(heatmaps.of_attention(shown, root), key="attention_matrix")
     # The picture bears its title itself.
     named = f"{title}. " if as_table else ""
     blocks.caveat(f"{named}{_row_sums(drawn, shown)} {CAVEAT}")
@@ -91,23 +92,6 @@ def _exports(drawn: Drawn, shown: AttentionMap, everything: AttentionLong) -> No
         f"attention-layer{layer}-head{number}",
         [("All layers and heads, long CSV", "attention-all.zip", zipped)],
         ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
-    )
-
-
-def _heatmap(drawn: Drawn, shown: AttentionMap, title: str, root: bool) -> None:
-    matrix(
-        shown.weights,
-        blocks.labels(shown.queries),
-        blocks.labels(shown.keys),
-        key="attention_matrix",
-        scale=drawn.scale(shown, root),
-        row_axis="query",
-        column_axis="key",
-        value_name=drawn.what.value,
-        caption=title,
-        row_positions=blocks.positions(shown.queries),
-        column_positions=blocks.positions(shown.keys),
-        file_name="attention",
     )
 
 

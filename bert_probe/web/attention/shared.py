@@ -8,12 +8,11 @@ from weakref import ref
 
 import streamlit as st
 
-from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, Head
+from bert_probe.analyses.attention import Attention, AttentionLong, Head
 from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
-from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, jobs, state
 
 
@@ -50,12 +49,6 @@ class Drawn:
     ) -> AttentionLong:
         """What is asked of several."""
         return AttentionLong(layers, heads, self.measure, self.words, specials, renormalise, self.residual)
-
-    def scale(self, shown: AttentionMap, root: bool) -> Scale:
-        """0 to 1; what is no share has no such end, so its is the next round number."""
-        shares = shown.question.renormalise or self.what.shared_out(self.trace)
-        end = 1.0 if shares else Scale.from_zero(shown.weights, 0.0).high
-        return Scale("sequential", 0, end, "sqrt" if root else "linear")
 
 
 def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool:
@@ -132,12 +125,3 @@ def layer_slider(trace: Trace) -> int:
         trace.layers,
         "The text passes through the layers one after the other; the last one is nearest to the output.",
     )
-
-
-def title(what: Measure, shown: AttentionMap) -> str:
-    """What a picture of it is called."""
-    layer, head = shown.question.layer + 1, shown.question.head
-    if what.of_heads is None:
-        return f"{what.title} layer {layer}"
-    named = "mean over the heads" if head == "mean" else f"head {int(head) + 1}"
-    return f"{what.title} in layer {layer}, {named}"
