@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from bert_probe.analyses.heads import Heads
-from bert_probe.errors import SelectionError, TooLongError
-from bert_probe.model.trace import Trace, resolve
+from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import Frame
 from bert_probe.results.result import Result
-from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures
-from bert_probe.views.head_view import LABELLED, Options, Picture, Pins, Series, View
+from bert_probe.views.head_page import head_page
 from bert_probe.views.matrix import Heatmap
-from bert_probe.views.page import caption_of
 
 MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""
@@ -66,23 +61,21 @@ def head_view(
         UnavailableError: a measure that this model or attention does not have.
         TooLongError: the page would be larger than `MOST_BYTES`.
     """
-    layer = resolve(layer, trace.layers, "layer")
-    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
-    picture = Picture(trace, measure, words, residual, labels, caption_of(trace))
-    _check_choice("layout", layout, ("columns", "reading"))
-    _check_choice("side", side, ("query", "key"))
-    pinned = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
-    shown = View(
-        layer + 1, _series(heads, trace.heads), Options(layout, specials=specials), Pins(side, pinned)
+    page = head_page(
+        trace,
+        layer,
+        heads,
+        measure=measure,
+        words=words,
+        residual=residual,
+        layout=layout,
+        specials=specials,
+        pins=pins,
+        side=side,
+        exact=exact,
+        most=MOST_BYTES,
     )
-    most = trace.layers * len(head_views.payload(picture, layer, key="page"))
-    if most > MOST_BYTES:
-        raise TooLongError(
-            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of "
-            f"{most / 1e6:,.0f} MB, and a notebook takes up to {MOST_BYTES / 1e6:.0f}. "
-            "Give a shorter text, or use the app, which sends a layer when it is looked at."
-        )
-    return Frame(head_views.page(picture, shown, exact=exact), height)
+    return Frame(page, height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
@@ -114,17 +107,3 @@ def _height(drawn: Heatmap) -> int:
     """About what a heatmap takes, with its labels, readout and legend; what is more is scrolled."""
     pitch = min(max(800 / len(drawn.columns), 18), 30)
     return 240 + round(pitch * len(drawn.rows))
-
-
-def _series(heads: int | Sequence[int] | str, count: int) -> Series:
-    if isinstance(heads, str):
-        if heads != "mean":
-            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
-        return "mean"
-    several = [heads] if isinstance(heads, int | np.integer) else heads
-    return tuple(dict.fromkeys(resolve(head, count, "head") for head in several)) or "mean"
-
-
-def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise SelectionError(f"There is no {name} {given!r}; use {' or '.join(known)}.")

@@ -135,6 +135,7 @@ def payload(
     source: str = "",
     ask: Ask = _asked,
     exact: bool = True,
+    multiplied: bool = False,
 ) -> bytes:
     """One layer as the browser gets it.
 
@@ -145,13 +146,14 @@ def payload(
         ask: what asks for a measure of the layer as a whole, for rollout goes through all layers below.
         exact: False rounds queries and keys so far that no number that follows is off by more than `OFF`:
             they deflate to two thirds.
+        multiplied: send numbers, and no queries and keys, to where nobody looks at another row.
 
     Raises:
         SelectionError, UnavailableError: see `Attention.of`.
     """
     trace = picture.trace
     units = picture.units
-    heads, arrays, full = _numbers(picture, layer, len(units), ask)
+    heads, arrays, full = _numbers(picture, layer, len(units), ask, multiplied)
     if not exact and "queries" in arrays:
         arrays |= _rounded(picture, layer, arrays)
     described = {
@@ -192,7 +194,9 @@ def wished(view: View, turn: int) -> dict[str, Any]:
     }
 
 
-def _numbers(picture: Picture, layer: int, count: int, ask: Ask) -> tuple[list[int], dict[str, Array], float]:
+def _numbers(
+    picture: Picture, layer: int, count: int, ask: Ask, multiplied: bool
+) -> tuple[list[int], dict[str, Array], float]:
     """Heads, the numbers of them that are sent, and what the strongest line stands for."""
     trace, what = picture.trace, picture.what
     if what.of_heads is None:
@@ -200,7 +204,7 @@ def _numbers(picture: Picture, layer: int, count: int, ask: Ask) -> tuple[list[i
         return [0], {"weights": _floats(whole)[None]}, _full(picture, [whole])
     heads = list(range(trace.heads))
     # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
-    derived = what.lengths is not None or what.name == "weights"
+    derived = not multiplied and (what.lengths is not None or what.name == "weights")
     vectors = _vectors(trace, layer, count) if derived else None
     if vectors is None:
         maps = [_map(picture, layer, head) for head in heads]
@@ -313,4 +317,7 @@ def page(picture: Picture, view: View, ask: Ask = _asked, exact: bool = True) ->
         picture.caption,
         f"{CAVEAT} {picture.trace.caveat}".strip(),
         start=view.layer,
+        still=lambda: [
+            payload(picture, view.layer - 1, key="page", wish=wished(view, 0), ask=ask, multiplied=True)
+        ],
     )

@@ -4,12 +4,13 @@ import { leading, within } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
 import { ScrolledView } from "../core/scrolled_view.js";
-import { plainNumber, wrapped } from "../core/text.js";
+import { plainNumber } from "../core/text.js";
 import { Attention } from "./attention.js";
+import { drawnOf, savedHeads, titleOf } from "./file.js";
 import { headLayout, inView, unitAt } from "./layout.js";
-import { chosenWeights, linesFrom, permitted, STEPS } from "./lines.js";
-import { MEAN, seriesName, unitName, unpackHeads } from "./model.js";
-import { paintChosen, paintCursor, paintHeads, seriesColour } from "./paint.js";
+import { permitted, STEPS } from "./lines.js";
+import { MEAN, unitName, unpackHeads } from "./model.js";
+import { chosenOf, paintChosen, paintCursor, paintHeads } from "./paint.js";
 import {
   chipsOf,
   chosenValue,
@@ -33,9 +34,6 @@ import {
  * @typedef {import("./model.js").Pins} Pins
  * @typedef {import("./paint.js").HeadPicture} HeadPicture
  */
-
-const PNG_MOST = 9e6; // pixels of a picture above which it is saved at the plain resolution
-const WHOLE = 12_000; // pixels up to which a file holds the whole text
 
 /** @extends {ScrolledView<HeadModel, Place, import("./parts.js").HeadParts, HeadGeometry>} */
 class HeadView extends ScrolledView {
@@ -186,10 +184,7 @@ class HeadView extends ScrolledView {
   }
 
   title() {
-    const { title, layer, rolled } = this.model;
-    return rolled
-      ? `${title} layer ${layer}`
-      : `${title} in layer ${layer}, ${seriesName(this.model, this.series)}`;
+    return titleOf(this, this.series);
   }
 
   listenToControls() {
@@ -349,22 +344,12 @@ class HeadView extends ScrolledView {
     return { model, theme, measure, geometry, shown: this.allowed.shown, places, view };
   }
 
-  /**
-   * What is drawn of the queries that a picture shows.
-   *
-   * @param {HeadPicture} picture
-   * @param {number | null} step
-   */
-  drawnOf(picture, step) {
-    const [first, end] = inView(picture);
-    return linesFrom(this.attention, this.series, picture.shown.slice(first, end), this.allowed, step);
-  }
-
   /** @override */
   paint() {
     const { parts, model, picture } = this;
     const { step } = this.options;
-    const drawn = this.drawnOf(picture, step);
+    const { attention, series, allowed } = this;
+    const drawn = drawnOf(picture, { attention, series, allowed, step });
     this.step = drawn.step;
     paintHeads(this.penFor(parts.base), picture, drawn.lines);
     parts.share.textContent = shareSentence(model, drawn);
@@ -383,21 +368,12 @@ class HeadView extends ScrolledView {
     return units.length ? { side: pins.side, units } : null;
   }
 
-  /** @param {Pins} looked */
-  weightsOf({ side, units }) {
-    const { allowed, series } = this;
-    const targets = allowed.shown.filter(side === "query" ? allowed.isTarget : allowed.isSource);
-    const weights = chosenWeights(this.attention, series, side, units, targets);
-    const colour = series.length === 1 ? seriesColour(this, series[0]) : this.theme.accent;
-    return weights && { side, units, targets, colour, ...weights };
-  }
-
   /** @override */
   mark() {
     const { stage, base } = this.parts;
     const { picture, looked } = this;
     const pen = this.penFor(stage);
-    const weights = looked && this.weightsOf(looked);
+    const weights = looked && chosenOf(picture, this, looked);
     base.classList.toggle("faded", Boolean(weights));
     if (weights) paintChosen(pen, picture, weights);
     if (this.focused && this.cursor) paintCursor(pen, picture, this.cursor);
@@ -405,7 +381,7 @@ class HeadView extends ScrolledView {
     this.write(weights);
   }
 
-  /** @param {ReturnType<HeadView["weightsOf"]>} weights */
+  /** @param {ReturnType<typeof chosenOf>} weights */
   write(weights) {
     const { parts, model, pins } = this;
     if (this.waiting) parts.readout.textContent = "Adding up what looks at this token …";
@@ -518,47 +494,10 @@ class HeadView extends ScrolledView {
 
   // Files
 
-  /**
-   * The whole text where that makes a reasonable picture, else the part in view; with what a caption says.
-   *
-   * @override
-   * @returns {Saved}
-   */
+  /** @override @returns {Saved} */
   saved() {
-    const { theme, measure, model } = this;
-    const { contentWidth, contentHeight } = this.geometry;
-    const whole = Math.max(contentWidth, contentHeight) <= WHOLE;
-    const all = { x: 0, y: 0, width: Math.ceil(contentWidth), height: Math.ceil(contentHeight) };
-    const picture = { ...this.picture, view: whole ? all : this.view };
-    const { width } = picture.view;
-    const drawn = this.drawnOf(picture, this.step);
-    const lines = [this.title(), model.caption, shareSentence(model, drawn)].flatMap((text, i) => {
-      const style = i ? { size: 12, fill: theme.muted } : { size: 15, fill: theme.ink, weight: 600 };
-      return wrapped(text, width - 40, style.size, measure).map((line) => ({ line, style }));
-    });
-    const top = 24 + lines.length * 18;
-    const height = picture.view.height + top + 10;
-    const looked = this.pins.units.length ? this.looked : null;
-    const weights = looked && this.weightsOf(looked);
-    return {
-      width,
-      height,
-      ratio: height * width > PNG_MOST ? 1 : 2,
-      title: this.title(),
-      fileName: model.fileName,
-      theme,
-      paint: (pen) => {
-        pen.moved(0, top, 0, () => {
-          paintHeads(pen, picture, weights ? [] : drawn.lines);
-          if (weights) paintChosen(pen, picture, weights);
-        });
-        // Lines to tokens out of view would run through the caption.
-        pen.rectangle(0, 0, width, top, { fill: theme.background });
-        lines.forEach(({ line, style }, i) => {
-          pen.text(line, 20, 26 + i * 18, style);
-        });
-      },
-    };
+    const { attention, series, allowed, pins, step } = this;
+    return savedHeads(this.picture, { attention, series, allowed, pins, step });
   }
 }
 

@@ -3,6 +3,7 @@
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { ellipsised, formatted, isShown } from "../core/text.js";
 import { anchor, inView } from "./layout.js";
+import { chosenWeights } from "./lines.js";
 import { MEAN } from "./model.js";
 
 /**
@@ -114,6 +115,20 @@ export function headColour(head) {
  */
 export function seriesColour({ model, theme }, head) {
   return head === MEAN ? theme.accent : headColour(model.heads[head]);
+}
+
+/**
+ * Units of one side, and what the other side has to do with them; null while that is being added up.
+ *
+ * @param {Pick<HeadPicture, "model" | "theme">} picture
+ * @param {Pick<import("./file.js").Looks, "attention" | "series" | "allowed">} looks
+ * @param {import("./model.js").Pins} looked
+ */
+export function chosenOf(picture, { attention, series, allowed }, { side, units }) {
+  const targets = allowed.shown.filter(side === "query" ? allowed.isTarget : allowed.isSource);
+  const weights = chosenWeights(attention, series, side, units, targets);
+  const colour = series.length === 1 ? seriesColour(picture, series[0]) : picture.theme.accent;
+  return weights && { side, units, targets, colour, ...weights };
 }
 
 /** Labels; special tokens are quiet, unless they are among those marked.

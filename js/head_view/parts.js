@@ -2,7 +2,7 @@
 
 import { button, element, group, keyboardHelp, liveRegion } from "../core/dom.js";
 import { scrolledParts } from "../core/scrolled_view.js";
-import { formatted, plainNumber } from "../core/text.js";
+import { counted, formatted, plainNumber } from "../core/text.js";
 import { MOST_LINES, STEPS } from "./lines.js";
 import { MEAN, unitName } from "./model.js";
 import { headColour } from "./paint.js";
@@ -229,8 +229,8 @@ export function shareSentence(model, { lines, share, least, capped, queries }) {
   const whole = count === model.units.length;
   const whose = whole ? `all ${model.total}` : `the ${model.total} of the ${count} tokens in view`;
   const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";
-  const said = lines.length === 1 ? "1 line" : `${lines.length.toLocaleString("en")} lines`;
-  const most = MOST_LINES.toLocaleString("en");
+  const said = lines.length === 1 ? "1 line" : `${counted(lines.length)} lines`;
+  const most = counted(MOST_LINES);
   const left = capped ? ` More than ${most} cannot be drawn; the weakest are left out.` : "";
   return `${said}${from}, carrying ${formatted(100 * share, digits)} % of ${whose}.${left}`;
 }

@@ -192,5 +192,6 @@ def test_it_is_saved_as_a_page(minilm: Checkpoint, tmp_path: Path) -> None:
     assert payloads_of(file.read_text(encoding="utf-8")) == payloads_of(page_of(frame))
     with pytest.raises(ExportError, match="is there already"):
         frame.save(file, overwrite=False)
-    with pytest.raises(ExportError, match=r"Give it the ending \.html"):
-        frame.save(tmp_path / "view.png")
+    assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()
+    with pytest.raises(ExportError, match=r"view\.gif does not end in \.html, \.htm, \.svg, \.png"):
+        frame.save(tmp_path / "view.gif")
