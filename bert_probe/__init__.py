@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bert_probe.model.trace import Trace
     from bert_probe.model.wrapping import wrap
     from bert_probe.notebook.frame import Frame
+    from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
     from bert_probe.text.sentence_files import read_sentences
@@ -61,6 +62,7 @@ __all__ = [
     "FindHeads",
     "Frame",
     "HeadMeans",
+    "HeadView",
     "Heads",
     "Parameters",
     "Pooler",
@@ -102,6 +104,7 @@ _HOMES = {
     "FindHeads": "analyses.find_heads",
     "Frame": "notebook.frame",
     "HeadMeans": "analyses.head_means",
+    "HeadView": "notebook.live",
     "Heads": "analyses.heads",
     "Parameters": "analyses.parameters",
     "Pooler": "analyses.pooler",

@@ -17,8 +17,8 @@ from bert_probe.model.trace import Trace
 from bert_probe.results.kinds import Places
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.words import find_word
-from bert_probe.views import model_view
-from bert_probe.views.head_page import head_page
+from bert_probe.views import head_view, model_view
+from bert_probe.views.asking import asked_picture
 from bert_probe.views.page import Page
 
 
@@ -73,12 +73,13 @@ def _page(trace: Trace, asked: dict[str, Any], layer: str, head: str, chosen: st
     if chosen == "model":
         return model_view.page(trace, Heads(words).of(trace), words=words, measure=what.name)
     heads = Places(HEAD).read("head", head, trace)
-    return head_page(
+    drawn, shown = asked_picture(
         trace,
         LAYER.read("layer", layer, trace),
         "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
         **asked,
     )
+    return head_view.page(drawn, shown)
 
 
 @click.command()

@@ -222,7 +222,7 @@ class Trace:
 
     def head_view(
         self, layer: int = -1, heads: int | Sequence[int] | str = "mean", **more: Any
-    ) -> bert_probe.Frame:
+    ) -> bert_probe.HeadView:
         """Its attention in a notebook, as lines from token to token; see `bert_probe.head_view`."""
         import bert_probe
 

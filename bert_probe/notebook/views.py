@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bert_probe.analyses.heads import Heads
+from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import Frame
+from bert_probe.notebook.live import HeadView
 from bert_probe.results.result import Result
+from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures
-from bert_probe.views.head_page import head_page
+from bert_probe.views.asking import asked_picture
 from bert_probe.views.matrix import Heatmap
 
 MOST_BYTES = 64_000_000
@@ -36,11 +39,12 @@ def head_view(
     side: Literal["query", "key"] = "query",
     exact: bool = False,
     height: int = 640,
-) -> Frame:
+) -> HeadView:
     """Attention as lines from token to token, with every layer and head to go through.
 
     Hover over a token, click to pin it; arrow keys move between tokens, square brackets between layers,
-    comma and full stop between heads.
+    comma and full stop between heads. What is shown can be read and
+    set while a kernel runs: `view.layer`, `view.heads`, `view.pins`.
 
     Args:
         trace: whose attention.
@@ -61,7 +65,7 @@ def head_view(
         UnavailableError: a measure that this model or attention does not have.
         TooLongError: the page would be larger than `MOST_BYTES`.
     """
-    page = head_page(
+    picture, shown = asked_picture(
         trace,
         layer,
         heads,
@@ -72,10 +76,15 @@ def head_view(
         specials=specials,
         pins=pins,
         side=side,
-        exact=exact,
-        most=MOST_BYTES,
     )
-    return Frame(page, height)
+    most = trace.layers * len(head_views.payload(picture, shown.layer - 1, key="page"))
+    if most > MOST_BYTES:
+        raise TooLongError(
+            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of {most / 1e6:,.0f} MB, "
+            f"and a notebook takes up to {MOST_BYTES / 1e6:.0f}. Give a shorter text, or use the app, which "
+            "sends a layer when it is looked at."
+        )
+    return HeadView(picture, shown, exact, height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:

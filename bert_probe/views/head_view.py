@@ -17,8 +17,9 @@ import numpy as np
 from bert_probe.analyses.attention import Attention, AttentionMap, Head
 from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Array, Trace, resolve
 from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.constants import CONSTANTS
 from bert_probe.views.page import CAVEAT, Page
@@ -273,13 +274,32 @@ def reported(state: Any, picture: Picture) -> View | None:
     layer, series = held.get("layer"), held.get("series")
     if type(layer) is not int or not 1 <= layer <= picture.trace.layers or not isinstance(series, Sequence):
         return None
-    heads = tuple(head for head in series if type(head) is int and 0 <= head < picture.trace.heads)
     return View(
         layer,
-        heads or "mean",
+        series_from(series, picture.trace.heads),
         options_from(held.get("options")),
         pins_from(held.get("pins"), len(picture.units)),
     )
+
+
+def series_from(given: Any, count: int) -> Series:
+    """Heads from outside; those that there are none of are left out, and none at all is the mean."""
+    held = given if isinstance(given, list) else []
+    return tuple(head for head in held if type(head) is int and 0 <= head < count) or "mean"
+
+
+def series_of(heads: int | Sequence[int] | str, count: int) -> Series:
+    """Heads as people write them in Python: one, several, or "mean".
+
+    Raises:
+        SelectionError: one that there is not.
+    """
+    if isinstance(heads, str):
+        if heads != "mean":
+            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
+        return "mean"
+    several = [heads] if isinstance(heads, int | np.integer) else heads
+    return tuple(dict.fromkeys(resolve(head, count, "head") for head in several)) or "mean"
 
 
 def options_from(given: Any) -> Options:

@@ -40,6 +40,7 @@ class Page:
         title: text and model.
         caveat: what has to stand beside the picture.
         start: which payload is shown first, from 1.
+        key: names the view to a notebook around the page, with which it then exchanges what is shown.
         still: makes what is drawn in a file where nothing moves; None for all payloads.
         theme: what the reader's system has, or one of the two.
     """
@@ -50,6 +51,7 @@ class Page:
     caveat: str = ""
     start: int = 1
     theme: Literal["system", "light", "dark"] = "system"
+    key: str = ""
     still: Callable[[], Sequence[bytes]] | None = field(default=None, compare=False, repr=False)
 
     def html(self, framed: bool = False) -> str:
@@ -63,7 +65,7 @@ class Page:
             "style": _theme(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
             # Numbers, and an alphabet without any sign that HTML or JSON knows.
-            "payload": json.dumps({"start": self.start, "payloads": held}),
+            "payload": json.dumps({"start": self.start, "payloads": held, "key": self.key}),
         }
         made = _TEMPLATE.read_text(encoding="utf-8")
         for name, text in fields.items():
@@ -137,7 +139,8 @@ def _theme(name: str) -> str:
     """What Streamlit would bring."""
     light, dark = _variables(_LIGHT), _variables(_DARK)
     if name == "system":
-        return f":root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}} "
+        told = f":root[data-theme=light] {{{light}}} :root[data-theme=dark] {{{dark}}} "
+        return f":root {{{light}}} @media (prefers-color-scheme: dark) {{:root {{{dark}}}}} {told}"
     return f":root {{{dark if name == 'dark' else light}}} "
 
 

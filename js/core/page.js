@@ -11,7 +11,9 @@ import { element } from "./dom.js";
 /**
  * What the page holds. A view of one layer at a time has a payload for each, of which `start`, from 1, is shown first.
  *
- * @typedef {{start: number, payloads: Packed[]}} Held
+ * `key` names the view to a page around this one; "" where there is none.
+ *
+ * @typedef {{start: number, payloads: Packed[], key: string}} Held
  */
 
 /** @typedef {(component: import("./mount.js").Component<Uint8Array>) => unknown} Mount */
@@ -20,10 +22,41 @@ const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!
 
 /** One view, which asks for another layer. @param {Mount} mount */
 export async function openPage(mount) {
-  const { start, payloads } = held();
+  const { start, payloads, key } = held();
   const fetchLayer = (/** @type {number} */ layer) => unpacked(payloads[layer - 1]);
   const data = await fetchLayer(start);
-  showing(() => mount({ parentElement: document, data, setStateValue() {}, fetchLayer }));
+  /** @type {(wish: any) => void} */
+  let grant = () => {};
+  const listenTo = (/** @type {(wish: any) => void} */ listener) => {
+    grant = listener;
+  };
+  const setStateValue = (/** @type {string} */ name, /** @type {unknown} */ value) =>
+    say(key, { [name]: value });
+  const show = () => mount({ parentElement: document, data, setStateValue, fetchLayer, listenTo });
+  showing(show);
+  if (key) answer(key, show, (wish) => grant(wish));
+}
+
+/** To a page around this one, which may have a kernel. @param {string} key @param {object} said */
+function say(key, said) {
+  if (key) window.parent.postMessage({ bertProbe: key, ...said }, "*");
+}
+
+/**
+ * Does what the page around wishes, once it knows that this one is there.
+ *
+ * @param {string} key @param {() => void} show @param {(wish: any) => void} grant
+ */
+function answer(key, show, grant) {
+  window.addEventListener("message", ({ data, source }) => {
+    if (source !== window.parent || data?.bertProbe !== key) return;
+    if (data.theme) {
+      document.documentElement.dataset.theme = data.theme;
+      show();
+    }
+    if (data.wish) grant(data.wish);
+  });
+  say(key, {});
 }
 
 /** A view for each payload, one beneath the other. @param {Mount} mount */

@@ -67,9 +67,20 @@ class HeadView extends ScrolledView {
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
-  attach({ setStateValue, fetchLayer }) {
+  attach({ setStateValue, fetchLayer, listenTo }) {
     this.tell = (view) => setStateValue("view", view);
     if (fetchLayer) this.fetchLayer = fetchLayer;
+    listenTo?.((wish) => this.grant(wish));
+  }
+
+  /** Shows what a kernel wishes. @param {{layer: number, heads: Head[], pins: Pins}} wish */
+  grant({ layer, heads, pins }) {
+    this.series = heads;
+    this.pins = pins;
+    this.showHeads();
+    this.arrange();
+    this.report();
+    this.goToLayer(layer);
   }
 
   /** @override @param {Uint8Array} data */

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from bert_probe.notebook.frame import Frame
+from bert_probe.notebook import Frame, HeadView
 
 
 def pages_in(written: str) -> list[str]:
@@ -45,7 +45,7 @@ def untexted(planes: int, length: int, text: str) -> bytes:
     return content.reshape(planes, -1).T.tobytes()
 
 
-def page_of(frame: Frame) -> str:
+def page_of(frame: Frame | HeadView) -> str:
     """The page inside a frame."""
     (page,) = pages_in(frame._repr_html_())
     return page

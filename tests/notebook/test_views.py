@@ -70,7 +70,7 @@ def test_a_long_text_is_rounded_no_further_than_is_told(minilm: Checkpoint) -> N
 
 def test_a_trace_shows_itself(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    assert trace.head_view(2, 3, words=True) == head_view(trace, 2, 3, words=True)
+    assert trace.head_view(2, 3, words=True).page == head_view(trace, 2, 3, words=True).page
     assert trace.model_view(measure="value-norm") == model_view(trace, measure="value-norm")
 
 
