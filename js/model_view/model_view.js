@@ -200,7 +200,8 @@ class ModelView extends CanvasView {
   choose(which) {
     this.cursor = which;
     this.remember();
-    this.open(which);
+    if (this.opens) this.open(which);
+    else this.hover(which); // where a finger points, there is no hovering
   }
 
   /** @param {Partial<Sort>} change */
