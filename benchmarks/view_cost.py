@@ -139,6 +139,9 @@ def lines() -> Iterator[Line]:
             browser, f"{files}/head.html", origin, 128, "Head view", "Attention in layer", True
         )
         yield from _head_view_lines(theirs, ours, size)
+        cell = checkpoint.trace(text_of(128)).head_view(0, range(12))._repr_html_()  # all, as BertViz draws
+        Path(folder, "cell.html").write_text(f"<!doctype html><meta charset=utf-8>{cell}", encoding="utf-8")
+        yield from _notebook_lines(theirs, _cells(browser, f"{files}/cell.html"), len(cell), size)
         theirs, ours = _paired(browser, f"{files}/model.html", origin, 64, "Model view", "", False)
         yield _ratio("Model view of 64 tokens, first paint", theirs.opened, ours.opened, 10)
         yield from _long(browser, origin)
@@ -156,6 +159,30 @@ def _head_view_lines(theirs: Theirs, ours: Ours, size: int) -> Iterator[Line]:
         "at least 50 × fewer",
         size >= 50 * sent,
     )
+
+
+def _notebook_lines(theirs: Theirs, opened: list[float], bytes_of_ours: int, size: int) -> Iterator[Line]:
+    yield _ratio("Head view of 128 tokens as a cell of a notebook, first paint", theirs.opened, opened, 5)
+    yield Line(
+        "Head view of 128 tokens as a cell of a notebook, bytes in the file",
+        f"BertViz's, {size / 1e6:.1f} MB",
+        f"{bytes_of_ours / 1e6:.2f} MB: {size / bytes_of_ours:.0f} × fewer",
+        "at most 2 MB",
+        bytes_of_ours <= 2e6,
+    )
+
+
+def _cells(browser: Any, address: str) -> list[float]:
+    """Milliseconds from opening a page that holds a cell's output until the picture in it is shown."""
+    took = []
+    for _ in range(ROUNDS * OURS):
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(address, wait_until="commit")
+        page.frame_locator("iframe").locator("canvas.marks[aria-label^='Attention in layer']").wait_for()
+        page.frames[1].evaluate(f"async () => {{ {_FRAME} }}")
+        took.append(page.evaluate("performance.now()"))
+        page.close()
+    return took
 
 
 def _ratio(what: str, theirs: list[float], ours: list[float], target: int) -> Line:

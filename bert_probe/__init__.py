@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from bert_probe.model.loading import load
     from bert_probe.model.trace import Trace
     from bert_probe.model.wrapping import wrap
+    from bert_probe.notebook.frame import Frame
+    from bert_probe.notebook.live import HeadView
+    from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
     from bert_probe.text.sentence_files import read_sentences
 
@@ -68,7 +71,9 @@ __all__ = [
     "FillMask",
     "FindAnswer",
     "FindHeads",
+    "Frame",
     "HeadMeans",
+    "HeadView",
     "Heads",
     "LabelTokens",
     "Lens",
@@ -91,9 +96,12 @@ __all__ = [
     "UnavailableError",
     "Vectors",
     "from_attention",
+    "head_view",
     "load",
+    "model_view",
     "read_sentences",
     "save",
+    "show",
     "wrap",
 ]
 
@@ -113,7 +121,9 @@ _HOMES = {
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
+    "Frame": "notebook.frame",
     "HeadMeans": "analyses.head_means",
+    "HeadView": "notebook.live",
     "Heads": "analyses.heads",
     "LabelTokens": "analyses.token_labels",
     "Lens": "analyses.lens",
@@ -136,9 +146,12 @@ _HOMES = {
     "UnavailableError": "errors",
     "Vectors": "analyses.vectors",
     "from_attention": "model.given",
+    "head_view": "notebook.views",
     "load": "model.loading",
+    "model_view": "notebook.views",
     "read_sentences": "text.sentence_files",
     "save": "results.result",
+    "show": "notebook.views",
     "wrap": "model.wrapping",
 }
 """Name → the module it lies in, which is imported when the name is first used: most of them need torch, which

@@ -18,6 +18,7 @@ from bert_probe.model.given import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve
 from bert_probe.notebook import views
 from bert_probe.notebook.frame import Frame
+from bert_probe.notebook.live import HeadView
 
 if TYPE_CHECKING:
     from IPython.display import HTML
@@ -70,7 +71,7 @@ def head_view(
         prettify_tokens,
     )
 
-    def frame(picture: _Picture) -> Frame:
+    def frame(picture: _Picture) -> HeadView:
         layers = picture.included(include_layers)
         first = layers[0] if layer is None else resolve(layer, picture.layers, "layer")
         if first not in layers:
@@ -267,7 +268,7 @@ def _prettified(tokens: Sequence[str]) -> list[str]:
     return made
 
 
-def _done(frames: list[Frame], action: str) -> HTML | None:
+def _done(frames: Sequence[Frame | HeadView], action: str) -> HTML | None:
     from IPython.display import HTML, display
 
     if action not in ("view", "return"):

@@ -29,6 +29,17 @@ await build({
   format: "esm",
 });
 
+await build({ ...options, entryPoints: [{ in: "notebook/bridge.js", out: "bridge" }], format: "esm" });
+
+// What an engine within Python runs has one function, and none of a browser's own: of what it lacks, `shims.js` makes.
+await build({
+  ...options,
+  entryPoints: [{ in: "files.js", out: "files" }],
+  inject: ["shims.js"],
+  format: "iife",
+  globalName: "files",
+});
+
 // A page that is opened from disk begins by itself.
 await build({
   ...options,

@@ -17,10 +17,11 @@ from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds_of_words import Words
+from bert_probe.views.heatmaps import of_contributions
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, lens, marked, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
 TASKS = {
@@ -231,20 +232,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
     if not found.adds_up:
         st.caption("The vector is not the mean of the tokens, so the cosine is no sum over pairs of them.")
         return found.showing(show="cosine")
-    matrix(
-        found.hundredths,
-        blocks.labels(found.a.tokens),
-        blocks.labels(found.b.tokens),
-        key="contributions",
-        scale=figures.symmetric_scale(found.hundredths),
-        row_axis="A",
-        column_axis="B",
-        value_name="hundredths",
-        caption="What each pair of tokens adds to the cosine, in hundredths",
-        row_positions=blocks.positions(found.a.tokens),
-        column_positions=blocks.positions(found.b.tokens),
-        file_name="contributions",
-    )
+    heatmap(of_contributions(found), key="contributions")
     st.markdown(
         f"**Check:** all {found.contributions.size:,} cells add up to the cosine, off by {found.off:.1e}."
     )

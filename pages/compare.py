@@ -8,27 +8,19 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.minimal_pair import REST, Compare, CompareRow, MinimalPair, RowPair
+from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.alignment import Alignment
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
+from bert_probe.views.measures import CHANGES
 from bert_probe.views.strip import Mark, Piece
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, patching, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.components.strip import strip
 from bert_probe.web.examples import EXAMPLES
 from bert_probe.web.export import export, zipped
-
-MEASURES = {"total_variation": "Total variation", "jensen_shannon": "Jensen–Shannon"}
-MEANINGS = {
-    "total_variation": "The share of its attention that an aligned token gives to other keys than before, "
-    "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
-    "jensen_shannon": "The square root of the Jensen–Shannon divergence to base 2 between a token's rows, "
-    "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
-}
-SHARES = Scale("sequential", 0, 1, "sqrt")
 
 
 def no_second_sentence() -> None:
@@ -127,18 +119,7 @@ def heads(pair: MinimalPair) -> None:
     with st.container(key="judged_heads"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        cell = matrix(
-            pair.change,
-            [str(layer + 1) for layer in range(pair.change.shape[0])],
-            [str(head + 1) for head in range(pair.change.shape[1])],
-            key="compare_heads",
-            scale=SHARES,
-            row_axis="layer",
-            column_axis="head",
-            value_name=MEASURES[measure].lower(),
-            caption="Change of each head's attention between A and B",
-            file_name="compare-heads",
-        )
+        cell = heatmap(of_changes(pair), key="compare_heads")
         # A new click is a choice; an old one is not to undo what was chosen elsewhere since.
         if cell is not None and cell != st.session_state.get("compare_clicked"):
             show(cell.row + 1, cell.column + 1)
@@ -150,12 +131,12 @@ def heads(pair: MinimalPair) -> None:
             width="stretch",
             height=380,
             column_config={
-                name: st.column_config.NumberColumn(label, format="%.4f") for name, label in MEASURES.items()
+                name: st.column_config.NumberColumn(one.name, format="%.4f") for name, one in CHANGES.items()
             },
-            alt=f"Heads by {MEASURES[measure].lower()}, most changed first",
+            alt=f"Heads by {CHANGES[measure].name.lower()}, most changed first",
         )
     blocks.caveat(
-        f"{MEANINGS[measure]} Special tokens count like all others; what falls on tokens without a "
+        f"{CHANGES[measure].meaning} Special tokens count like all others; what falls on tokens without a "
         "counterpart is one entry, the rest. A head that changed much need not matter for the output: "
         "attention is not an explanation by itself (Jain and Wallace 2019)."
     )
@@ -163,35 +144,9 @@ def heads(pair: MinimalPair) -> None:
 
 def rows(row: RowPair) -> None:
     """Where the chosen word looks in A and in B, and the difference."""
-    layer, head = row.question.layer, row.question.head
-    where = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
-    keys = [*blocks.labels(row.keys), REST]
-    common: dict[str, Any] = {
-        "row_axis": "sentence",
-        "column_axis": "key",
-        "column_positions": [*blocks.positions(row.keys), None],
-        "file_name": "compare-row",
-    }
-    matrix(
-        row.both,
-        ["A", "B"],
-        keys,
-        key="compare_rows",
-        scale=SHARES,
-        value_name="attention weight",
-        caption=f"Where “{shown(row.query.display)}” looks in A and in B, {where}",
-        **common,
-    )
-    matrix(
-        row.difference[None],
-        ["B − A"],
-        keys,
-        key="compare_difference",
-        scale=Scale("diverging", -1, 1, "sqrt"),
-        value_name="difference",
-        caption=f"What “{shown(row.query.display)}” gives to each key more, or less, in B",
-        **common,
-    )
+    both, difference = of_row_pair(row)
+    heatmap(both, key="compare_rows")
+    heatmap(difference, key="compare_difference")
     blocks.caveat(
         "Keys are those of both sentences; “rest” is all attention on keys without a counterpart. Each row "
         "sums to 1, each difference to 0. This is where a head reads from, not what the model makes of it."
@@ -214,19 +169,7 @@ def moved(pair: MinimalPair) -> None:
     with st.container(key="judged_vectors"):
         left, right = st.columns([1, 1], gap="large")
     with left:
-        matrix(
-            pair.moved.T,
-            blocks.labels(units),
-            layers,
-            key="compare_moved",
-            scale=SHARES,
-            row_axis="word" if pair.question.words else "token",
-            column_axis="layer",
-            value_name="1 − cosine",
-            caption="How far each aligned vector moved between A and B",
-            row_positions=blocks.positions(units),
-            file_name="compare-moved",
-        )
+        heatmap(of_moved(pair), key="compare_moved")
     with right:
         frame = pair.showing(show="moved").frame().set_axis(blocks.named(units), axis=0)
         st.dataframe(
@@ -295,7 +238,9 @@ def main() -> None:
     for trace in (study.a, study.b):
         blocks.truncation_notice(trace)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        measure = state.pick("change", "Measure", MEASURES, "total_variation")
+        measure = state.pick(
+            "change", "Measure", {name: one.name for name, one in CHANGES.items()}, "total_variation"
+        )
         words = state.switch(
             "words",
             "Whole words",

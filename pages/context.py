@@ -12,11 +12,11 @@ from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens, word_name
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import of_context
 from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, context_list, curves, figures, long_texts, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.components.strip import strip
 from bert_probe.web.export import export, written
 
@@ -151,7 +151,7 @@ def results(found: WordsInContext) -> None:
     with st.container(key="judged"):
         left, right = st.columns([2, 3], gap="large")
     with left:
-        words_matrix(found, layer)
+        heatmap(of_context(found, layer), key="context_matrix")
     with right:
         st.markdown("**All pairs at every layer**")
         frame = found.frame()
@@ -176,24 +176,6 @@ def meaning(baseline: BaselineCosines) -> str:
         f"English sentences shipped with the package{of_same}. “Corrected” takes away, at each layer, what "
         "unrelated tokens reach on average (Ethayarajh 2019). A high cosine says that two vectors are alike, "
         "not why."
-    )
-
-
-def words_matrix(found: WordsInContext, layer: int) -> None:
-    """All chosen words against each other at one layer."""
-    where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
-    names = [shown(name) for name in found.names]
-    matrix(
-        found.cosine(layer),
-        names,
-        names,
-        key="context_matrix",
-        scale=Scale("diverging", -1, 1),
-        row_axis="word",
-        column_axis="word",
-        value_name="cosine",
-        caption=f"Cosine of the words' vectors after {where}",
-        file_name="context",
     )
 
 

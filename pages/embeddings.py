@@ -8,7 +8,8 @@ from bert_probe.analyses.vectors import Vectors
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
 from bert_probe.results.result import Result
-from bert_probe.web import blocks, figures, state, workbench
+from bert_probe.views.scale import Scale
+from bert_probe.web import blocks, state, workbench
 from bert_probe.web.export import export
 from bert_probe.web.vectors import numbers, strips
 
@@ -43,7 +44,7 @@ def input_embedding(trace: Trace) -> Export:
     strips(
         [rows[position] for rows in anatomy.summed.values()],
         [names[name] for name in anatomy.summed],
-        figures.symmetric_scale(*anatomy.summed.values()),
+        Scale.around_zero(*anatomy.summed.values()),
         "embedding-sum",
         f"How the input vector of token {position} is summed",
     )
@@ -51,7 +52,7 @@ def input_embedding(trace: Trace) -> Export:
         strips(
             [anatomy.normalised[position]],
             ["LayerNorm of the sum"],
-            figures.symmetric_scale(anatomy.normalised),
+            Scale.around_zero(anatomy.normalised),
             "embedding-norm",
             f"The input vector of token {position} after LayerNorm",
         )
@@ -75,7 +76,7 @@ def token_vectors(trace: Trace) -> Export:
     strips(
         vectors.values,
         blocks.named(trace.tokens),
-        figures.symmetric_scale(*trace.states),
+        Scale.around_zero(*trace.states),
         "token-vectors",
         f"Token vectors after layer {layer}" if layer else "Token vectors at the output of the embeddings",
         "token",
@@ -99,20 +100,20 @@ def cls_and_pooler(trace: Trace) -> Export:
     except UnavailableError as error:
         st.text(str(error))
         shown = Vectors(which="cls").of(trace)
-        strips(shown.values, shown.names, figures.symmetric_scale(shown.values), "cls", "The [CLS] vector")
+        strips(shown.values, shown.names, Scale.around_zero(shown.values), "cls", "The [CLS] vector")
     else:
         shown = replay
         strips(
             [replay.cls, replay.linear],
             [f"{trace.tokens[0]}, last layer", "W · CLS + b"],
-            figures.symmetric_scale(replay.cls, replay.linear),
+            Scale.around_zero(replay.cls, replay.linear),
             "cls-linear",
             "The [CLS] vector and the pooler's linear step",
         )
         strips(
             [replay.replay, replay.model_output],
             ["tanh(W · CLS + b)", "the model's pooler"],
-            figures.symmetric_scale(replay.model_output),
+            Scale.around_zero(replay.model_output),
             "pooler",
             "The pooler's output, computed again and as the model gives it",
         )

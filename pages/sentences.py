@@ -17,9 +17,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import of_sentences
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export, written
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
@@ -117,18 +117,7 @@ def similarity_part(found: SentenceVectors, part: str) -> None:
             alt=title,
         )
         return
-    cell = matrix(
-        cosines,
-        labels,
-        labels,
-        key="sentences_matrix",
-        scale=Scale("diverging", -1, 1),
-        row_axis="sentence",
-        column_axis="sentence",
-        value_name="cosine",
-        caption=title,
-        file_name="sentences",
-    )
+    cell = heatmap(of_sentences(shown), key="sentences_matrix")
     if cell is None:
         blocks.caveat("Click a cell to read its two sentences in full.")
     else:

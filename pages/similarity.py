@@ -7,28 +7,25 @@ import streamlit as st
 
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.similarity import Similarity, TokenSimilarity
-from bert_probe.views.matrix import Cell
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import of_similarity
+from bert_probe.views.matrix import Cell, Drawing
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, curves, figures, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
 
-def compared(study: workbench.Study, asked: Similarity) -> tuple[TokenSimilarity, str, str]:
-    """What is compared, and the names of rows and columns."""
-    if study.b is not None:
-        return asked.of(study.a, study.b), "A", "B"
-    if study.a.encoding.pair is not None:
-        return asked.of(study.a), "segment A", "segment B"
-    return asked.of(study.a), "token", "token"
+def compared(study: workbench.Study, asked: Similarity) -> TokenSimilarity:
+    """What is compared."""
+    return asked.of(study.a) if study.b is None else asked.of(study.a, study.b)
 
 
-def table(found: TokenSimilarity, corner: str, title: str) -> None:
+def table(found: TokenSimilarity, drawing: Drawing) -> None:
     """The cosines as numbers."""
+    title = drawing["caption"]
     st.caption(title)
     columns = blocks.named(found.columns)
-    rows = pd.Index(blocks.named(found.rows), name=corner)
+    rows = pd.Index(blocks.named(found.rows), name=f"{drawing['row_axis']} ↓ · {drawing['column_axis']} →")
     frame = pd.DataFrame(found.cosines, index=rows, columns=columns)
     st.dataframe(
         frame,
@@ -36,24 +33,6 @@ def table(found: TokenSimilarity, corner: str, title: str) -> None:
         height=min(38 + 35 * len(frame), 640),
         column_config={name: st.column_config.NumberColumn(format="%.4f") for name in columns},
         alt=title,
-    )
-
-
-def heatmap(found: TokenSimilarity, row_name: str, column_name: str, title: str) -> Cell | None:
-    """The cosines as colours; the cell that is pinned."""
-    return matrix(
-        found.cosines,
-        blocks.labels(found.rows),
-        blocks.labels(found.columns),
-        key="similarity_matrix",
-        scale=Scale("diverging", -1, 1),
-        row_axis=row_name,
-        column_axis=column_name,
-        value_name="cosine",
-        caption=title,
-        row_positions=blocks.positions(found.rows),
-        column_positions=blocks.positions(found.columns),
-        file_name="similarity",
     )
 
 
@@ -107,19 +86,18 @@ def main() -> None:
         specials = state.switch(
             "similarity_specials", "Special tokens", False, "Compare [CLS] and [SEP] as well."
         )
-        found, row_name, column_name = compared(study, Similarity(layer, specials))
+        found = compared(study, Similarity(layer, specials))
         st.space("stretch")
         export(found, f"similarity-layer{layer}")
-    where = "the output of the embeddings" if layer == 0 else f"layer {layer}"
-    title = f"Cosine similarity of token vectors after {where}"
+    picture_of = of_similarity(found)
     with st.container(key="judged"):
         picture, judged = st.columns([3, 2], gap="large")
     with picture:
         pinned = None
         if view == "table":
-            table(found, f"{row_name} ↓ · {column_name} →", title)
+            table(found, picture_of.drawing)
         else:
-            pinned = heatmap(found, row_name, column_name, title)
+            pinned = heatmap(picture_of, key="similarity_matrix")
         if study.b is None and study.a.encoding.pair is None:
             blocks.caveat("One text compared with itself. Write sentence B to compare two.")
     with judged:

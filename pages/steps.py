@@ -9,17 +9,14 @@ from streamlit.delta_generator import DeltaGenerator
 from bert_probe.analyses.head_outputs import head_outputs
 from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
 from bert_probe.model.encoding import Token
-from bert_probe.model.trace import Array, Trace
+from bert_probe.model.trace import Trace
 from bert_probe.results import files
-from bert_probe.views.scale import Scale
-from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, state, store, workbench
-from bert_probe.web.components.matrix import matrix
+from bert_probe.views.matrix import Heatmap
+from bert_probe.views.steps import of_steps
+from bert_probe.web import blocks, state, store, workbench
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
-from bert_probe.web.vectors import numbers, strips
-
-PARTS = 10
-"""Keys that stand for themselves in the sum; all others are one row."""
+from bert_probe.web.vectors import numbers
 
 
 def controls(trace: Trace) -> tuple[int, int]:
@@ -53,31 +50,6 @@ def number(value: float) -> str:
     return f"{value:.4f}".replace("inf", "∞").replace("-", "−")
 
 
-def over_keys(
-    steps: AttentionSteps,
-    rows: dict[str, Array],
-    scale: Scale,
-    key: str,
-    caption: str,
-    value: str = "value",
-) -> None:
-    """A step for all keys of the text at once, a cell each."""
-    matrix(
-        [figures.finite(row) for row in rows.values()],
-        list(rows),
-        blocks.labels(steps.tokens),
-        key=f"steps-{key}",
-        scale=scale,
-        row_axis="step",
-        column_axis="key",
-        value_name=value,
-        caption=caption,
-        column_positions=blocks.positions(steps.tokens),
-        square=False,
-        file_name=f"steps-{key}",
-    )
-
-
 def said(title: str, sentences: Sequence[str], label: str, value: str, how: str) -> DeltaGenerator:
     """A step in words and as a number; its picture goes into what comes back."""
     st.header(title, anchor=False)
@@ -90,7 +62,7 @@ def said(title: str, sentences: Sequence[str], label: str, value: str, how: str)
     return picture
 
 
-def query_and_key(steps: AttentionSteps, key: int) -> None:
+def query_and_key(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 1 and 2: q and k, and their product."""
     query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
     heads = ", ".join(str(head + 1) for head in steps.sharing)
@@ -112,14 +84,7 @@ def query_and_key(steps: AttentionSteps, key: int) -> None:
         str(len(steps.q)),
         "the size of this head",
     ):
-        strips(
-            [steps.q, steps.keys[key]],
-            ["q, the query", "k, the key"],
-            figures.symmetric_scale(steps.q, steps.keys),
-            "steps-qk",
-            "The query and the key, a colour for each number",
-            "vector",
-        )
+        heatmap(drawn["qk"], key="steps-qk")
     with said(
         "2 · Multiply and add",
         ["Number by number, q times k. The sum of the products is large where both point the same way."],
@@ -127,19 +92,11 @@ def query_and_key(steps: AttentionSteps, key: int) -> None:
         number(steps.dot_products[key]),
         "the sum of all cells",
     ):
-        strips(
-            [steps.products[key]],
-            ["q × k"],
-            figures.symmetric_scale(steps.products),
-            "steps-products",
-            "The products of query and key",
-            "vector",
-        )
+        heatmap(drawn["products"], key="steps-products")
 
 
-def scale_and_mask(steps: AttentionSteps, key: int) -> None:
+def scale_and_mask(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 3 and 4: the scaling and the mask, for all keys."""
-    scores = figures.symmetric_scale(steps.scaled, steps.allowed_scores)
     with said(
         "3 · Scale",
         [
@@ -150,13 +107,7 @@ def scale_and_mask(steps: AttentionSteps, key: int) -> None:
         number(steps.scaled[key]),
         f"{number(steps.dot_products[key])} × {number(steps.scaling)}",
     ):
-        over_keys(
-            steps,
-            {"q · k × scaling": steps.scaled},
-            scores,
-            "scaled",
-            "The scaled products of all keys",
-        )
+        heatmap(drawn["scaled"], key="steps-scaled")
     with said(
         "4 · Mask",
         [masking(steps)],
@@ -164,13 +115,7 @@ def scale_and_mask(steps: AttentionSteps, key: int) -> None:
         number(steps.scores[key]),
         f"{number(steps.scaled[key])} + {number(steps.mask[key])}",
     ):
-        over_keys(
-            steps,
-            {"mask": steps.mask, "score": steps.scores},
-            scores,
-            "scores",
-            "What is added, and the scores of all keys",
-        )
+        heatmap(drawn["scores"], key="steps-scores")
 
 
 def masking(steps: AttentionSteps) -> str:
@@ -189,7 +134,7 @@ def masking(steps: AttentionSteps) -> str:
     return " ".join(sentences)
 
 
-def weight_and_value(steps: AttentionSteps, key: int) -> None:
+def weight_and_value(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 5 and 6: the softmax, and the value with its weight."""
     key_name = name(steps.tokens[key])
     with said(
@@ -203,14 +148,7 @@ def weight_and_value(steps: AttentionSteps, key: int) -> None:
         f"{number(steps.exponentials[key])} ÷ {number(steps.exponential_sum)}, after the largest score is "
         "taken from each, which changes no weight",
     ):
-        over_keys(
-            steps,
-            {"weight": steps.weights},
-            Scale("sequential", 0, 1, "sqrt"),
-            "weights",
-            "The attention weights of all keys",
-            "attention weight",
-        )
+        heatmap(drawn["weights"], key="steps-weights")
     with said(
         "6 · Weight the value",
         [
@@ -221,22 +159,12 @@ def weight_and_value(steps: AttentionSteps, key: int) -> None:
         number(steps.weighted_lengths[key]),
         f"{number(steps.weights[key])} × {number(steps.value_lengths[key])}, the length of v",
     ):
-        strips(
-            [steps.values[key], steps.weighted_values[key]],
-            ["v, the value", "weight × v"],
-            figures.symmetric_scale(steps.values),
-            "steps-value",
-            "The value, and what is left of it",
-            "vector",
-        )
+        heatmap(drawn["value"], key="steps-value")
 
 
-def add_up(steps: AttentionSteps) -> None:
+def add_up(steps: AttentionSteps, drawn: dict[str, Heatmap]) -> None:
     """Step 7: the sum over all keys."""
     query_name = name(steps.tokens[steps.query])
-    positions, summands = steps.summands(PARTS)
-    rows = [f"{shown(steps.tokens[position].display)} ({position})" for position in positions]
-    rows += [f"{len(steps.tokens) - len(positions)} others"] if len(summands) > len(positions) else []
     with said(
         "7 · Add up",
         [
@@ -247,17 +175,10 @@ def add_up(steps: AttentionSteps) -> None:
         number(steps.output_length),
         f"the sum of {len(steps.tokens)} weighted values",
     ):
-        strips(
-            [*summands, steps.output],
-            [*rows, "= output"],
-            figures.symmetric_scale(summands, steps.output),
-            "steps-sum",
-            "The weighted values, and their sum",
-            "vector",
-        )
+        heatmap(drawn["sum"], key="steps-sum")
 
 
-def check(steps: AttentionSteps, dtype: str) -> None:
+def check(steps: AttentionSteps, dtype: str, drawn: dict[str, Heatmap]) -> None:
     """Our output beside the one that the model itself computed."""
     with (
         st.container(border=True, key="check"),
@@ -272,14 +193,7 @@ def check(steps: AttentionSteps, dtype: str) -> None:
             f"At this size, two neighbouring {dtype} numbers are {steps.spacing:.1e} apart.",
         ),
     ):
-        strips(
-            [steps.model_output, steps.output],
-            ["the model", "step by step"],
-            figures.symmetric_scale(steps.model_output),
-            "steps-check",
-            "The head's output, computed in two ways",
-            "vector",
-        )
+        heatmap(drawn["check"], key="steps-check")
 
 
 def exports(steps: AttentionSteps, key: int) -> None:
@@ -332,11 +246,12 @@ else:
     largest, most = name(trace.tokens[steps.strongest]), number(steps.weights[steps.strongest])
     st.markdown(f"{answer}. Its largest weight, {most}, goes to {largest}.")
 with st.container(key="steps"):
-    query_and_key(steps, key)
-    scale_and_mask(steps, key)
-    weight_and_value(steps, key)
-    add_up(steps)
-    check(steps, study.checkpoint.description.dtype)
+    drawn = of_steps(steps, key)
+    query_and_key(steps, key, drawn)
+    scale_and_mask(steps, key, drawn)
+    weight_and_value(steps, key, drawn)
+    add_up(steps, drawn)
+    check(steps, study.checkpoint.description.dtype, drawn)
 numbers(steps.frame(), "Numbers: all keys")
 numbers(steps.vectors(key), "Numbers: the vectors")
 blocks.caveat(

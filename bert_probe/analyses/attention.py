@@ -78,7 +78,8 @@ class Attention(Question):
             sums = weights.sum(axis=-1, keepdims=True)
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
         facts = said_of(what, trace)
-        return AttentionMap(asked_for, Subject.of(trace), seen.units, seen.units, weights, facts)
+        shares = self.renormalise or what.shared_out(trace)
+        return AttentionMap(asked_for, Subject.of(trace), seen.units, seen.units, weights, facts, shares)
 
 
 @question("attention in long form", command="attention")
@@ -138,6 +139,7 @@ class AttentionMap(Result):
         queries, keys: tokens, or words, of the rows and of the columns.
         weights: [query, key], in the trace's type; 0 to 1 where the measure is a share.
         said: what the measure adds to a file's facts.
+        shares: whether each row sums to 1 over all keys, so that no number is above 1.
     """
 
     question: Attention
@@ -145,6 +147,7 @@ class AttentionMap(Result):
     keys: tuple[Token | Unit, ...]
     weights: Array
     said: Mapping[str, Any]
+    shares: bool = True
 
     def __post_init__(self) -> None:
         if self.weights.shape != (len(self.queries), len(self.keys)):

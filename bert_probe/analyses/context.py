@@ -127,6 +127,11 @@ class WordsInContext(Result):
         return len(self.cosines) - 1
 
     @property
+    def shown_layer(self) -> int:
+        """The layer of the question, from 0 for the embeddings' output; the last where it names none."""
+        return self.layers if self.question.layer is None else self.question.layer
+
+    @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """Every two words, as indices from 0."""
         return tuple(combinations(range(len(self.units)), 2))

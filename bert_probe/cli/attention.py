@@ -8,14 +8,18 @@ from typing import Any
 import click
 
 from bert_probe.analyses.attention import HEAD, LAYER, Attention, AttentionLong, AttentionMap, AttentionMaps
+from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.measures import measure
 from bert_probe.analyses.reach import Reach, TokenReach
-from bert_probe.cli.options import asking, common, one_text
+from bert_probe.cli.options import asking, common, one_text, picture_asked
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds import Places
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.words import find_word
+from bert_probe.views import head_view, model_view
+from bert_probe.views.asking import asked_picture
+from bert_probe.views.page import Page
 
 
 @click.command()
@@ -25,10 +29,26 @@ from bert_probe.text.words import find_word
 @click.option("--layer", default="last", metavar="N|last", help="Layer, from 1; in long form N,…|all.")
 @click.option("--head", default="mean", metavar="N|mean", help="Head, from 1; in long form N,…|all.")
 @click.option("--layout", type=click.Choice(["matrix", "long"]), default="matrix", show_default=True)
+@click.option(
+    "--picture",
+    type=click.Choice(["lines", "heatmap", "model"]),
+    help="With --out view.html, .svg or .png: lines from token to token, for which --head may be N,…; a "
+    "heatmap; or all heads of all layers.  [default: lines; heatmap with --renormalise]",
+)
 def attention(
-    trace: Trace, asked: dict[str, Any], layer: str, head: str, layout: str
-) -> AttentionMap | AttentionMaps:
+    trace: Trace, asked: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
+) -> AttentionMap | AttentionMaps | Page:
     """Attention weights of a head, or averaged over a layer's heads."""
+    if picture_asked():
+        if layout == "long":
+            raise SelectionError("--layout long is of tables. Leave it out, or give --out FILE.csv.")
+        chosen = picture or ("heatmap" if asked.get("renormalise") else "lines")
+        if chosen != "heatmap":
+            return _page(trace, asked, layer, head, chosen)
+    elif picture is not None:
+        raise SelectionError(
+            "--picture goes with --out view.html, .svg or .png. Add it, or leave --picture out."
+        )
     drawn = asked.get("measure", "weights")
     if "residual" in asked and not measure(drawn).rolled:
         raise SelectionError(f"--residual is for --measure rollout, not {drawn}. Leave it out.")
@@ -38,6 +58,28 @@ def attention(
             return AttentionLong(layers, heads, **asked).of(trace, report)
         one = Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked)
         return one.of(trace, report)
+
+
+def _page(trace: Trace, asked: dict[str, Any], layer: str, head: str, chosen: str) -> Page:
+    """The head view or the model view, which show what their questions have in common with `Attention`."""
+    if asked.get("renormalise"):
+        raise SelectionError("--renormalise is for the heatmap. Add --picture heatmap, or leave it out.")
+    what = measure(asked.get("measure", "weights"))
+    with terminal_bar(what.label, "runs of a layer") as report:
+        slow = [one for one in range(trace.layers) if what.takes_long(trace, one)]
+        if slow:
+            AttentionLong(slow, measure=what.name).of(trace, report)
+    words = asked.get("words", False)
+    if chosen == "model":
+        return model_view.page(trace, Heads(words).of(trace), words=words, measure=what.name)
+    heads = Places(HEAD).read("head", head, trace)
+    drawn, shown = asked_picture(
+        trace,
+        LAYER.read("layer", layer, trace),
+        "mean" if heads == ("mean",) else range(trace.heads) if heads is None else heads,
+        **asked,
+    )
+    return head_view.page(drawn, shown)
 
 
 @click.command()

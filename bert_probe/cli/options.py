@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from bert_probe.errors import ExportError, SelectionError
+from bert_probe.errors import ExportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.results.kinds import Choice, Flag, Several
@@ -20,6 +20,7 @@ from bert_probe.results.result import Result, save
 from bert_probe.results.writing import check_new
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
+from bert_probe.views.page import ENDINGS, Page, is_picture
 
 Command = Callable[..., Any]
 
@@ -61,7 +62,7 @@ def naming_a_model(command: Command) -> Command:
         "--out",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Write to a .csv, .json, .npz or .parquet file.",
+        help="Write to a .csv, .json, .npz or .parquet file; the picture to .html, .svg or .png.",
     )
     @click.option("--force", is_flag=True, help="With --out: replace a file that is there.")
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
@@ -69,6 +70,9 @@ def naming_a_model(command: Command) -> Command:
     def run(out: Path | None, force: bool, csv_safe: bool, **given: Any) -> None:
         _check(out, force, csv_safe)
         result = command(**given)
+        if out is not None and is_picture(out):
+            _drawn(result).save(out, overwrite=force)
+            return
         table = result.table() if isinstance(result, Result) else result
         if out is not None:
             save(table, out, csv_safe, overwrite=force)
@@ -84,11 +88,38 @@ def _check(out: Path | None, force: bool, csv_safe: bool) -> None:
         if force:
             raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
         return
-    places = files.places(out)
-    if csv_safe and files.form_of(out) != "csv":
+    places = [out] if is_picture(out) else _places(out)
+    if csv_safe and out.suffix.lower() != ".csv":
         raise SelectionError(f"--csv-safe is for CSV; {out.name} holds text exactly. Leave it out.")
     if not force:
         check_new(places)
+
+
+def _places(out: Path) -> list[Path]:
+    """The files of a table; an unknown ending is told with those of pictures."""
+    try:
+        return files.places(out)
+    except ExportError as error:
+        raise ExportError(str(error).replace(" in .csv", f" in {', '.join(ENDINGS)}, .csv")) from None
+
+
+def picture_asked() -> bool:
+    """Whether the command that runs is to write a picture."""
+    out = click.get_current_context().params["out"]
+    return out is not None and is_picture(out)
+
+
+def _drawn(result: Any) -> Page:
+    """The picture of what a command returns, which may be a page already."""
+    if isinstance(result, Page):
+        return result
+    if not isinstance(result, Result):
+        raise UnavailableError("There is no picture of this table. Give --out another ending, such as .csv.")
+    from bert_probe.views import (
+        pictures,  # not above: a command that draws nothing needs none of the analyses
+    )
+
+    return pictures.page(result)
 
 
 def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from bert_probe.model.encoding import Encoding, Token
 if TYPE_CHECKING:
     import torch
 
+    import bert_probe
     from bert_probe.model.checkpoint import Checkpoint
 
 Array = np.ndarray
@@ -218,6 +219,20 @@ class Trace:
                 "Trace the text with a checkpoint of load or wrap."
             )
         return self.states
+
+    def head_view(
+        self, layer: int = -1, heads: int | Sequence[int] | str = "mean", **more: Any
+    ) -> bert_probe.HeadView:
+        """Its attention in a notebook, as lines from token to token; see `bert_probe.head_view`."""
+        import bert_probe
+
+        return bert_probe.head_view(self, layer, heads, **more)
+
+    def model_view(self, **more: Any) -> bert_probe.Frame:
+        """All its heads in a notebook, small; see `bert_probe.model_view`."""
+        import bert_probe
+
+        return bert_probe.model_view(self, **more)
 
     def scores(self, layer: int, head: int | None = None) -> Array:
         """Scaled scores before the softmax, q·k × scaling + mask; -inf where masked.

@@ -6,8 +6,6 @@ import html
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_probe.errors import ExportError
-from bert_probe.results.writing import check_new, write
 from bert_probe.views.page import Page
 
 # Scripts of its own and files to be saved; no forms, no other windows, and an origin of its own, so that
@@ -39,16 +37,9 @@ class Frame:
         )
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
-        """Write a web page that any browser opens from a disk, with all that the view can do.
+        """Write it to a file: .html, .svg or .png; see `Page.save`.
 
         Raises:
-            ExportError: an ending that is not .html, a place that cannot be written, or, not to be
-                overwritten, taken.
+            ExportError: another ending, a place that cannot be written, or, not to be overwritten, taken.
         """
-        file = Path(path)
-        if file.suffix.lower() not in (".html", ".htm"):
-            raise ExportError(f"{file} would hold a web page. Give it the ending .html.")
-        if not overwrite:
-            check_new([file])
-        write({file: self.page.html().encode()})
-        return file
+        return self.page.save(path, overwrite)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from bert_probe.analyses.heads import Heads
-from bert_probe.errors import SelectionError, TooLongError
-from bert_probe.model.trace import Trace, resolve
+from bert_probe.errors import TooLongError
+from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import Frame
+from bert_probe.notebook.live import HeadView
+from bert_probe.results.result import Result
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
-from bert_probe.views.head_view import LABELLED, Picture
-from bert_probe.views.page import caption_of
-from bert_probe.views.view import Options, Pins, Series, View
+from bert_probe.views import pictures
+from bert_probe.views.asking import asked_picture
+from bert_probe.views.matrix import Heatmap
 
 MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""
+
+
+_MOST_HEIGHT = 900
+"""Of a frame: as high as a window, so that it is scrolled within where it holds more."""
 
 
 def head_view(
@@ -33,12 +37,14 @@ def head_view(
     specials: bool = True,
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
+    exact: bool = False,
     height: int = 640,
-) -> Frame:
+) -> HeadView:
     """Attention as lines from token to token, with every layer and head to go through.
 
     Hover over a token, click to pin it; arrow keys move between tokens, square brackets between layers,
-    comma and full stop between heads.
+    comma and full stop between heads. What is shown can be read and
+    set while a kernel runs: `view.layer`, `view.heads`, `view.pins`.
 
     Args:
         trace: whose attention.
@@ -49,6 +55,9 @@ def head_view(
         specials: whether special tokens are shown at first.
         pins: positions, from 0, of tokens (or words) that are pinned at first; their attention is added up.
         side: whether these are pinned as those that look ("query") or that are looked at ("key").
+        exact: whether every bit of queries and keys is kept. Otherwise they are rounded so far that no
+            number is off by more than 0.000025, a quarter of the last decimal shown, which makes the notebook
+            a third smaller.
         height: of the frame, in CSS pixels.
 
     Raises:
@@ -56,23 +65,26 @@ def head_view(
         UnavailableError: a measure that this model or attention does not have.
         TooLongError: the page would be larger than `MOST_BYTES`.
     """
-    layer = resolve(layer, trace.layers, "layer")
-    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
-    picture = Picture(trace, measure, words, residual, labels, caption_of(trace))
-    _check_choice("layout", layout, ("columns", "reading"))
-    _check_choice("side", side, ("query", "key"))
-    pinned = tuple(resolve(pin, len(picture.units), "pin") for pin in pins)
-    shown = View(
-        layer + 1, _series(heads, trace.heads), Options(layout, specials=specials), Pins(side, pinned)
+    picture, shown = asked_picture(
+        trace,
+        layer,
+        heads,
+        measure=measure,
+        words=words,
+        residual=residual,
+        layout=layout,
+        specials=specials,
+        pins=pins,
+        side=side,
     )
-    first = len(head_views.payload(picture, layer, key="page"))
-    if first * trace.layers * 4 / 3 > MOST_BYTES:
+    most = trace.layers * len(head_views.payload(picture, shown.layer - 1, key="page"))
+    if most > MOST_BYTES:
         raise TooLongError(
-            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of "
-            f"{first * trace.layers * 4 / 3e6:,.0f} MB, and a notebook takes up to {MOST_BYTES / 1e6:.0f}. "
-            "Give a shorter text, or use the app, which sends a layer when it is looked at."
+            f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of {most / 1e6:,.0f} MB, "
+            f"and a notebook takes up to {MOST_BYTES / 1e6:.0f}. Give a shorter text, or use the app, which "
+            "sends a layer when it is looked at."
         )
-    return Frame(head_views.page(picture, shown), height)
+    return HeadView(picture, shown, exact, height)
 
 
 def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, height: int = 640) -> Frame:
@@ -90,15 +102,17 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
     return Frame(model_views.page(trace, Heads(words).of(trace), words=words, measure=measure), height)
 
 
-def _series(heads: int | Sequence[int] | str, count: int) -> Series:
-    if isinstance(heads, str):
-        if heads != "mean":
-            raise SelectionError(f"heads must be indices from 0, or 'mean', not {heads!r}.")
-        return "mean"
-    several = [heads] if isinstance(heads, int | np.integer) else heads
-    return tuple(dict.fromkeys(resolve(head, count, "head") for head in several)) or "mean"
+def show(result: Result) -> Frame:
+    """The heatmaps of a result, as its page has them: those of attention, similarity, two texts, steps, ….
+
+    Raises:
+        UnavailableError: there is no picture of it.
+    """
+    drawn = pictures.heatmaps_of(result)
+    return Frame(pictures.page(result, drawn), min(90 + sum(map(_height, drawn)), _MOST_HEIGHT))
 
 
-def _check_choice(name: str, given: str, known: tuple[str, ...]) -> None:
-    if given not in known:
-        raise SelectionError(f"There is no {name} {given!r}; use {' or '.join(known)}.")
+def _height(drawn: Heatmap) -> int:
+    """About what a heatmap takes, with its labels, readout and legend; what is more is scrolled."""
+    pitch = min(max(800 / len(drawn.columns), 18), 30)
+    return 240 + round(pitch * len(drawn.rows))

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
@@ -16,6 +16,9 @@ from bert_probe.model.trace import Array
 from bert_probe.results import files, spelling
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question
+
+if TYPE_CHECKING:
+    import bert_probe
 
 _SHOWN = 20
 """Rows and columns that a notebook shows."""
@@ -96,6 +99,16 @@ class Result(ABC):
             ExportError: an unknown ending, a place that cannot be written, or, not to be overwritten, taken.
         """
         return files.save(self.table(), path, csv_safe, overwrite)
+
+    def show(self) -> bert_probe.Frame:
+        """Its picture in a notebook: heatmaps, as its page has them; `save` of what is returned writes it.
+
+        Raises:
+            UnavailableError: there is no picture of it.
+        """
+        import bert_probe
+
+        return bert_probe.show(self)
 
     @property
     def python(self) -> str:

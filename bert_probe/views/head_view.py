@@ -17,7 +17,7 @@ from bert_probe.analyses.measures import Measure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.words import Unit
+from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
 from bert_probe.views.text import shown as in_short
@@ -26,6 +26,9 @@ from bert_probe.views.view import Place, Shown, View, described, digest, units_o
 
 LABELLED: Final = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
+
+OFF: Final = 2.5e-5
+"""By how much a number may be off in a page that is to be small: a quarter of the last decimal shown."""
 
 Ask: TypeAlias = Callable[[Callable[[Trace], AttentionMap], Trace], AttentionMap]
 """How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
@@ -105,6 +108,8 @@ def payload(
     key: str,
     announced: Mapping[str, Any] | None = None,
     ask: Ask = _asked,
+    exact: bool = True,
+    multiplied: bool = False,
 ) -> bytes:
     """One layer as the browser gets it.
 
@@ -112,13 +117,18 @@ def payload(
         layer: from 0.
         announced: what is to be shown of it, see there; by default the numbers come alone.
         ask: what asks for a measure of the layer as a whole, for rollout goes through all layers below.
+        exact: False rounds queries and keys so far that no number that follows is off by more than `OFF`:
+            they deflate to two thirds.
+        multiplied: send numbers, and no queries and keys, to where nobody looks at another row.
 
     Raises:
         SelectionError, UnavailableError: see `Attention.of`.
     """
     trace = picture.trace
     units = picture.units
-    heads, arrays, full = _numbers(picture, layer, len(units), ask)
+    heads, arrays, full = _numbers(picture, layer, len(units), ask, multiplied)
+    if not exact and "queries" in arrays:
+        arrays |= _rounded(picture, layer, arrays)
     head = {
         **(announced or {}),
         "key": key,
@@ -168,7 +178,9 @@ def announced(
     }
 
 
-def _numbers(picture: Picture, layer: int, count: int, ask: Ask) -> tuple[list[int], dict[str, Array], float]:
+def _numbers(
+    picture: Picture, layer: int, count: int, ask: Ask, multiplied: bool
+) -> tuple[list[int], dict[str, Array], float]:
     """Heads, the numbers of them that are sent, and what the strongest line stands for."""
     trace, what = picture.trace, picture.what
     if what.of_heads is None:
@@ -176,7 +188,7 @@ def _numbers(picture: Picture, layer: int, count: int, ask: Ask) -> tuple[list[i
         return [0], {"weights": _floats(whole)[None]}, _full(picture, [whole])
     heads = list(range(trace.heads))
     # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
-    derived = what.lengths is not None or what.name == "weights"
+    derived = not multiplied and (what.lengths is not None or what.name == "weights")
     vectors = _vectors(trace, layer, count) if derived else None
     if vectors is None:
         maps = [_map(picture, layer, head) for head in heads]
@@ -208,6 +220,26 @@ def _vectors(trace: Trace, layer: int, count: int) -> dict[str, Array] | None:
     return arrays if mask is None else {**arrays, "mask": np.packbits(mask, axis=1)}
 
 
+def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Queries and keys as multiples of a power of two, the largest that keeps all numbers within `OFF`."""
+
+    def numbers(vectors: Mapping[str, Array]) -> Array:
+        trace = picture.trace
+        queries, keys = list(trace.queries or ()), list(trace.keys or ())
+        queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
+        changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
+        found = picture.what.single_heads()(changed, layer, slice(None))
+        return word_lens(trace).merge(found) if picture.words else found
+
+    wanted = numbers(arrays)
+    for bits in range(12, 20):
+        step = np.float32(2.0**-bits)
+        tried = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
+        if np.abs(numbers(tried) - wanted).max() <= OFF:
+            return tried
+    return {}
+
+
 def _is_plain(mask: Array) -> bool:
     """Whether every head has the same keys to look at, or not to: a bit for each."""
     return mask.dtype == np.bool_ and mask.ndim == 2
@@ -217,17 +249,20 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(picture: Picture, view: View, ask: Ask = _asked) -> Page:
+def page(picture: Picture, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
-    It holds every layer, so that a reader can step through them.
+    It holds every layer, so that a reader can step through them; `exact`: see `payload`.
     """
     first = announced(picture.trace, picture.at(view))
     layers = range(picture.trace.layers)
     return Page(
         "head_view",
-        [payload(picture, layer, key="page", announced=first, ask=ask) for layer in layers],
+        [payload(picture, layer, key="page", announced=first, ask=ask, exact=exact) for layer in layers],
         picture.caption,
         f"{CAVEAT} {picture.trace.caveat}".strip(),
         start=view.layer,
+        still=lambda: [
+            payload(picture, view.layer - 1, key="page", announced=first, ask=ask, multiplied=True)
+        ],
     )

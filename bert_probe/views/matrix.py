@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NotRequired, TypeAlias, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bert_probe.views.page import Page
 from bert_probe.views.payload import packed
 from bert_probe.views.scale import Scale
 
@@ -46,6 +47,24 @@ class Drawing(TypedDict):
     row_positions: NotRequired[Sequence[int | None] | None]
     column_positions: NotRequired[Sequence[int | None] | None]
     file_name: NotRequired[str]
+
+
+class Heatmap(NamedTuple):
+    """A heatmap as a value: numbers [row, column], their labels, and how they are drawn."""
+
+    values: NDArray[Any]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    drawing: Drawing
+
+
+def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
+    """A web page of heatmaps, one beneath the other, which opens from a disk without a network."""
+    drawn = [
+        payload(one.values, one.rows, one.columns, key=f"page-{number}", **one.drawing)
+        for number, one in enumerate(heatmaps)
+    ]
+    return Page("matrix", drawn, title, caveat)
 
 
 def payload(

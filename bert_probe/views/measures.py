@@ -70,3 +70,19 @@ LABELLING = (
     "A label is given where a share is at least one half, or, for “broad”, where the relative entropy is at "
     "least 0.85."
 )
+
+CHANGES = {
+    "total_variation": Measure(
+        "Change",
+        "Total variation",
+        "The share of its attention that an aligned token gives to other keys than before, "
+        "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+    ),
+    "jensen_shannon": Measure(
+        "Change",
+        "Jensen–Shannon",
+        "The square root of the Jensen–Shannon divergence to base 2 between a token's rows, "
+        "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
+    ),
+}
+"""How much a head changed between two texts, in words for people."""

@@ -31,6 +31,15 @@ HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 ScaleKind = Literal["sequential", "diverging"]
 
 
+class Paints(NamedTuple):
+    """What a theme is made of: colours as #RRGGBB, and the family of fonts."""
+
+    background: str
+    ink: str
+    accent: str
+    font: str
+
+
 class Tint(NamedTuple):
     """One colour in its two themes."""
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,19 @@ class Scale:
         digit = 10.0 ** math.floor(math.log10(largest))
         return cls("sequential", 0, round(math.ceil(largest / digit) * digit, 10))
 
+    @classmethod
+    def around_zero(cls, *arrays: NDArray[Any]) -> Self:
+        """A diverging scale for all the arrays, its end rounded up to two digits.
+
+        It covers 99.5 % of the values: a few dimensions are so large that the others would be blank beside
+        them. Those keep the colour of the end, which the legend says.
+        """
+        sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
+        largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
+        digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+        end = round(math.ceil(largest / digit) * digit, 10)
+        return cls("diverging", -end, end)
+
     @property
     def slack(self) -> float:
         """What may be rounding: float32 puts exact ends a hair off, e.g. a cosine of 1.0000001."""
@@ -62,3 +75,7 @@ class Scale:
             name: np.frombuffer(palette.lut_bytes(self.kind, dark=dark), np.uint8).reshape(palette.STEPS, 3)
             for name, dark in (("light", False), ("dark", True))
         }
+
+
+SHARES: Final = Scale("sequential", 0, 1, "sqrt")
+"""Of what is shared out, such as attention weights."""

@@ -14,6 +14,8 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
 from bert_probe.views.strip import Piece
+from bert_probe.views.text import labels as labels
+from bert_probe.views.text import positions as positions
 from bert_probe.views.text import shown
 from bert_probe.web.components.strip import strip
 
@@ -64,16 +66,6 @@ def truncation_notice(trace: Trace) -> None:
             "What follows is about the part that is left.",
             icon=":material/content_cut:",
         )
-
-
-def labels(tokens: Sequence[Token | Unit]) -> list[str]:
-    """Tokens as people read them."""
-    return [shown(token.display) for token in tokens]
-
-
-def positions(tokens: Sequence[Token | Unit]) -> list[int]:
-    """Places of the tokens in the input."""
-    return [token.position for token in tokens]
 
 
 def named(tokens: Sequence[Token | Unit]) -> list[str]:

@@ -26,19 +26,6 @@ ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
 
 
-def symmetric_scale(*arrays: Array) -> Scale:
-    """A diverging scale around 0 for all the arrays, its end rounded up to two digits.
-
-    It covers 99.5 % of the values: a few dimensions are so large that the others would be blank beside
-    them. Those keep the colour of the end, which the legend says.
-    """
-    sizes = np.abs(np.concatenate([array.ravel() for array in arrays]))
-    largest = float(np.quantile(sizes, 0.995)) or float(sizes.max()) or 1.0
-    digit = 10.0 ** (math.floor(math.log10(largest)) - 1)
-    end = round(math.ceil(largest / digit) * digit, 10)
-    return Scale("diverging", -end, end)
-
-
 def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
     """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()
@@ -114,11 +101,6 @@ def class_bars(
         showlegend=False,
     )
     return figure
-
-
-def finite(values: Array) -> Array:
-    """The values with NaN for infinities, which have no colour and are hatched."""
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def as_text(text: str) -> str:

@@ -8,8 +8,9 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.model.trace import Array
+from bert_probe.views import steps
 from bert_probe.views.scale import Scale
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 
 
 def strips(
@@ -26,19 +27,7 @@ def strips(
         values: [vector, dimension].
         key: of the picture, and name of the file that it is saved in.
     """
-    matrix(
-        values,
-        rows,
-        [str(dimension) for dimension in range(len(values[0]))],
-        key=key,
-        scale=scale,
-        row_axis=row_axis,
-        column_axis="dimension",
-        value_name="value",
-        caption=caption,
-        square=False,
-        file_name=key,
-    )
+    heatmap(steps.strips(values, rows, scale, key, caption, row_axis), key=key)
 
 
 def numbers(frame: pd.DataFrame, title: str = "Numbers") -> None:

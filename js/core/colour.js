@@ -8,12 +8,15 @@ import constants from "../../bert_probe/views/constants.json" with { type: "json
 let probe = null;
 
 /**
- * Any CSS colour as red, green and blue; the browser itself is the parser.
+ * Any CSS colour as red, green and blue. Where it is no plain number, the browser itself is the parser.
  *
  * @param {string} colour
  * @returns {Channels}
  */
 export function channels(colour) {
+  const numbers = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(colour)?.slice(1).map(Number);
+  if (numbers) return numbers;
+  if (/^#[\da-f]{6}$/i.test(colour)) return [1, 3, 5].map((i) => Number.parseInt(colour.slice(i, i + 2), 16));
   if (!probe) {
     const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
     probe = canvas.getContext("2d", { willReadFrequently: true });

@@ -10,6 +10,7 @@
  * @property {(name: string, value: unknown) => void} setStateValue keeps a value
  * @property {(name: string, value: unknown) => void} [setTriggerValue] tells of a value once
  * @property {(layer: number) => Promise<Uint8Array>} [fetchLayer] where layers do not come from the server
+ * @property {(listener: (wish: any) => void) => void} [listenTo] takes what is called with another thing to show
  */
 
 /**

@@ -182,9 +182,10 @@ export class SvgPen {
    * @param {string} title
    * @param {string} font its family
    * @param {(pixels: Pixels) => string} encoded the address of an image that holds its bytes
+   * @param {number} resolution pixels in a CSS pixel that matter; all of them, as a reader may enlarge it
    */
-  constructor(width, height, title, font, encoded = imageAddress) {
-    this.resolution = Number.POSITIVE_INFINITY; // a reader may enlarge it
+  constructor(width, height, title, font, encoded = imageAddress, resolution = Number.POSITIVE_INFINITY) {
+    this.resolution = resolution;
     this.encoded = encoded;
     this.clips = 0;
     this.hatching = false;
@@ -201,7 +202,8 @@ export class SvgPen {
   /** @param {number} x @param {number} y @param {number} width @param {number} height @param {Look} look */
   rectangle(x, y, width, height, { fill = "none", stroke, line = 1, radius, alpha = 1 }) {
     const outline = stroke ? { stroke, "stroke-width": rounded(line) } : {};
-    this.add("rect", { ...area({ x, y, width, height }), rx: radius, fill, ...outline, ...faded(alpha) });
+    const faint = faded(stroke ? "opacity" : "fill-opacity", alpha);
+    this.add("rect", { ...area({ x, y, width, height }), rx: radius, fill, ...outline, ...faint });
   }
 
   /** @param {(path: Path) => void} trace @param {Look} look */
@@ -215,7 +217,9 @@ export class SvgPen {
         d.push(letter + points.map(rounded).join(" "));
       };
     trace({ moveTo: to("M"), lineTo: to("L"), bezierCurveTo: to("C") });
-    this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faded(alpha) });
+    // Not opacity: many programs then make a layer of the whole picture for each path.
+    const faint = faded("stroke-opacity", alpha);
+    this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faint });
   }
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */
@@ -310,9 +314,9 @@ function area({ x, y, width, height }) {
   return { x: rounded(x), y: rounded(y), width: rounded(width), height: rounded(height) };
 }
 
-/** @param {number} alpha */
-function faded(alpha) {
-  return { opacity: alpha < 1 ? rounded(alpha) : undefined };
+/** @param {string} name @param {number} alpha */
+function faded(name, alpha) {
+  return { [name]: alpha < 1 ? rounded(alpha) : undefined };
 }
 
 /** @type {Record<string, string>} */

@@ -18,6 +18,16 @@ import { wrapped } from "./text.js";
  * @property {(pen: import("./pen.js").Pen) => void} paint
  */
 
+/**
+ * Makes the picture of a payload for a file where there is no screen.
+ *
+ * @typedef {(
+ *   bytes: Uint8Array,
+ *   look: {theme: import("./theme.js").Theme, measure: import("./text.js").Measure},
+ *   kind: "png" | "svg",
+ * ) => Saved} FileOf
+ */
+
 /** Pixels of a PNG in a CSS pixel, where they are not too many. */
 export const PNG_RATIO = 2;
 /** What browsers of ordinary machines still encode in a moment. */
@@ -75,9 +85,13 @@ export async function save(saved, kind) {
   if (blob) offer(blob, `${saved.fileName}.${kind}`);
 }
 
-/** @param {Saved} saved */
-function svgOf({ width, height, title, theme, paint }) {
-  const pen = new SvgPen(width, height, title, theme.font);
+/**
+ * @param {Saved} saved
+ * @param {(pixels: import("./pen.js").Pixels) => string} [encoded] see `SvgPen`
+ * @param {number} [resolution] see `SvgPen`
+ */
+export function svgOf({ width, height, title, theme, paint }, encoded, resolution) {
+  const pen = new SvgPen(width, height, title, theme.font, encoded, resolution);
   pen.rectangle(0, 0, width, height, { fill: theme.background });
   paint(pen);
   return pen.drawing;

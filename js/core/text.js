@@ -114,6 +114,11 @@ export function formatted(value, decimals) {
   return typographic(Number(text) === 0 ? text.replace("-", "") : text);
 }
 
+/** 1,234: written out, as not every engine knows how people write numbers. @param {number} count */
+export function counted(count) {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
 /**
  * A number as it is usually written, with few digits.
  *

@@ -16,6 +16,16 @@ import { channels, luminance, mixed } from "./colour.js";
  */
 
 /**
+ * What a theme is made of.
+ *
+ * @typedef {object} Paints
+ * @property {string} background
+ * @property {string} ink
+ * @property {string} accent
+ * @property {string} font its family
+ */
+
+/**
  * Streamlit's theme, which it writes into CSS variables, or the usual one.
  *
  * @param {Element} element
@@ -26,19 +36,31 @@ export function readTheme(element) {
   /** @param {string} name @param {string} otherwise */
   const variable = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
   const background = variable("--st-background-color", constants.paper.light);
-  const paper = channels(background);
-  const dark = luminance(paper) < 0.3;
-  const usual = dark ? "dark" : "light";
-  const ink = variable("--st-text-color", constants.ink[usual]);
-  const text = channels(ink);
-  return {
-    dark,
+  const usual = isDark(background) ? "dark" : "light";
+  return themeOf({
     background,
-    ink,
-    muted: mixed(text, paper, 0.36),
-    line: mixed(text, paper, 0.82),
+    ink: variable("--st-text-color", constants.ink[usual]),
     accent: variable("--st-primary-color", constants.accent[usual]),
     font: variable("--st-font", "sans-serif"),
+  });
+}
+
+/** @param {string} background */
+function isDark(background) {
+  return luminance(channels(background)) < 0.3;
+}
+
+/**
+ * @param {Paints} paints
+ * @returns {Theme}
+ */
+export function themeOf(paints) {
+  const [paper, text] = [channels(paints.background), channels(paints.ink)];
+  return {
+    ...paints,
+    dark: isDark(paints.background),
+    muted: mixed(text, paper, 0.36),
+    line: mixed(text, paper, 0.82),
     missing: [mixed(text, paper, 0.9), mixed(text, paper, 0.72)],
   };
 }
@@ -52,7 +74,7 @@ export function fontOf(family, size, weight = 400) {
 }
 
 /**
- * Measures texts in one font and remembers, since every layout asks for the same labels.
+ * Measures texts in one font.
  *
  * @param {string} family
  * @returns {import("./text.js").Measure}
@@ -60,14 +82,26 @@ export function fontOf(family, size, weight = 400) {
 export function textMeasure(family) {
   const context = document.createElement("canvas").getContext("2d");
   if (!context) throw new Error("This browser draws nothing.");
+  return textMeasured((text, size, weight = 400) => {
+    context.font = fontOf(family, size, weight);
+    return context.measureText(text).width;
+  });
+}
+
+/**
+ * A measure that remembers, since every layout asks for the same labels.
+ *
+ * @param {import("./text.js").Measure} measure
+ * @returns {import("./text.js").Measure}
+ */
+export function textMeasured(measure) {
   /** @type {Map<string, number>} */
   const known = new Map();
   return (text, size, weight = 400) => {
     const id = `${size}/${weight}/${text}`;
     let width = known.get(id);
     if (width === undefined) {
-      context.font = fontOf(family, size, weight);
-      width = context.measureText(text).width;
+      width = measure(text, size, weight);
       known.set(id, width);
     }
     return width;

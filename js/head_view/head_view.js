@@ -10,10 +10,11 @@ import { plainNumber } from "../core/text.js";
 import { changed, keep, MEAN, resumed, stepped } from "../core/view.js";
 import { Toolbar } from "../toolbar/bar.js";
 import { Attention } from "./attention.js";
+import { barsOf, chosenOf, drawnOf } from "./drawn.js";
 import { headLayout, inView, unitAt } from "./layout.js";
-import { chosenWeights, linesFrom, permitted, specialShares } from "./lines.js";
+import { permitted } from "./lines.js";
 import { unitName, unpackHeads } from "./model.js";
-import { paintChosen, paintCursor, paintHeads, seriesColour } from "./paint.js";
+import { paintChosen, paintCursor, paintHeads } from "./paint.js";
 import { headParts } from "./parts.js";
 import { savedHeads } from "./saved.js";
 import {
@@ -80,9 +81,10 @@ class HeadView extends ScrolledView {
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
-  attach({ setStateValue, fetchLayer }) {
+  attach({ setStateValue, fetchLayer, listenTo }) {
     this.tell = (report) => setStateValue("shown", report);
     this.held = fetchLayer;
+    listenTo?.(({ layer, heads, pins }) => this.look({ layer, heads, pins }));
   }
 
   // What is shown
@@ -241,25 +243,17 @@ class HeadView extends ScrolledView {
     return { model, theme, measure, geometry, shown: this.allowed.shown, places, view };
   }
 
-  /** What is drawn of the queries that a picture shows. @param {HeadPicture} picture */
-  drawnOf(picture) {
-    const [first, end] = inView(picture);
-    const { step } = this.choice.options;
-    return linesFrom(this.attention, this.series, picture.shown.slice(first, end), this.allowed, step);
-  }
-
-  /** What queries give to special tokens, where those are hidden. @param {number[]} queries @returns {Map<number, number>} */
-  barsOf(queries) {
-    const hidden = !this.choice.options.specials && this.model.units.some((unit) => unit.special);
-    const sources = queries.filter(this.allowed.isSource);
-    return hidden ? specialShares(this.attention, this.series, sources) : new Map();
+  /** @returns {import("./drawn.js").Looks} */
+  get looks() {
+    const { attention, series, allowed } = this;
+    return { attention, series, allowed, options: this.choice.options };
   }
 
   /** @override */
   paint() {
-    const { parts, model, picture } = this;
-    const drawn = this.drawnOf(picture);
-    const bars = this.barsOf(drawn.queries);
+    const { parts, model, picture, looks } = this;
+    const drawn = drawnOf(picture, looks);
+    const bars = barsOf(picture, looks, drawn.queries);
     paintHeads(this.penFor(parts.base), picture, drawn.lines, bars);
     parts.share.textContent = shareSentence(model, drawn) + specialSentence(bars);
     this.bar.showLines(this.choice.options.step, plainNumber(drawn.least, 2));
@@ -274,22 +268,13 @@ class HeadView extends ScrolledView {
     return units.length ? { side: chosen.side, units } : null;
   }
 
-  /** @param {Pins} looked */
-  weightsOf({ side, units }) {
-    const { allowed, series } = this;
-    const targets = allowed.shown.filter(side === "query" ? allowed.isTarget : allowed.isSource);
-    const weights = chosenWeights(this.attention, series, side, units, targets);
-    const colour = series.length === 1 ? seriesColour(this, series[0]) : this.theme.accent;
-    return weights && { side, units, targets, colour, ...weights };
-  }
-
   /** @override */
   mark() {
     if (!this.geometry) return;
     const { stage, base } = this.parts;
     const { picture, looked } = this;
     const pen = this.penFor(stage);
-    const weights = looked && this.weightsOf(looked);
+    const weights = looked && chosenOf(picture, this.looks, looked);
     base.classList.toggle("faded", Boolean(weights));
     if (weights) paintChosen(pen, picture, weights);
     if (this.focused && this.cursor) paintCursor(pen, picture, this.cursor);
@@ -297,7 +282,7 @@ class HeadView extends ScrolledView {
     this.write(weights);
   }
 
-  /** @param {ReturnType<HeadView["weightsOf"]>} weights */
+  /** @param {ReturnType<typeof chosenOf>} weights */
   write(weights) {
     const { parts, model, chosen } = this;
     if (this.waiting) parts.readout.textContent = "Adding up what looks at this token …";
@@ -422,17 +407,7 @@ class HeadView extends ScrolledView {
 
   /** @override */
   saved() {
-    if (!this.model) return null;
-    const { picture, measure, chosen, series } = this;
-    const looked = chosen.units.length ? this.looked : null;
-    return savedHeads({
-      picture,
-      measure,
-      title: titleOf(this.model, series),
-      linesOf: (whole) => this.drawnOf(whole),
-      barsOf: (queries) => this.barsOf(queries),
-      weights: looked && this.weightsOf(looked),
-    });
+    return this.model ? savedHeads(this.picture, this.looks, this.chosen) : null;
   }
 }
 

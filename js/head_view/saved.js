@@ -1,37 +1,34 @@
 // The head view as a picture in a file.
 
 import { wrapped } from "../core/text.js";
+import { barsOf, chosenOf, drawnOf } from "./drawn.js";
 import { paintChosen, paintHeads } from "./paint.js";
-import { shareSentence, specialSentence } from "./sentences.js";
+import { shareSentence, specialSentence, titleOf } from "./sentences.js";
 
 const PNG_MOST = 9e6; // pixels of a picture above which it is saved at the plain resolution
 const WHOLE = 12_000; // pixels up to which a file holds the whole text
 
 /**
- * @typedef {object} Drawing
- * @property {import("./paint.js").HeadPicture} picture
- * @property {import("../core/text.js").Measure} measure
- * @property {string} title
- * @property {(picture: import("./paint.js").HeadPicture) => import("./lines.js").Drawn} linesOf
- * @property {(queries: number[]) => Map<number, number>} barsOf
- * @property {import("./paint.js").Chosen | null} weights of what is pinned
- */
-
-/**
  * The whole text where that makes a reasonable picture, else the part in view; with what a caption says.
  *
- * @param {Drawing} drawing
+ * @param {import("./paint.js").HeadPicture} shown
+ * @param {import("./drawn.js").Looks} looks
+ * @param {import("../core/view.js").Pins} pins
  * @returns {import("../core/saving.js").Saved}
  */
-export function savedHeads({ picture: shown, measure, title, linesOf, barsOf, weights }) {
+export function savedHeads(shown, looks, pins) {
+  const { measure, places } = shown;
   const { theme, model } = shown;
   const { contentWidth, contentHeight } = shown.geometry;
   const whole = Math.max(contentWidth, contentHeight) <= WHOLE;
   const all = { x: 0, y: 0, width: Math.ceil(contentWidth), height: Math.ceil(contentHeight) };
   const picture = { ...shown, view: whole ? all : shown.view };
   const { width } = picture.view;
-  const drawn = linesOf(picture);
-  const bars = weights ? new Map() : barsOf(drawn.queries);
+  const title = titleOf(model, looks.series);
+  const drawn = drawnOf(picture, looks);
+  const units = pins.units.filter((unit) => places.has(unit));
+  const weights = units.length ? chosenOf(picture, looks, { ...pins, units }) : null;
+  const bars = weights ? new Map() : barsOf(picture, looks, drawn.queries);
   const lines = [title, model.caption, shareSentence(model, drawn) + specialSentence(bars)].flatMap(
     (text, i) => {
       const style = i ? { size: 12, fill: theme.muted } : { size: 15, fill: theme.ink, weight: 600 };

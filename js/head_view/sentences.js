@@ -1,7 +1,7 @@
 // What the head view says in words: what is shown, a token's row, its table, and what the lines carry.
 
 import { element } from "../core/dom.js";
-import { formatted, plainNumber } from "../core/text.js";
+import { counted, formatted, plainNumber } from "../core/text.js";
 import { MEAN } from "../core/view.js";
 import { MOST_LINES } from "./lines.js";
 import { seriesName, unitName } from "./model.js";
@@ -151,13 +151,13 @@ export function shareSentence(model, { lines, possible, share, told, automatic, 
   const count = queries.length;
   const whole = count === model.units.length;
   const whose = whole ? `all ${model.total}` : `the ${model.total} of the ${count} tokens in view`;
-  const some = lines.length.toLocaleString("en");
+  const some = counted(lines.length);
   const part = lines.length < possible;
   const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";
   const plain = `${lines.length === 1 ? "1 line" : `${some} lines`}${from}`;
   const hidden = percent(told) === percent(share) ? "" : ` tell ${percent(told)} of what is shown`;
-  const few = part ? `The strongest ${some} of ${possible.toLocaleString("en")} lines${hidden}` : plain;
-  const most = MOST_LINES.toLocaleString("en");
+  const few = part ? `The strongest ${some} of ${counted(possible)} lines${hidden}` : plain;
+  const most = counted(MOST_LINES);
   const left = capped ? ` More than ${most} cannot be drawn; the weakest are left out.` : "";
   return `${automatic ? few : plain}, carrying ${percent(share)} of ${whose}.${left}`;
 }

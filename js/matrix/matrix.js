@@ -4,10 +4,10 @@ import { gridDestination } from "../core/canvas_view.js";
 import { element } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
-import { captioned, PNG_PIXELS, PNG_RATIO } from "../core/saving.js";
 import { coloursOf } from "../core/scale.js";
 import { ScrolledView } from "../core/scrolled_view.js";
-import { atPitch, LARGEST_PITCH, matrixLayout, READABLE_PITCH, spotAt, steppedFactor } from "./layout.js";
+import { refusal, savedMatrix } from "./file.js";
+import { LARGEST_PITCH, matrixLayout, spotAt, steppedFactor } from "./layout.js";
 import { isCell, sentence, unpackMatrix } from "./model.js";
 import { paintMarks, paintMatrix } from "./paint.js";
 import { matrixParts, readoutNodes } from "./parts.js";
@@ -21,9 +21,6 @@ import { matrixParts, readoutNodes } from "./parts.js";
  * @typedef {import("./paint.js").MatrixPicture} MatrixPicture
  */
 
-const PNG_SIDE = 12_000;
-const SVG_CELLS = 40_000;
-const AROUND = 140; // at least what caption, legend and margins take
 /** @type {Zoom} */
 const AUTOMATIC = { mode: "auto", factor: 1 };
 /** @type {Zoom} */
@@ -287,63 +284,15 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {"png" | "svg"} kind */
   async save(kind) {
-    this.notice = kind === "svg" ? this.refusal() : null;
+    this.notice = kind === "svg" ? refusal(this.model) : null;
     if (!this.notice) return super.save(kind);
     this.say(this.notice);
     return this.mark();
   }
 
-  /** A sentence that says why there will be no SVG, or null. */
-  refusal() {
-    const cells = this.model.rowCount * this.model.columnCount;
-    if (cells <= SVG_CELLS) return null;
-    const [found, most] = [cells, SVG_CELLS].map((count) => count.toLocaleString("en"));
-    return `This matrix has ${found} cells; an SVG here holds at most ${most}. Save it as PNG instead.`;
-  }
-
   /** @override @param {"png" | "svg"} kind */
   saved(kind) {
-    const { model, theme, colours, measure } = this;
-    const picture = kind === "svg" ? this.wholeAt(this.pitchOfFiles(2), 1) : this.wholeAsPng();
-    return captioned({
-      theme,
-      colours,
-      legend: model,
-      measure,
-      caption: model.caption,
-      fileName: model.fileName,
-      ratio: picture.ratio,
-      width: picture.view.width,
-      height: picture.view.height,
-      paint: (pen) => pen.clipped({ ...picture.view, x: 0, y: 0 }, () => paintMatrix(pen, picture)),
-    });
-  }
-
-  /** The pitch of a file, where it is not too large: that of the screen, or a readable one. @param {number} least */
-  pitchOfFiles(least) {
-    return Math.max(this.geometry.pitchX, this.model.square ? READABLE_PITCH : least);
-  }
-
-  /** The whole matrix at the largest of a few pitches that makes a reasonable file; what is in view if none does. */
-  wholeAsPng() {
-    const wanted = this.pitchOfFiles(0);
-    for (const pitch of [wanted, this.geometry.pitchX, 8, 4, 2, 1].filter((one) => one <= wanted)) {
-      for (const ratio of [PNG_RATIO, 1]) {
-        const whole = this.wholeAt(pitch, ratio);
-        const [width, height] = [whole.view.width, whole.view.height].map(
-          (length) => (length + AROUND) * ratio,
-        );
-        if (Math.max(width, height) <= PNG_SIDE && width * height <= PNG_PIXELS) return whole;
-      }
-    }
-    return { ...this.picture, ratio: PNG_RATIO };
-  }
-
-  /** @param {number} pitch @param {number} ratio @returns {MatrixPicture} */
-  wholeAt(pitch, ratio) {
-    const geometry = atPitch(this.model, this.measure, this.geometry, pitch);
-    const [width, height] = [geometry.contentWidth, geometry.contentHeight].map(Math.ceil);
-    return { ...this.picture, geometry, ratio, view: { x: 0, y: 0, width, height } };
+    return savedMatrix(this.picture, kind);
   }
 }
 

@@ -1,4 +1,4 @@
-import { openPage } from "../core/page.js";
+import { openAll } from "../core/page.js";
 import mount from "./matrix.js";
 
-openPage(mount);
+openAll(mount);

@@ -4,8 +4,8 @@ import { CanvasView, gridDestination } from "../core/canvas_view.js";
 import { element, sizeCanvas, toggle } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
-import { captioned, PNG_PIXELS, PNG_RATIO } from "../core/saving.js";
 import { coloursOf } from "../core/scale.js";
+import { savedGrid } from "./file.js";
 import {
   arrangedRows,
   blockSentence,
@@ -33,9 +33,6 @@ import { gridParts, PREVIEW_SIDE, previewPlace } from "./parts.js";
  * @typedef {import("./model.js").Which} Which
  * @typedef {import("./paint.js").GridPicture} GridPicture
  */
-
-const SAVED_WIDTH = 900; // at least, so that a narrow window saves no tiny picture
-const CAPTION_LINES = 6;
 
 /** @extends {CanvasView<GridModel, Which, import("./parts.js").GridParts>} */
 class ModelView extends CanvasView {
@@ -203,7 +200,8 @@ class ModelView extends CanvasView {
   choose(which) {
     this.cursor = which;
     this.remember();
-    this.open(which);
+    if (this.opens) this.open(which);
+    else this.hover(which); // where a finger points, there is no hovering
   }
 
   /** @param {Partial<Sort>} change */
@@ -242,26 +240,9 @@ class ModelView extends CanvasView {
 
   // Files
 
-  /** All heads as they are ordered, with a caption that says of what. @override */
+  /** @override */
   saved() {
-    const { model, sort, measure, theme, colours } = this;
-    const geometry = gridLayout(model, Math.max(this.geometry.width, SAVED_WIDTH), sort, measure);
-    const { width, height } = geometry;
-    const underlined = hasLabels(model) ? "Underlined: heads with a label" : "";
-    const said = [model.caption, model.source, orderSentence(sort), blockSentence(model), underlined];
-    return captioned({
-      theme,
-      colours,
-      legend: model,
-      measure,
-      caption: said.filter(Boolean).join(". "),
-      mostLines: CAPTION_LINES,
-      fileName: model.fileName,
-      ratio: width * height * PNG_RATIO ** 2 <= PNG_PIXELS ? PNG_RATIO : 1,
-      width,
-      height,
-      paint: (pen) => paintGrid(pen, { ...this.picture, geometry }),
-    });
+    return savedGrid(this.picture, this.geometry.width, this.measure);
   }
 }
 

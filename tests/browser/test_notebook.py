@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[2]
 TEXT = "Almost before we knew it, we had left the ground."
 CELLS = (
     f"import bert_probe\ntrace = bert_probe.load().trace({TEXT!r})",
-    "from bert_probe.notebook import head_view, model_view\nhead_view(trace, layer=3, heads=8)",
-    "model_view(trace)",
+    "view = trace.head_view()\nview",
+    "trace.model_view()",
+    "view.layer, view.heads = 3, 8",
+    "print(view.layer, view.heads, view.pins)",
 )
 NOTEBOOK = {
     "nbformat": 4,
@@ -94,7 +96,15 @@ def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     frame(page, 1).get_by_role("application").wait_for(timeout=120_000)
+    # What a cell set is shown, and what is chosen there is read by another.
+    expect(frame(page, 0).get_by_role("application")).to_have_attribute(
+        "aria-label", "Attention in layer 4, head 9"
+    )
+    assert printed(page).startswith("3 (8,) ()")
     answers(frame(page, 0), elsewhere)
+    page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".jp-OutputArea-output pre").last).to_have_text(re.compile(r"^4 \(2,\) \(0,\)"))
     page.get_by_role("menuitem", name="File", exact=True).click()
     page.get_by_role("menuitem", name=re.compile("^Save Notebook(?! As)")).click()
     file = lab.log.parent / "files" / "views.ipynb"
@@ -102,7 +112,15 @@ def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
     assert len(json.loads(file.read_text(encoding="utf-8"))["cells"][1]["outputs"]) == 1
 
     # Nothing is run this time: what is shown comes from the file.
-    answers(frame(opened(new_page(), lab), 0), elsewhere)
+    saved = frame(opened(new_page(), lab), 0)
+    for key in ("[", "[", *"." * 9):  # from the mean of the last layer
+        saved.get_by_role("application").press(key)
+    answers(saved, elsewhere)
+
+
+def printed(page: Page) -> str:
+    """What the last cell printed."""
+    return page.locator(".jp-OutputArea-output pre").last.inner_text()
 
 
 def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:

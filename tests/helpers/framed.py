@@ -6,9 +6,12 @@ import base64
 import html
 import json
 import re
+import zlib
 from html.parser import HTMLParser
 
-from bert_probe.notebook.frame import Frame
+import numpy as np
+
+from bert_probe.notebook import Frame, HeadView
 
 
 def pages_in(written: str) -> list[str]:
@@ -32,10 +35,17 @@ def payloads_of(page: str) -> list[bytes]:
     """What a page draws."""
     held = re.search(r'id="payload">(.*?)</script>', page, re.S)
     assert held is not None
-    return [base64.b64decode(one) for one in json.loads(held[1])["payloads"]]
+    return [untexted(*one) for one in json.loads(held[1])["payloads"]]
 
 
-def page_of(frame: Frame) -> str:
+def untexted(planes: int, length: int, text: str) -> bytes:
+    """What `as_text` made a text of."""
+    deflated = base64.b85decode(text.translate(str.maketrans(",./", "&<>")))[:length]
+    content = np.frombuffer(zlib.decompress(deflated, wbits=-zlib.MAX_WBITS), np.uint8)
+    return content.reshape(planes, -1).T.tobytes()
+
+
+def page_of(frame: Frame | HeadView) -> str:
     """The page inside a frame."""
     (page,) = pages_in(frame._repr_html_())
     return page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import bert_probe
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import head_view, model_view, views
+from bert_probe.results.question import Question
 from tests.helpers.exactness import assert_rounded
-from tests.helpers.framed import elements_of, page_of, payloads_of
+from tests.helpers.framed import elements_of, page_of, pages_in, payloads_of
 from tests.helpers.payloads import opened
 from tests.helpers.traces import HOSTILE_TOKENS
 
 TEXT = "we had left the ground"
+OTHER = "he had left the house"
 
 
 def test_the_head_view_holds_every_layer(minilm: Checkpoint) -> None:
@@ -42,6 +45,76 @@ def test_it_begins_where_it_is_told(minilm: Checkpoint, heads: Any, wished: list
     assert wish["heads"] == wished
     assert (wish["options"]["layout"], wish["options"]["specials"]) == ("reading", False)
     assert wish["pins"] == {"side": "key", "units": [1, 6]}
+
+
+def test_a_long_text_is_rounded_no_further_than_is_told(minilm: Checkpoint) -> None:
+    trace = minilm.trace("we had left the ground and the river before we knew it " * 7)
+    assert len(trace.tokens) > 2 * 32, "queries and keys are fewer numbers than weights"
+    assert trace.queries is not None
+    assert trace.keys is not None
+    small, whole = (head_view(trace, exact=exact)._repr_html_() for exact in (False, True))
+    assert len(small) < 0.75 * len(whole)
+    rounded, exact = (payloads_of(pages_in(one)[0]) for one in (small, whole))
+    for layer in range(trace.layers):
+        vectors = opened(rounded[layer])[1]
+        found = replace(
+            trace,
+            queries=tuple(vectors["queries"] for _ in range(trace.layers)),
+            keys=tuple(vectors["keys"] for _ in range(trace.layers)),
+        )
+        off = np.abs(found.attention(layer) - trace.attention(layer)).max()
+        assert 0 < off <= 2.5e-5
+        np.testing.assert_array_equal(opened(exact[layer])[1]["queries"], trace.queries[layer])
+        np.testing.assert_array_equal(opened(exact[layer])[1]["keys"], trace.keys[layer])
+
+
+def test_a_trace_shows_itself(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    assert trace.head_view(2, 3, words=True).page == head_view(trace, 2, 3, words=True).page
+    assert trace.model_view(measure="value-norm") == model_view(trace, measure="value-norm")
+
+
+@pytest.mark.parametrize(
+    ("asked", "others", "wanted"),
+    [
+        (bert_probe.Attention(2, 3), (), lambda found: [found.weights]),
+        (bert_probe.Similarity(3), (OTHER,), lambda found: [found.cosines]),
+        (bert_probe.Compare(), (OTHER,), lambda found: [found.change, found.moved.T]),
+        (bert_probe.CompareRow(), (OTHER,), lambda found: [found.both, found.difference[None]]),
+        (bert_probe.Reach("left"), (), lambda found: [found.values]),
+        (bert_probe.FindHeads([("left", "ground")]), (), lambda found: [found.weights]),
+        (bert_probe.Vectors(1), (), lambda found: [found.values]),
+        (bert_probe.Steps(1, 2, key="ground"), (), lambda found: steps_of(found)),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Question) else "",
+)
+def test_a_result_shows_its_numbers(
+    minilm: Checkpoint, asked: Any, others: tuple[str, ...], wanted: Any
+) -> None:
+    found = asked.of(minilm.trace(TEXT), *map(minilm.trace, others))
+    shown = [opened(payload)[1]["values"] for payload in payloads_of(page_of(found.show()))]
+    for values, expected in zip(shown, wanted(found), strict=True):
+        np.testing.assert_array_equal(values, np.asarray(expected, np.float32))
+
+
+def steps_of(steps: Any) -> list[Any]:
+    """What is drawn of the steps to the key "ground", of which no key is masked."""
+    key = steps.question.key
+    return [
+        [steps.q, steps.keys[key]],
+        [steps.products[key]],
+        [steps.scaled],
+        [steps.mask, steps.scores],
+        [steps.weights],
+        [steps.values[key], steps.weighted_values[key]],
+        [*steps.summands(10)[1], steps.output],
+        [steps.model_output, steps.output],
+    ]
+
+
+def test_what_has_no_picture_says_so(minilm: Checkpoint) -> None:
+    with pytest.raises(UnavailableError, match=r"Tokens has no picture\. Its table is result\.table\(\)"):
+        bert_probe.Tokens().of(minilm.trace(TEXT)).show()
 
 
 def test_words_and_other_measures_are_those_of_the_question(minilm: Checkpoint) -> None:
@@ -119,5 +192,6 @@ def test_it_is_saved_as_a_page(minilm: Checkpoint, tmp_path: Path) -> None:
     assert payloads_of(file.read_text(encoding="utf-8")) == payloads_of(page_of(frame))
     with pytest.raises(ExportError, match="is there already"):
         frame.save(file, overwrite=False)
-    with pytest.raises(ExportError, match=r"Give it the ending \.html"):
-        frame.save(tmp_path / "view.png")
+    assert frame.save(tmp_path / "view.svg").read_text(encoding="utf-8") == frame.page.svg()
+    with pytest.raises(ExportError, match=r"view\.gif does not end in \.html, \.htm, \.svg, \.png"):
+        frame.save(tmp_path / "view.gif")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe.views.payload import packed
+from bert_probe.views.payload import as_text, packed
+from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 
 TEXTS = st.text(st.characters())
@@ -48,3 +49,16 @@ def test_every_array_begins_at_a_multiple_of_its_size() -> None:
 def test_the_same_is_the_same_bytes() -> None:
     arrays = {name: np.ones(3, np.float32) for name in ("a", "b", "c", "d")}
     assert len({packed({"key": "k"}, arrays) for _ in range(20)}) == 1
+
+
+@given(st.binary(max_size=600))
+def test_a_payload_within_a_page_loses_nothing_and_needs_no_escape(payload: bytes) -> None:
+    written = as_text(payload)
+    assert untexted(*written) == payload
+    assert not set(written.text) & set("&<>\"'\\")
+
+
+def test_what_the_browser_s_own_test_reads_is_what_is_written() -> None:
+    assert as_text(b"plain") == (1, 7, "E67RA%mV-b")
+    planes, length, text = as_text(np.arange(64, dtype="<f4").tobytes())
+    assert (planes, length, text[:9]) == (4, 81, "V_+Cy(7@o")

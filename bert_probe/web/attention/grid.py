@@ -10,12 +10,13 @@ import streamlit as st
 from bert_probe.analyses.attention import AttentionMap
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
+from bert_probe.views import heatmaps
 from bert_probe.views.page import CAVEAT
 from bert_probe.views.toolbar import Offer
 from bert_probe.web import blocks, store
 from bert_probe.web.attention import shared
 from bert_probe.web.attention.shared import ALL, Drawn
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
 
@@ -27,11 +28,11 @@ def part(trace: Trace, as_table: bool) -> None:
     if not shared.computed(drawn, [drawn.view.layer - 1]):
         return
     found = store.answers.of(drawn.one(drawn.view.head).of, trace)
-    title = shared.title(drawn.what, found)
+    title = heatmaps.attention_title(found)
     if as_table:
         _table(found)
     else:
-        _heatmap(drawn, found, title)
+        heatmap(heatmaps.of_attention(found, drawn.view.options.root), key="attention_matrix")
     # The picture bears its title itself.
     named = f"{title}. " if as_table else ""
     with shared.foot(drawn, f"{named}{_row_sums(drawn, found)} {CAVEAT}"):
@@ -50,23 +51,6 @@ def _exports(drawn: Drawn, shown: AttentionMap) -> None:
         f"attention-layer{layer}-head{number}",
         [("All layers and heads, long CSV", "attention-all.zip", zipped)],
         ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
-    )
-
-
-def _heatmap(drawn: Drawn, shown: AttentionMap, title: str) -> None:
-    matrix(
-        shown.weights,
-        blocks.labels(shown.queries),
-        blocks.labels(shown.keys),
-        key="attention_matrix",
-        scale=drawn.scale(shown),
-        row_axis="query",
-        column_axis="key",
-        value_name=drawn.what.value,
-        caption=title,
-        row_positions=blocks.positions(shown.queries),
-        column_positions=blocks.positions(shown.keys),
-        file_name="attention",
     )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.measures.rollout import MEASURE
-from bert_probe.analyses.reach import Reach, TokenReach
+from bert_probe.analyses.reach import Reach
 from bert_probe.model.trace import Trace
-from bert_probe.views.scale import Scale
-from bert_probe.views.text import shown
+from bert_probe.views.heatmaps import of_reach
 from bert_probe.web import blocks, state
 from bert_probe.web.attention import shared
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
 DIRECTIONS = {"from": "Out of this token", "into": "Into this token"}
@@ -27,7 +26,7 @@ def part(trace: Trace) -> None:
     chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
     token = usual if chosen is None else chosen
     reached = Reach(token, direction, residual=residual).of(trace)
-    _draw(reached, MEASURE.shared_out(trace))
+    heatmap(of_reach(reached), key="reach")
     with menu:
         export(reached, "reach")
     blocks.caveat(
@@ -40,26 +39,4 @@ def part(trace: Trace) -> None:
             if not trace.caveat
             else f"Each row is what reaches the chosen token after a layer. {trace.caveat}"
         )
-    )
-
-
-def _draw(reached: TokenReach, shares: bool) -> None:
-    name = f"{shown(reached.units[reached.chosen].display)} ({reached.units[reached.chosen].position})"
-    what = {
-        "from": f"How much of {name} is in each token, layer by layer",
-        "into": f"How much of each token is in {name}, layer by layer",
-    }
-    matrix(
-        reached.values,
-        [str(layer + 1) for layer in range(len(reached.values))],
-        blocks.labels(reached.units),
-        key="reach",
-        scale=Scale("sequential", 0, 1.0 if shares else Scale.from_zero(reached.values).high, "sqrt"),
-        row_axis="layer",
-        column_axis="token",
-        value_name=MEASURE.value,
-        caption=what[reached.question.direction],
-        square=False,
-        column_positions=blocks.positions(reached.units),
-        file_name="reach",
     )

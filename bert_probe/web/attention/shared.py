@@ -10,7 +10,7 @@ from weakref import ref
 
 import streamlit as st
 
-from bert_probe.analyses.attention import Attention, AttentionLong, AttentionMap, Head
+from bert_probe.analyses.attention import Attention, AttentionLong, Head
 from bert_probe.analyses.measures import Measure, measures
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.progress import Report
@@ -18,7 +18,6 @@ from bert_probe.model.trace import Trace
 from bert_probe.views import toolbar as views
 from bert_probe.views.head_view import Picture
 from bert_probe.views.page import CAVEAT, caption_of
-from bert_probe.views.scale import Scale
 from bert_probe.views.toolbar import Offer
 from bert_probe.views.view import RESIDUALS, Shown, View
 from bert_probe.web import blocks, jobs, state
@@ -95,12 +94,6 @@ class Drawn:
         options = self.view.options
         again = options.renormalise and not (options.specials and self.what.shared_out(self.trace))
         return options.specials, again
-
-    def scale(self, shown: AttentionMap) -> Scale:
-        """0 to 1; what is no share has no such end, so its is the next round number."""
-        shares = shown.question.renormalise or self.what.shared_out(self.trace)
-        end = 1.0 if shares else Scale.from_zero(shown.weights, 0.0).high
-        return Scale("sequential", 0, end, "sqrt" if self.view.options.root else "linear")
 
 
 def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool:
@@ -186,12 +179,3 @@ def residual_share() -> float:
         "Abnar and Zuidema take one half.",
     )
     return chosen
-
-
-def title(what: Measure, shown: AttentionMap) -> str:
-    """What a picture of it is called."""
-    layer, head = shown.question.layer + 1, shown.question.head
-    if what.of_heads is None:
-        return f"{what.title} layer {layer}"
-    named = "mean over the heads" if head == "mean" else f"head {int(head) + 1}"
-    return f"{what.title} in layer {layer}, {named}"

@@ -6,7 +6,7 @@ from typing import Unpack
 import streamlit as st
 from numpy.typing import ArrayLike
 
-from bert_probe.views.matrix import Cell, Drawing, digest, payload, pinned_cell
+from bert_probe.views.matrix import Cell, Drawing, Heatmap, digest, payload, pinned_cell
 from bert_probe.web.components.mounting import mounted
 
 
@@ -22,6 +22,11 @@ def matrix(
     held = pinned_cell(st.session_state.get(key), labels, shape)
     data = payload(values, rows, columns, key=key, pinned=held, **drawing)
     return pinned_cell(_component(key=key, data=data, on_cell_change=_ignore), labels, shape)
+
+
+def heatmap(drawn: Heatmap, *, key: str) -> Cell | None:
+    """The same of a heatmap."""
+    return matrix(drawn.values, drawn.rows, drawn.columns, key=key, **drawn.drawing)
 
 
 def _ignore() -> None:

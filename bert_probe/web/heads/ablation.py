@@ -13,15 +13,14 @@ from bert_probe.analyses.ablation import (
     Ablation,
     EachAblation,
     Head,
-    SimilarityChange,
     model_with_heads,
 )
 from bert_probe.analyses.heads import Heads, Labels
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import key_of
-from bert_probe.views.scale import Scale
+from bert_probe.views import heatmaps
 from bert_probe.web import blocks, figures, jobs, state, store
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export, zipped
 from bert_probe.web.heads import shared
 
@@ -65,7 +64,7 @@ def _set(trace: Trace, replacement: str) -> None:
         _set_exports(result)
     _token_changes(result)
     st.header("How alike the tokens are", anchor=False)
-    _similarity(result.similarity())
+    _similarity(result)
     blocks.caveat(
         "Cosine of every two tokens' last-layer vectors, special tokens left out. In the difference, above 0 "
         f"means more alike without the heads. {_REST}"
@@ -127,38 +126,18 @@ def _token_changes(result: Ablation) -> None:
         shared.head_table(shown, {"change": "1 − cosine"}, "Tokens by change", height=360)
 
 
-def _similarity(change: SimilarityChange) -> None:
+def _similarity(result: Ablation) -> None:
     """Side by side; of long texts one at a time, as large as the page."""
-    cosine = Scale("diverging", -1, 1)
-    scale = figures.symmetric_scale(change.difference)
-    pictures = [
-        ("before", "With the heads", change.before, "cosine", cosine),
-        ("after", "Without them", change.after, "cosine", cosine),
-        ("difference", "Difference", change.difference, "difference", scale),
-    ]
-    names, positions = blocks.labels(change.tokens), blocks.positions(change.tokens)
-    if len(names) > SIDE_BY_SIDE:
-        options = {key: title for key, title, *_ in pictures}
+    pictures = heatmaps.of_ablation(result)
+    if len(pictures["before"].rows) > SIDE_BY_SIDE:
+        options = {name: picture.drawing["caption"] for name, picture in pictures.items()}
         which = state.pick("ablation_similarity", "Similarity", options, "difference")
-        pictures = [picture for picture in pictures if picture[0] == which]
+        pictures = {which: pictures[which]}
     with st.container(key="judged_similarity"):
         columns = st.columns(len(pictures), gap="medium")
-    for column, (key, title, values, name, scale) in zip(columns, pictures, strict=True):
+    for column, (name, picture) in zip(columns, pictures.items(), strict=True):
         with column:
-            matrix(
-                values,
-                names,
-                names,
-                key=f"ablation_{key}",
-                scale=scale,
-                row_axis="token",
-                column_axis="token",
-                value_name=name,
-                caption=title,
-                row_positions=positions,
-                column_positions=positions,
-                file_name=f"similarity_{key}",
-            )
+            heatmap(picture, key=f"ablation_{name}")
 
 
 def _set_exports(result: Ablation) -> None:
@@ -201,9 +180,7 @@ def _ranking(trace: Trace, result: EachAblation) -> None:
     with st.container(key="judged"):
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
-        scale = Scale.from_zero(result.mean_token_change, 0.0)
-        title = "Mean change of the tokens, by head switched off"
-        chosen = shared.head_matrix(result.mean_token_change, "each_head_off", "change", title, scale)
+        chosen = shared.head_heatmap(heatmaps.of_each_ablation(result), "each_head_off")
         layer, head = chosen or first
         labels = store.answers.of(Heads().of, trace).labels
         shared.open_in_attention(layer, head, labels[layer - 1][head - 1])

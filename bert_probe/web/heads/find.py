@@ -14,7 +14,8 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
-from bert_probe.views.scale import Scale
+from bert_probe.views.heatmaps import of_found_heads
+from bert_probe.views.scale import SHARES
 from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store
@@ -28,7 +29,6 @@ WORDS_DRAWN = 32
 """Of a longer text the rows' picture leaves out words that no row gives much to."""
 SHOWN = 3
 """Heads whose rows are drawn."""
-WEIGHTS = Scale("sequential", 0, 1, "sqrt")
 
 _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
@@ -57,8 +57,7 @@ def part(trace: Trace) -> None:
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
         name = "weight" if len(pairs) == 1 else "mean weight"
-        title = f"Attention from {_arrows(found.words)}, by head"
-        chosen = shared.head_matrix(found.weights, "find_heads", name, title, WEIGHTS)
+        chosen = shared.head_heatmap(of_found_heads(found), "find_heads")
         layer, head = chosen or (best[0].layer + 1, best[0].head + 1)
         profiles = store.answers.of(Heads(words=True).of, trace)
         shared.open_in_attention(layer, head, profiles.labels[layer - 1][head - 1])
@@ -203,7 +202,7 @@ def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Seq
         names,
         blocks.labels(drawn),
         key="find_rows",
-        scale=WEIGHTS,
+        scale=SHARES,
         row_axis="head and query",
         column_axis="key",
         value_name="weight",

@@ -11,6 +11,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.text.sentence_files import lines, sentences_of
+from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING
 from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, jobs, sentence_input, state
@@ -103,8 +104,8 @@ def _result(means: ProfileMeans, sentences: tuple[str, ...]) -> None:
     with picture:
         values = means.mean[measure]
         title = f"{about.title}: mean over {means.sentences:,} sentences"
-        scale = Scale.from_zero(values)
-        chosen = shared.head_matrix(values, "profile_means", about.name, title, scale)
+        drawn = by_head(values, about.name, title, Scale.from_zero(values), "profile_means")
+        chosen = shared.head_heatmap(drawn, "profile_means")
         if chosen is None:
             blocks.caveat("Click a cell, or press Enter on it, to choose a head.")
         else:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
+from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING, MEASURES
 from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, state, store
@@ -26,8 +27,8 @@ def part(trace: Trace) -> None:
         picture, numbers = st.columns([1, 1], gap="large")
     with picture:
         values = profiles.values[measure]
-        scale = Scale.from_zero(values)
-        chosen = shared.head_matrix(values, "head_profiles", about.name, about.title, scale)
+        drawn = by_head(values, about.name, about.title, Scale.from_zero(values), "head_profiles")
+        chosen = shared.head_heatmap(drawn, "head_profiles")
         if chosen is None:
             blocks.caveat("Click a cell, or press Enter on it, to choose a head.")
         else:

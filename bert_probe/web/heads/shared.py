@@ -7,12 +7,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.model.trace import Array
+from bert_probe.views.matrix import Heatmap
 from bert_probe.views.measures import MEASURES, Measure
-from bert_probe.views.scale import Scale
 from bert_probe.web import places, state
 from bert_probe.web.attention import shown
-from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.matrix import heatmap
 
 ATTENTION = places.page("attention")
 
@@ -29,21 +28,9 @@ def choose_measure() -> tuple[str, Measure]:
     return chosen, MEASURES[chosen]
 
 
-def head_matrix(values: Array, key: str, name: str, caption: str, scale: Scale) -> tuple[int, int] | None:
+def head_heatmap(drawn: Heatmap, key: str) -> tuple[int, int] | None:
     """Layers × heads as a picture; the head that was clicked, from 1."""
-    layers, heads = values.shape
-    cell = matrix(
-        values,
-        [str(layer + 1) for layer in range(layers)],
-        [str(head + 1) for head in range(heads)],
-        key=key,
-        scale=scale,
-        row_axis="layer",
-        column_axis="head",
-        value_name=name,
-        caption=caption,
-        file_name=key,
-    )
+    cell = heatmap(drawn, key=key)
     return None if cell is None else (cell.row + 1, cell.column + 1)
 
 

@@ -1,0 +1,120 @@
+"""The head view in a cell, which a kernel may read and change."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bert_probe.model.trace import resolve
+from bert_probe.notebook.frame import Frame
+from bert_probe.views.asking import series_of
+from bert_probe.views.head_view import Picture, page
+from bert_probe.views.page import Page
+from bert_probe.views.view import Series, View, read
+
+if TYPE_CHECKING:
+    from bert_probe.notebook.bridge import Bridge
+
+
+class HeadView:
+    """A head view whose layer, heads and pins can be read and set while it is shown.
+
+    What is shown is HTML in a frame, which needs no kernel and stays in the saved notebook. Beside it, in
+    JupyterLab and Notebook 7 and where anywidget is installed, a bridge without a picture takes messages
+    between the frame and the kernel. Elsewhere what is set is there when the view is displayed next.
+
+    Attributes:
+        trace: whose attention.
+        height: of the frame, in CSS pixels.
+    """
+
+    def __init__(self, picture: Picture, shown: View, exact: bool, height: int) -> None:
+        self.trace, self.height = picture.trace, height
+        self._picture, self._shown, self._exact = picture, shown, exact
+        self._turn = 0
+        self._bridge: Bridge | None = None
+
+    @property
+    def layer(self) -> int:
+        """The layer shown, from 0."""
+        return self._shown.layer - 1
+
+    @layer.setter
+    def layer(self, layer: int) -> None:
+        self._show(replace(self._shown, layer=resolve(layer, self.trace.layers, "layer") + 1))
+
+    @property
+    def heads(self) -> Series:
+        """The heads shown, from 0, or "mean"; one alone may be set as a number."""
+        return self._shown.series
+
+    @heads.setter
+    def heads(self, heads: int | Sequence[int] | str) -> None:
+        self._show(replace(self._shown, series=series_of(heads, self.trace.heads)))
+
+    @property
+    def pins(self) -> tuple[int, ...]:
+        """Positions, from 0, of the tokens or words that are pinned, on the side of `side`."""
+        return self._shown.pins.units
+
+    @pins.setter
+    def pins(self, pins: Sequence[int]) -> None:
+        units = tuple(resolve(pin, len(self._picture.units), "pin") for pin in pins)
+        self._show(replace(self._shown, pins=replace(self._shown.pins, units=units)))
+
+    @property
+    def side(self) -> str:
+        """Whether the pinned ones look ("query") or are looked at ("key")."""
+        return self._shown.pins.side
+
+    @property
+    def page(self) -> Page:
+        """What is shown now, as a web page."""
+        return page(self._picture, self._shown, exact=self._exact)
+
+    def _repr_html_(self) -> str:
+        self._bridge = self._bridge or _bridged(self._told)
+        key = "" if self._bridge is None else self._bridge.key
+        return Frame(replace(self.page, key=key), self.height)._repr_html_()
+
+    def save(self, path: str | Path, overwrite: bool = True) -> Path:
+        """Write what is shown to a file: .html, .svg or .png; see `Page.save`.
+
+        Raises:
+            ExportError: another ending, a place that cannot be written, or, not to be overwritten, taken.
+        """
+        return self.page.save(path, overwrite)
+
+    def _show(self, shown: View) -> None:
+        self._shown = shown
+        if self._bridge is None:
+            return
+        self._turn += 1
+        pins = {"side": shown.pins.side, "units": list(shown.pins.units)}
+        heads = ["mean"] if shown.series == "mean" else list(shown.series)
+        self._bridge.wish = {"turn": self._turn, "layer": shown.layer, "heads": heads, "pins": pins}
+
+    def _told(self, told: Any) -> None:
+        """What the frame reports, which anything in the notebook might have sent."""
+        found = read(told, self.trace)
+        if found is not None:
+            self._shown = found.view
+
+
+def _bridged(told: Callable[[Any], None]) -> Bridge | None:
+    """A bridge to the frames of a new view, in a notebook's kernel that has anywidget."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    try:
+        from bert_probe.notebook.bridge import Bridge
+    except ImportError:
+        return None
+    bridge = Bridge(key=uuid.uuid4().hex)
+    bridge.observe(lambda change: told(change["new"]), "view")
+    return bridge

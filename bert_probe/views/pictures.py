@@ -1,0 +1,84 @@
+"""Which pictures a result has, and they as a web page of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from bert_probe.analyses.ablation import Ablation, EachAblation
+from bert_probe.analyses.attention import AttentionMap
+from bert_probe.analyses.context import WordsInContext
+from bert_probe.analyses.find_heads import FoundHeads
+from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
+from bert_probe.analyses.patching import Patching
+from bert_probe.analyses.reach import TokenReach
+from bert_probe.analyses.sentence_similarity import TwoTexts
+from bert_probe.analyses.sentences import SentenceVectors
+from bert_probe.analyses.similarity import TokenSimilarity
+from bert_probe.analyses.steps import AttentionSteps
+from bert_probe.analyses.vectors import TextVectors
+from bert_probe.errors import UnavailableError
+from bert_probe.results.result import Result
+from bert_probe.views import heatmaps, matrix, steps
+from bert_probe.views.matrix import Heatmap
+from bert_probe.views.page import CAVEAT, Page
+from bert_probe.views.text import shown
+
+_DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
+    Ablation: lambda found: list(heatmaps.of_ablation(found).values()),
+    AttentionMap: lambda found: [heatmaps.of_attention(found)],
+    AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
+    EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
+    FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
+    HeadProfiles: heatmaps.of_profiles,
+    MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
+    Patching: lambda found: [heatmaps.of_patching(found)],
+    RowPair: lambda found: list(heatmaps.of_row_pair(found)),
+    SentenceVectors: lambda found: [heatmaps.of_sentences(found)],
+    TextVectors: lambda found: [heatmaps.of_vectors(found)],
+    TokenReach: lambda found: [heatmaps.of_reach(found)],
+    TokenSimilarity: lambda found: [heatmaps.of_similarity(found)],
+    TwoTexts: lambda found: [heatmaps.of_contributions(found)] if found.adds_up else [],
+    WordsInContext: lambda found: [heatmaps.of_context(found, found.shown_layer)],
+}
+"""What is drawn of each, from top to bottom."""
+
+_OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles)
+
+
+def heatmaps_of(result: Result) -> list[Heatmap]:
+    """What is drawn of a result, from top to bottom.
+
+    Raises:
+        UnavailableError: there is no picture of it.
+    """
+    drawn = _DRAWN[type(result)](result) if type(result) in _DRAWN else []
+    if not drawn:
+        raise UnavailableError(
+            f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
+            "writes it to a file."
+        )
+    return drawn
+
+
+def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
+    """The pictures of a result as a web page that opens from a disk without a network.
+
+    Args:
+        drawn: what `heatmaps_of` gave, where it is at hand.
+
+    Raises:
+        UnavailableError: there are none.
+    """
+    texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
+    said = [
+        str(result.subject.model.get("model", "given")),
+        steps.title(result) if isinstance(result, AttentionSteps) else "",
+        " + ".join(f"“{shown(str(text))}”" for text in texts),
+    ]
+    return matrix.page(
+        heatmaps_of(result) if drawn is None else drawn,
+        " · ".join(filter(None, said)),
+        CAVEAT if isinstance(result, _OF_ATTENTION) else "",
+    )

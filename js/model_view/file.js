@@ -1,0 +1,54 @@
+// The model view as a file: all heads as they are ordered, with a caption that says of what.
+
+import { captioned, PNG_PIXELS, PNG_RATIO } from "../core/saving.js";
+import { coloursOf } from "../core/scale.js";
+import {
+  arrangedRows,
+  blockSentence,
+  gridLayout,
+  hasLabels,
+  orderSentence,
+  UNSORTED,
+  unpackThumbnails,
+} from "./model.js";
+import { paintGrid } from "./paint.js";
+
+const LEAST_WIDTH = 900; // so that a narrow window saves no tiny picture
+const CAPTION_LINES = 6;
+
+/**
+ * @param {Omit<import("./paint.js").GridPicture, "geometry">} picture
+ * @param {number} width of the screen
+ * @param {import("../core/text.js").Measure} measure
+ */
+export function savedGrid(picture, width, measure) {
+  const { model, theme, colours, sort } = picture;
+  const geometry = gridLayout(model, Math.max(width, LEAST_WIDTH), sort, measure);
+  const underlined = hasLabels(model) ? "Underlined: heads with a label" : "";
+  const said = [model.caption, model.source, orderSentence(sort), blockSentence(model), underlined];
+  return captioned({
+    theme,
+    colours,
+    legend: model,
+    measure,
+    caption: said.filter(Boolean).join(". "),
+    mostLines: CAPTION_LINES,
+    fileName: model.fileName,
+    ratio: geometry.width * geometry.height * PNG_RATIO ** 2 <= PNG_PIXELS ? PNG_RATIO : 1,
+    width: geometry.width,
+    height: geometry.height,
+    paint: (pen) => paintGrid(pen, { ...picture, geometry }),
+  });
+}
+
+/**
+ * A payload as a file, without a screen.
+ *
+ * @type {import("../core/saving.js").FileOf}
+ */
+export function gridFile(bytes, { theme, measure }) {
+  const model = unpackThumbnails(bytes);
+  const colours = coloursOf(theme.dark ? model.darkTable : model.lightTable);
+  const rows = arrangedRows(model, UNSORTED);
+  return savedGrid({ model, theme, colours, rows, sort: UNSORTED }, 0, measure);
+}

@@ -1,0 +1,66 @@
+"""A picture that Python draws is the one that a browser saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from playwright.sync_api import Page
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.notebook import Frame
+
+pytestmark = pytest.mark.browser
+
+TEXT = "Almost before we knew it, we had left the ground."
+MARGINS = 40
+"""Of the page around the view, both sides."""
+NEAR = 2.0
+"""CSS pixels by which two programs may measure a label of the same font differently."""
+
+Shape = tuple[str, str, tuple[str, ...], tuple[float, ...]]
+
+
+def shapes(svg: str) -> list[Shape]:
+    """Each shape: its kind, its text, what is no number in it, and its numbers."""
+    found = []
+    for one in list(ElementTree.fromstring(svg).iter())[1:]:
+        attributes = " ".join(f"{name}={value}" for name, value in sorted(one.attrib.items()))
+        numbers = tuple(float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", attributes))
+        words = tuple(re.split(r"-?\d+(?:\.\d+)?", attributes))
+        found.append((one.tag, "".join(one.itertext()), words, numbers))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("show", "width"),
+    [
+        (lambda trace: trace.head_view(3, 8, pins=[5]), 880),
+        (lambda trace: trace.head_view(3, [1, 8], layout="reading", specials=False), 880),
+        (lambda trace: bert_probe.Attention(2, 3).of(trace).show(), 1000),
+    ],
+    ids=["pinned", "reading", "heatmap"],
+)
+def test_the_same_shapes(
+    minilm: Checkpoint,
+    show: Callable[[bert_probe.Trace], Frame],
+    width: int,
+    new_page: Callable[..., Page],
+    tmp_path: Path,
+) -> None:
+    drawn = show(minilm.trace(TEXT)).page
+    page = new_page(viewport={"width": width + MARGINS, "height": 904})
+    page.set_content(drawn.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
+    button = page.get_by_role("button", name="Save the picture as SVG")
+    with page.expect_download() as download:
+        button.click()
+    download.value.save_as(tmp_path / "saved.svg")
+    saved = shapes((tmp_path / "saved.svg").read_text(encoding="utf-8"))
+    ours = shapes(drawn.svg())
+    assert [one[:3] for one in ours] == [one[:3] for one in saved]
+    for one, other in zip(ours, saved, strict=True):
+        assert one[3] == pytest.approx(other[3], abs=NEAR), one[1]

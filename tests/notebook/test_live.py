@@ -1,0 +1,116 @@
+"""A head view that a kernel reads and changes, with a bridge and without one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.notebook import HeadView, live
+from bert_probe.notebook.bridge import Bridge
+from tests.helpers.framed import page_of, payloads_of
+from tests.helpers.payloads import opened
+
+TEXT = "we had left the ground"
+
+
+@pytest.fixture
+def view(minilm: Checkpoint) -> HeadView:
+    return minilm.trace(TEXT).head_view(1, 2)
+
+
+@pytest.fixture
+def bridge(view: HeadView, monkeypatch: pytest.MonkeyPatch) -> Bridge:
+    """The bridge of the view, once it has been displayed in a kernel."""
+
+    class Shell:
+        kernel = object()
+
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
+    key = re.search(r'"key": "([0-9a-f]{32})"', page_of(view))
+    assert key is not None
+    assert view._bridge is not None
+    assert view._bridge.key == key[1], "the frame names the bridge that listens to it"
+    return view._bridge
+
+
+def test_what_is_set_is_shown(view: HeadView) -> None:
+    assert (view.layer, view.heads, view.pins, view.side) == (1, (2,), (), "query")
+    view.layer, view.heads, view.pins = -1, [3, 5], [2, -1]
+    assert (view.layer, view.heads, view.pins) == (5, (3, 5), (2, 6))
+    page = page_of(view)
+    assert '"start": 6' in page
+    assert '"key": ""' in page, "no kernel, no bridge"
+    wish = opened(payloads_of(page)[5])[0]["wish"]
+    assert (wish["heads"], wish["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
+    view.heads = 4
+    assert view.heads == (4,)
+    view.heads = "mean"
+    assert view.heads == "mean"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("layer", 6, "no layer 6"),
+        ("layer", "2", "must be a whole number"),
+        ("heads", [12], "no head 12"),
+        ("heads", "all", "or 'mean', not 'all'"),
+        ("pins", [7], "no pin 7"),
+    ],
+)
+def test_what_is_not_there_is_refused_and_changes_nothing(
+    view: HeadView, name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(SelectionError, match=message):
+        setattr(view, name, value)
+    assert (view.layer, view.heads, view.pins) == (1, (2,), ())
+
+
+def test_the_frame_is_told_what_is_set(view: HeadView, bridge: Bridge) -> None:
+    assert bridge.wish is None
+    view.layer = 3
+    view.pins = [1]
+    pins = {"side": "query", "units": [1]}
+    assert bridge.wish == {"turn": 2, "layer": 4, "heads": [2], "pins": pins}
+
+
+def test_what_is_chosen_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
+    bridge.view = {"layer": 5, "series": [0, 7], "pins": {"side": "key", "units": [3]}, "digest": "any"}
+    assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
+    assert bridge.wish is None, "nothing is told back"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"layer": 0},
+        {"layer": 7, "series": [1]},
+        {"layer": "2"},
+        {"layer": True},
+    ],
+)
+def test_what_is_no_view_changes_nothing(view: HeadView, bridge: Bridge, told: dict[str, Any]) -> None:
+    bridge.view = told
+    assert (view.layer, view.heads) == (1, (2,))
+
+
+def test_heads_and_pins_that_are_not_there_are_left_out(view: HeadView, bridge: Bridge) -> None:
+    bridge.view = {"layer": 2, "series": [99, 3, -1, "4"], "pins": {"side": "value", "units": [99, 2, None]}}
+    assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
+
+
+def test_without_anywidget_there_is_a_picture_and_no_bridge(
+    view: HeadView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shell:
+        kernel = object()
+
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
+    monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
+    assert live._bridged(print) is None
+    assert '"key": ""' in page_of(view)

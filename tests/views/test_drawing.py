@@ -1,0 +1,158 @@
+"""Pictures without a browser: what is drawn, in which words, and what becomes of text of a person."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bert_probe
+from bert_probe.errors import ExportError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.notebook import Frame
+from bert_probe.views import palette
+from bert_probe.views.page import Page
+from tests.helpers.command_line import bert_probe as command
+from tests.helpers.framed import payloads_of
+from tests.helpers.traces import HOSTILE_TOKENS
+
+TEXT = "we had left the ground"
+
+
+def texts_of(svg: str) -> list[str]:
+    """The texts that are seen."""
+    return [
+        "".join(one.itertext()) for one in ElementTree.fromstring(svg).iter() if one.tag.endswith("}text")
+    ]
+
+
+def lines_in(svg: str) -> int:
+    """How many lines are drawn: a path holds all of one strength."""
+    return sum(path.count("M") for path in re.findall(r'<path d="([^"]*)"', svg))
+
+
+def pixels_of(png: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def numbered(svg: str) -> list[float]:
+    """What is written as a number with two decimals."""
+    return [float(text.replace("−", "-")) for text in texts_of(svg) if re.fullmatch(r"−?\d\.\d\d", text)]
+
+
+def test_a_heatmap_has_a_number_in_every_cell(minilm: Checkpoint) -> None:
+    found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
+    svg = found.show().page.svg()
+    cells = numbered(svg)[: found.weights.size]  # the legend's follow
+    np.testing.assert_allclose(cells, found.weights.ravel(), atol=0.00501, rtol=0)
+    assert "Attention in layer 3, head 4" in texts_of(svg)
+
+
+def test_the_head_view_has_a_line_for_each_weight_and_the_pinned_numbers(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    svg = trace.head_view(3, 8, pins=[2]).page.svg()
+    weights = trace.attention(3, 8)[2]
+    assert sorted(numbered(svg)) == sorted(round(float(one), 2) for one in weights if one >= 0.005)
+    plain = trace.head_view(3, 8).page.svg()
+    assert lines_in(plain) == len(trace.tokens) ** 2
+    assert "Attention in layer 4, head 9" in texts_of(plain)
+
+
+def test_queries_and_keys_make_the_same_picture_as_weights(minilm: Checkpoint) -> None:
+    page = minilm.trace("we had left the ground and the river before we knew it " * 7).head_view(3, 8).page
+    numbers, vectors = page.svg(), Page(page.component, page.payloads[3:4], page.title).svg()
+    # A strength may lie at the edge between two widths of a line.
+    words = [re.findall(r"<text.*?</text>", svg) for svg in (numbers, vectors)]
+    assert words[0] == words[1]
+    lines = lines_in(numbers), lines_in(vectors)
+    assert lines[0] == pytest.approx(lines[1], abs=2)
+
+
+def test_all_steps_stand_one_beneath_the_other(minilm: Checkpoint) -> None:
+    found = bert_probe.Steps(2, 3).of(minilm.trace(TEXT))
+    shown = texts_of(found.show().page.svg())
+    captions = ["The query and the key, a colour for each number", "The head's output, computed in two ways"]
+    assert [shown.count(caption) for caption in captions] == [1, 1]
+
+
+@pytest.mark.parametrize("show", [lambda trace: trace.head_view(), lambda trace: trace.model_view()])
+def test_pixels_are_those_of_the_svg_twice_as_large(
+    minilm: Checkpoint, show: Callable[[bert_probe.Trace], Frame]
+) -> None:
+    page = show(minilm.trace(TEXT)).page
+    root = ElementTree.fromstring(page.svg())
+    pixels = pixels_of(page.png())
+    assert pixels.shape[:2] == (2 * int(root.attrib["height"]), 2 * int(root.attrib["width"]))
+    paper = np.array([int(palette.PAPER_LIGHT[i : i + 2], 16) for i in (1, 3, 5)])
+    assert (pixels[1, 1] == paper).all()
+    assert 0.005 < (np.abs(pixels.astype(int) - paper).max(axis=2) > 40).mean() < 0.7, (
+        "neither blank nor black"
+    )
+
+
+def test_text_of_a_person_stays_text(tmp_path: Path) -> None:
+    tokens = [token for token in HOSTILE_TOKENS if token.isprintable()]
+    hostile = bert_probe.from_attention(np.full((2, 2, len(tokens), len(tokens)), 0.1), tokens)
+    svg = hostile.head_view().save(tmp_path / "view.svg").read_text(encoding="utf-8")
+    names = {one.tag.rpartition("}")[2] for one in ElementTree.fromstring(svg).iter()}
+    assert names <= {"svg", "title", "g", "rect", "path", "text"}
+    assert hostile.head_view().page.png()[:4] == b"\x89PNG"
+
+
+def test_a_matrix_that_no_svg_should_hold_is_refused_and_drawn_as_pixels() -> None:
+    tokens = [f"w{i}" for i in range(201)]
+    given = bert_probe.from_attention(np.full((1, 1, 201, 201), 1 / 201), tokens)
+    page = bert_probe.Attention(0, 0).of(given).show().page
+    with pytest.raises(ExportError, match=r"40,401 cells; an SVG here holds at most 40,000\. Save it as PNG"):
+        page.svg()
+    assert page.png()[:4] == b"\x89PNG"
+
+
+def test_the_command_line_draws_what_it_is_asked_for(minilm: Checkpoint, tmp_path: Path) -> None:
+    def drawn(name: str, *options: str) -> bytes:
+        ended = command("attention", TEXT, *options, "--out", str(tmp_path / name), built_in=minilm)
+        assert (ended.status, ended.out) == (0, b""), ended.err
+        return (tmp_path / name).read_bytes()
+
+    trace = minilm.trace(TEXT)
+    asked = ("--layer", "4", "--head", "9")
+    assert drawn("lines.svg", *asked).decode() == trace.head_view(3, 8).page.svg()
+    assert "heads 2, 9" in drawn("two.svg", "--layer", "4", "--head", "2,9").decode()
+    found = bert_probe.Attention(3, 8).of(trace)
+    assert drawn("map.svg", *asked, "--picture", "heatmap").decode() == found.show().page.svg()
+    assert drawn("model.png", "--picture", "model")[:4] == b"\x89PNG"
+    page = drawn("lines.html", *asked).decode()
+    assert len(payloads_of(page)) == trace.layers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("attention", TEXT, "--out", "a.gif"), "does not end in .html, .htm, .svg, .png, .csv"),
+        (("attention", TEXT, "--picture", "lines"), "--picture goes with --out"),
+        (("attention", TEXT, "--layout", "long", "--out", "a.svg"), "--layout long is of tables"),
+        (
+            ("attention", TEXT, "--renormalise", "--picture", "lines", "--out", "a.svg"),
+            "--renormalise is for the heatmap",
+        ),
+        (("attention", TEXT, "--measure", "rollout", "--head", "2", "--out", "a.svg"), "no single heads"),
+        (("attention", TEXT, "--csv-safe", "--out", "a.svg"), "--csv-safe is for CSV"),
+        (("pooler", TEXT, "--out", "a.svg"), "Pooler has no picture"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_sentence(
+    minilm: Checkpoint,
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in command(*arguments, built_in=minilm).refusal
+    assert not list(tmp_path.iterdir())
