@@ -44,8 +44,8 @@ class Description:
         has_pooler: whether a trained pooler is there.
         shows_qkv: whether queries, keys and values can be read.
         notes: what a person should know, a sentence each: a missing pooler, weights not used.
-        outputs_sha256: of the output heads' weights of a model in memory, see `wrapping.digest`; "" where
-            there are none, and for files, whose digest is of all that is in them.
+        outputs_sha256: of the output heads: of their weights in a model in memory, see `wrapping.digest`; of
+            what the config says of them in files, where the other digest is of all weights; "" for none.
     """
 
     name: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -31,6 +32,7 @@ from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.output_loading import checked, modern, open_heads
+from bert_probe.model.outputs import Output
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.survey import check_sizes, contents
@@ -110,11 +112,17 @@ def load(
         notes += (*((unused_note(left),) if left else ()), *refused, *failing)
         return replace(
             checkpoint,
-            opened=replace(about, notes=notes),
+            opened=replace(about, notes=notes, outputs_sha256=_digest_of(outputs)),
             pads=pads(checkpoint),
             projections=projections(checkpoint),
             outputs={one.task: one for one in outputs},
         )
+
+
+def _digest_of(outputs: Sequence[Output]) -> str:
+    """Of what the config says of the heads; "" for none."""
+    said = repr([one.about for one in outputs])
+    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 
 def _states(files: list[Path]) -> list[tuple[int, int, int]]:

@@ -18,6 +18,7 @@ from bert_probe.model.config import Trained, reason, trained
 from bert_probe.model.forward import as_array, batch
 from bert_probe.model.outputs import CLASSES, TELLING, Output, own_modules, parts_of, with_encoder
 from bert_probe.model.survey import Contents, check_sizes
+from bert_probe.model.trace import Trace
 from bert_probe.model.weights import mismatched, on_its_own, read, some
 
 
@@ -128,10 +129,13 @@ def _settle(modules: Iterable[torch.nn.Module], first: torch.Tensor, others: Set
 def checked(checkpoint: Checkpoint, heads: Sequence[Output]) -> tuple[list[Output], list[str]]:
     """Those heads whose answer from a trace is that of the whole model on the same text; and a sentence for
     each that looks at more than what the encoder gives."""
+    if not heads:
+        return [], []
+    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
     kept, refused = [], []
     for head in heads:
         try:
-            off, most = _difference(checkpoint, head)
+            off, most = _difference(trace, head)
         except OutOfMemoryError:
             raise
         except Exception as error:  # a head that cannot be run fails in its own way
@@ -147,10 +151,9 @@ def checked(checkpoint: Checkpoint, heads: Sequence[Output]) -> tuple[list[Outpu
     return kept, refused
 
 
-def _difference(checkpoint: Checkpoint, head: Output) -> tuple[float, float]:
+def _difference(trace: Trace, head: Output) -> tuple[float, float]:
     """How far the two answers to a short text are apart, and how far they may be."""
-    trace = checkpoint.trace(CHECK_TEXT, truncate=True)
-    answer = head.logits(trace)
+    checkpoint, answer = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():
         whole = as_array(head.numbers(head.whole(**batch(checkpoint, [trace.encoding]))))[0]
     size = max(1.0, float(np.abs(whole).max()))

@@ -134,6 +134,12 @@ class Output:
         return parts[0] if len(parts) == 1 else torch.stack(parts, dim=-1)
 
     @property
+    def about(self) -> tuple[Any, ...]:
+        """What a config says of it; with the weights, all that its numbers and their names depend on."""
+        tied = getattr(self.whole.config, "tie_word_embeddings", None)
+        return self.task, type(self.whole).__name__, self.labels, self.problem, tied
+
+    @property
     def weights(self) -> dict[str, torch.Tensor]:
         """The head's own, by name; those of the encoder are left out, though the head may share some."""
         prefix = f"{self.whole.base_model_prefix}."

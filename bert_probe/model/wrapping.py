@@ -89,10 +89,17 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
         now = checkpoint.now()
         with now.running():
             self_check(now)
-            _, failing = checked(now, heads)
+            kept, failing = checked(now, heads)
             if failing:
-                raise ArchitectureError(" ".join(failing))
-            return replace(checkpoint, pads=pads(now), projections=projections(now))
+                rest = _digest(kept[0].weights) if kept else ""
+                about = replace(about, notes=tuple(failing), outputs_sha256=rest)
+            return replace(
+                checkpoint,
+                opened=about,
+                outputs={head.task: head for head in kept},
+                pads=pads(now),
+                projections=projections(now),
+            )
 
 
 def digest(network: torch.nn.Module) -> str:

@@ -263,6 +263,33 @@ def test_a_model_for_pre_training_in_memory_has_both(tmp_path: Path) -> None:
     assert np.abs(found - given.seq_relationship_logits[0].numpy()).max() <= EXACT
 
 
+class WantsMore(transformers.BertForSequenceClassification):  # type: ignore[misc]
+    """One that wants more than a text, as people write them."""
+
+    def forward(self, more: torch.Tensor, **inputs: Any) -> Any:
+        """With what else it needs."""
+        return super().forward(**inputs, inputs_embeds=more)
+
+
+def test_a_head_in_memory_that_cannot_be_run_is_left_out(trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "text-classification")
+    wrapped = bert_probe.wrap(WantsMore.from_pretrained(folder), tokenizer_of(folder))
+    assert wrapped.tasks == ()
+    assert "The head for text-classification is left out" in wrapped.description.notes[0]
+    assert wrapped.trace(TEXT).layers == 3
+
+
+def test_other_names_of_labels_are_another_checkpoint(tmp_path: Path) -> None:
+    trained.build("bert", "text-classification", tmp_path)
+    before = bert_probe.load(tmp_path)
+    assert bert_probe.load(tmp_path).description == before.description
+    change_config(tmp_path, id2label={str(index): f"other {index}" for index in range(5)})
+    after = bert_probe.load(tmp_path)
+    assert after.description.weights_sha256 == before.description.weights_sha256
+    assert after.description != before.description
+    assert after.outputs["text-classification"].labels[0] == "other 0"
+
+
 def test_half_precision_weights_are_computed_with_in_full(tmp_path: Path) -> None:
     trained.build("bert", "fill-mask", tmp_path)
     change_weights(tmp_path, lambda found: {name: part.half() for name, part in found.items()})
