@@ -38,7 +38,7 @@ def part(trace: Trace) -> None:
     )
     data = (
         head_view.payload(drawn.picture, layer, key=shown.KEY, announced=said)
-        if _is_lost()
+        if _is_needed()
         else head_view.announced(said, key=shown.KEY)
     )
     head_view.head_view(data, key=KEY, on_change=lambda: shown.report(KEY, trace))
@@ -46,11 +46,11 @@ def part(trace: Trace) -> None:
         _exports(drawn)
 
 
-def _is_lost() -> bool:
-    """Whether the browser could not fetch the layer, which is sent then with all else."""
+def _is_needed() -> bool:
+    """Whether the layer is sent with what is announced: the browser has none yet, or could not fetch it."""
     held: Any = st.session_state.get(KEY)
     told = held.get(shown.REPORT) if isinstance(held, Mapping) else None
-    return isinstance(told, Mapping) and told.get("lost") is True
+    return held is None or (isinstance(told, Mapping) and told.get("lost") is True)
 
 
 def _exports(drawn: Drawn) -> None:

@@ -8,8 +8,8 @@ from bert_probe.analyses.measures.rollout import MEASURE
 from bert_probe.analyses.reach import Reach
 from bert_probe.model.trace import Trace
 from bert_probe.views.heatmaps import of_reach
+from bert_probe.views.view import RESIDUALS, View
 from bert_probe.web import blocks, state
-from bert_probe.web.attention import shared
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
@@ -20,7 +20,7 @@ def part(trace: Trace) -> None:
     """Draw it for a token that is clicked."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         direction = state.pick("direction_of", "Direction", DIRECTIONS, "from")
-        residual = shared.residual_share()
+        residual = _residual_share()
         menu = st.container(horizontal=True, horizontal_alignment="right")
     usual = min(1, len(trace.tokens) - 1)
     chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
@@ -40,3 +40,17 @@ def part(trace: Trace) -> None:
             else f"Each row is what reaches the chosen token after a layer. {trace.caveat}"
         )
     )
+
+
+def _residual_share() -> float:
+    """The share that rollout gives to the residual connection."""
+    state.prepare("residual", RESIDUALS, View.residual, lambda share: f"{share:g}")
+    chosen: float = st.select_slider(
+        "Residual share",
+        RESIDUALS,
+        key="residual",
+        persist_state="session",
+        help="How much of each token is taken to pass a layer unchanged, through the residual connection. "
+        "Abnar and Zuidema take one half.",
+    )
+    return chosen

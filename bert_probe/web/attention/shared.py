@@ -19,8 +19,8 @@ from bert_probe.views import toolbar as views
 from bert_probe.views.head_view import Picture
 from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.views.toolbar import Offer
-from bert_probe.views.view import RESIDUALS, Shown, View
-from bert_probe.web import blocks, jobs, state
+from bert_probe.views.view import Shown, View
+from bert_probe.web import blocks, jobs
 from bert_probe.web.attention import shown
 from bert_probe.web.components.head_view import labels
 from bert_probe.web.components.toolbar import toolbar
@@ -165,17 +165,3 @@ def _caveats(drawn: Drawn, said: str, why: bool) -> None:
     blocks.caveat(said if usual else f"{drawn.what.meaning} {drawn.what.caveat(drawn.trace)} {said}")
     if drawn.trace.caveat:
         blocks.caveat(drawn.trace.caveat)
-
-
-def residual_share() -> float:
-    """The share that rollout gives to the residual connection."""
-    state.prepare("residual", RESIDUALS, View.residual, lambda share: f"{share:g}")
-    chosen: float = st.select_slider(
-        "Residual share",
-        RESIDUALS,
-        key="residual",
-        persist_state="session",
-        help="How much of each token is taken to pass a layer unchanged, through the residual connection. "
-        "Abnar and Zuidema take one half.",
-    )
-    return chosen
