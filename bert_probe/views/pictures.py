@@ -43,13 +43,18 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
 _OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles)
 
 
+def is_drawn(result: Result) -> bool:
+    """Whether there is a picture of it."""
+    return type(result) in _DRAWN
+
+
 def heatmaps_of(result: Result) -> list[Heatmap]:
     """What is drawn of a result, from top to bottom.
 
     Raises:
         UnavailableError: there is no picture of it.
     """
-    if type(result) not in _DRAWN:
+    if not is_drawn(result):
         raise UnavailableError(
             f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
             "writes it to a file."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.views.model_view import Head, of_trace
+from bert_probe.views.model_view import Head, of_trace, page
 from bert_probe.web import blocks, store
 from bert_probe.web.attention import head
 from bert_probe.web.attention.shared import Drawn
@@ -20,8 +20,12 @@ def part(drawn: Drawn) -> None:
     trace = drawn.trace
     profiles = store.answers.of(Heads(drawn.words).of, trace)
     data = of_trace(trace, profiles, key=KEY, words=drawn.words, measure=drawn.measure)
+
+    def as_page(_csv_safe: bool) -> bytes:
+        return page(trace, profiles, words=drawn.words, measure=drawn.measure).html().encode()
+
     model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open)
-    export(profiles, "heads")
+    export(profiles, "heads", [("Interactive page, HTML", "model-view.html", as_page)])
     blocks.caveat(
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
         "several tokens and has the largest of their weights. Labels say where a head looks on this text, "
