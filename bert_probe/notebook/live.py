@@ -35,6 +35,10 @@ class HeadView:
         self._turn = 0
         self._bridge: Bridge | None = None
 
+    def numbered(self, layers: Sequence[int]) -> HeadView:
+        """The same, its layers called by these numbers, from 1, which they have in their model."""
+        return HeadView(replace(self._picture, numbers=layers), self._shown, self._exact, self.height)
+
     @property
     def layer(self) -> int:
         """The layer shown, from 0."""

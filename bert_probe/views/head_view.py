@@ -93,6 +93,7 @@ class Picture:
         measure, words, residual: see `Attention`.
         labels: [layer][head], a word for what a head does, or "".
         caption: text and model, for saved pictures.
+        numbers: what the layers are called, from 1; empty where they are all of a model's, in their order.
     """
 
     trace: Trace
@@ -101,6 +102,7 @@ class Picture:
     residual: float = 0.5
     labels: Sequence[Sequence[str]] = ()
     caption: str = ""
+    numbers: Sequence[int] = ()
 
     @property
     def what(self) -> Measure:
@@ -163,6 +165,7 @@ def payload(
         "source": source,
         "layer": layer + 1,
         "layers": trace.layers,
+        "layerNumbers": list(picture.numbers) or None,
         "heads": heads,
         "rolled": picture.what.of_heads is None,
         "tokenCount": len(trace.tokens),

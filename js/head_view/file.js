@@ -4,7 +4,7 @@ import { wrapped } from "../core/text.js";
 import { Attention } from "./attention.js";
 import { headLayout, inView } from "./layout.js";
 import { linesFrom, permitted } from "./lines.js";
-import { seriesName, unpackHeads } from "./model.js";
+import { layerName, seriesName, unpackHeads } from "./model.js";
 import { chosenOf, paintChosen, paintHeads } from "./paint.js";
 import { shareSentence } from "./parts.js";
 
@@ -36,7 +36,8 @@ const BOX = { width: 880, height: 640 }; // of a file that no screen gives a siz
  */
 export function titleOf({ model }, series) {
   const { title, layer, rolled } = model;
-  return rolled ? `${title} layer ${layer}` : `${title} in layer ${layer}, ${seriesName(model, series)}`;
+  const name = layerName(model, layer);
+  return rolled ? `${title} layer ${name}` : `${title} in layer ${name}, ${seriesName(model, series)}`;
 }
 
 /**

@@ -9,7 +9,7 @@ import { Attention } from "./attention.js";
 import { drawnOf, savedHeads, titleOf } from "./file.js";
 import { headLayout, inView, unitAt } from "./layout.js";
 import { permitted, STEPS } from "./lines.js";
-import { MEAN, unitName, unpackHeads } from "./model.js";
+import { layerName, MEAN, unitName, unpackHeads } from "./model.js";
 import { chosenOf, paintChosen, paintCursor, paintHeads } from "./paint.js";
 import {
   chipsOf,
@@ -152,7 +152,8 @@ class HeadView extends ScrolledView {
 
   showLayer() {
     const { parts, model, wantedLayer } = this;
-    parts.layer.textContent = `Layer ${wantedLayer} of ${model.layers}`;
+    const place = `${wantedLayer} of ${model.layers}`;
+    parts.layer.textContent = `Layer ${model.layerNumbers ? `${layerName(model, wantedLayer)} · ` : ""}${place}`;
     parts.layer.ariaValueNow = String(wantedLayer);
     parts.layer.ariaValueMin = "1";
     parts.layer.ariaValueMax = String(model.layers);
@@ -238,7 +239,7 @@ class HeadView extends ScrolledView {
     if (wanted === this.wantedLayer) return;
     this.wantedLayer = wanted;
     this.showLayer();
-    this.say(`Layer ${wanted}`);
+    this.say(`Layer ${layerName(this.model, wanted)}`);
     this.show(wanted);
   }
 

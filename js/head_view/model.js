@@ -34,6 +34,7 @@ export const MEAN = "mean";
  * @property {string} source address of the layers, but for their number
  * @property {number} layer from 1
  * @property {number} layers
+ * @property {number[] | null} [layerNumbers] what the layers are called, where they are not all of a model's
  * @property {number[]} heads
  * @property {boolean} rolled whether the measure is of the layer as a whole
  * @property {number} tokenCount
@@ -103,6 +104,16 @@ function vectorsOf(payload) {
 }
 
 /** @typedef {ReturnType<typeof vectorsOf>} Vectors */
+
+/**
+ * What a layer is called: its number in the model.
+ *
+ * @param {Pick<HeadModel, "layerNumbers">} model
+ * @param {number} layer from 1, among those that are there
+ */
+export function layerName({ layerNumbers }, layer) {
+  return String(layerNumbers?.[layer - 1] ?? layer);
+}
 
 /**
  * "ground (11)"

@@ -4,7 +4,7 @@ import { button, element, group, keyboardHelp, liveRegion } from "../core/dom.js
 import { scrolledParts } from "../core/scrolled_view.js";
 import { counted, formatted, plainNumber } from "../core/text.js";
 import { MOST_LINES, STEPS } from "./lines.js";
-import { MEAN, unitName } from "./model.js";
+import { layerName, MEAN, unitName } from "./model.js";
 import { headColour } from "./paint.js";
 
 /**
@@ -203,7 +203,7 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
   const columns = series.length > 1 ? [...parts, mean] : parts;
   if (series.length > 1) names.push("Mean of these");
   const from = side === "query" ? "from" : "to";
-  const caption = `${model.valueName}, layer ${model.layer}: ${from} ${unitNames(model, units)}`;
+  const caption = `${model.valueName}, layer ${layerName(model, model.layer)}: ${from} ${unitNames(model, units)}`;
   const heads = [side === "query" ? "Key" : "Query", ...names];
   const rows = targets.map((unit) => {
     const name = element("th", { scope: "row" }, element("bdi", {}, unitName(model, unit)));
