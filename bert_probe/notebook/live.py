@@ -55,7 +55,10 @@ class HeadView:
 
     @heads.setter
     def heads(self, heads: int | Sequence[int] | str) -> None:
-        self._show(replace(self._shown, series=series_of(heads, self.trace.heads)))
+        series = series_of(heads, self.trace.heads)
+        if series != "mean":
+            self._picture.what.single_heads()
+        self._show(replace(self._shown, series=series))
 
     @property
     def pins(self) -> tuple[int, ...]:
