@@ -76,9 +76,11 @@ def head_view(
         first = layers[0] if layer is None else resolve(layer, picture.layers, "layer")
         if first not in layers:
             raise SelectionError(f"Layer {first} is not among those of include_layers: {layers}.")
-        trace = picture.trace(layers)
-        shown = range(trace.heads) if heads is None else list(heads)
-        return views.head_view(trace, layers.index(first), shown)
+        trace = picture.trace(layers, numbered=True)
+        shown = views.head_view(
+            trace, layers.index(first), range(trace.heads) if heads is None else list(heads)
+        )
+        return shown if layers == list(range(picture.layers)) else shown.numbered([one + 1 for one in layers])
 
     return _done([frame(picture) for picture in given], html_action)
 
@@ -148,11 +150,18 @@ class _Picture:
         """Layers from 0; all for None, and for none, as in BertViz."""
         return [resolve(layer, self.layers, "layer") for layer in layers or range(self.layers)]
 
-    def trace(self, layers: Sequence[int], heads: Sequence[int] | None = None) -> Trace:
-        """These layers and heads as a trace; where they are not all, its name says which they are."""
+    def trace(
+        self, layers: Sequence[int], heads: Sequence[int] | None = None, numbered: bool = False
+    ) -> Trace:
+        """These layers and heads as a trace; where they are not all, its name says which they are, unless
+        the picture calls layers by their numbers."""
         count = len(self.weights[0])
         chosen = [resolve(head, count, "head") for head in heads or range(count)]
-        said = [self.name, *_part("layer", layers, self.layers), *_part("head", chosen, count)]
+        said = [
+            self.name,
+            *([] if numbered else _part("layer", layers, self.layers)),
+            *_part("head", chosen, count),
+        ]
         made = from_attention(
             [self.weights[layer][chosen] for layer in layers],
             self.tokens,

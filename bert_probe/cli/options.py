@@ -115,9 +115,8 @@ def _drawn(result: Any) -> Page:
         return result
     if not isinstance(result, Result):
         raise UnavailableError("There is no picture of this table. Give --out another ending, such as .csv.")
-    from bert_probe.views import (
-        pictures,  # not above: a command that draws nothing needs none of the analyses
-    )
+    # Not above: a command that draws nothing needs few of the analyses.
+    from bert_probe.views import pictures
 
     return pictures.page(result)
 

@@ -37,6 +37,10 @@ class HeadView:
         self._turn = 0
         self._bridge: Bridge | None = None
 
+    def numbered(self, layers: Sequence[int]) -> HeadView:
+        """The same, its layers called by these numbers, from 1, which they have in their model."""
+        return HeadView(replace(self._picture, numbers=layers), self._shown, self._exact, self.height)
+
     @property
     def layer(self) -> int:
         """The layer shown, from 0."""
@@ -53,7 +57,10 @@ class HeadView:
 
     @heads.setter
     def heads(self, heads: int | Sequence[int] | str) -> None:
-        self._show(replace(self._shown, series=series_of(heads, self.trace.heads)))
+        series = series_of(heads, self.trace.heads)
+        if series != "mean":
+            self._picture.what.single_heads()
+        self._show(replace(self._shown, series=series))
 
     @property
     def pins(self) -> tuple[int, ...]:

@@ -63,6 +63,7 @@ class Picture:
         measure, words, residual: see `Attention`.
         labels: [layer][head], a word for what a head does, or ""; none where they arrive later, or never.
         caption: text and model, for saved pictures.
+        numbers: what the layers are called, from 1; empty where they are all of a model's, in their order.
     """
 
     trace: Trace
@@ -71,6 +72,7 @@ class Picture:
     residual: float = 0.5
     labels: Sequence[Sequence[str]] = ()
     caption: str = ""
+    numbers: Sequence[int] = ()
 
     @classmethod
     def of(cls, trace: Trace, view: View, caption: str = "") -> Picture:
@@ -134,6 +136,7 @@ def payload(
         "key": key,
         "layer": layer + 1,
         "layers": trace.layers,
+        "layerNumbers": list(picture.numbers) or None,
         "heads": heads,
         "rolled": picture.what.of_heads is None,
         "tokenCount": len(trace.tokens),

@@ -39,12 +39,17 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     TextVectors: lambda found: [heatmaps.of_vectors(found)],
     TokenReach: lambda found: [heatmaps.of_reach(found)],
     TokenSimilarity: lambda found: [heatmaps.of_similarity(found)],
-    TwoTexts: lambda found: [heatmaps.of_contributions(found)] if found.adds_up else [],
+    TwoTexts: lambda found: [heatmaps.of_contributions(found)],
     WordsInContext: lambda found: [heatmaps.of_context(found, found.shown_layer)],
 }
 """What is drawn of each, from top to bottom."""
 
 _OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles)
+
+
+def is_drawn(result: Result) -> bool:
+    """Whether there is a picture of it."""
+    return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 
 def heatmaps_of(result: Result) -> list[Heatmap]:
@@ -53,13 +58,12 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
     Raises:
         UnavailableError: there is no picture of it.
     """
-    drawn = _DRAWN[type(result)](result) if type(result) in _DRAWN else []
-    if not drawn:
+    if not is_drawn(result):
         raise UnavailableError(
             f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
             "writes it to a file."
         )
-    return drawn
+    return _DRAWN[type(result)](result)
 
 
 def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from bert_probe.results import files, spelling
 from bert_probe.results.result import Result
+from bert_probe.views import pictures
 
 More = tuple[str, str, Callable[[bool], bytes]]
 """A further download: label, file name, and what makes the bytes when it is clicked, told whether text in CSV
@@ -54,6 +55,8 @@ def export(
             for form in files.FORMATS:
                 _download(form.upper(), f"{name}.{form}", partial(written, result, form, csv_safe))
             _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name, csv_safe))
+        if pictures.is_drawn(result) and not any(file_name.endswith(".html") for _, file_name, _ in more):
+            _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
         for label, file_name, make in more if ready() else ():
             _download(label, file_name, partial(make, csv_safe))
         asked = result.question, result.subject, csv_safe

@@ -13,7 +13,7 @@ import { Attention } from "./attention.js";
 import { barsOf, chosenOf, drawnOf } from "./drawn.js";
 import { headLayout, inView, unitAt } from "./layout.js";
 import { permitted } from "./lines.js";
-import { unitName, unpackHeads } from "./model.js";
+import { layerName, unitName, unpackHeads } from "./model.js";
 import { paintChosen, paintCursor, paintHeads } from "./paint.js";
 import { headParts } from "./parts.js";
 import { savedHeads } from "./saved.js";
@@ -141,7 +141,7 @@ class HeadView extends ScrolledView {
     keep(this.announced.key, this.shown);
     this.describe();
     if (change.layer !== undefined) {
-      this.say(`Layer ${change.layer}`);
+      this.say(`Layer ${this.model ? layerName(this.model, change.layer) : change.layer}`);
       this.load();
       return;
     }
@@ -210,7 +210,12 @@ class HeadView extends ScrolledView {
   /** @override */
   describe() {
     const { offer } = this.announced;
-    this.bar.show({ offer, view: this.choice, labels: this.labels });
+    this.bar.show({
+      offer,
+      view: this.choice,
+      labels: this.labels,
+      numbers: this.model?.layerNumbers,
+    });
     if (this.model) this.parts.stage.setAttribute("aria-label", titleOf(this.model, this.series));
   }
 

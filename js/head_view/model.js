@@ -13,6 +13,7 @@ import { MEAN } from "../core/view.js";
  * @property {string} key
  * @property {number} layer from 1
  * @property {number} layers
+ * @property {number[] | null} [layerNumbers] what the layers are called, where they are not all of a model's
  * @property {number[]} heads
  * @property {boolean} rolled whether the measure is of the layer as a whole
  * @property {number} tokenCount
@@ -81,6 +82,16 @@ function vectorsOf(payload) {
 }
 
 /** @typedef {ReturnType<typeof vectorsOf>} Vectors */
+
+/**
+ * What a layer is called: its number in the model.
+ *
+ * @param {Pick<HeadModel, "layerNumbers">} model
+ * @param {number} layer from 1, among those that are there
+ */
+export function layerName({ layerNumbers }, layer) {
+  return String(layerNumbers?.[layer - 1] ?? layer);
+}
 
 /**
  * "ground (11)"

@@ -4,7 +4,7 @@ import { element } from "../core/dom.js";
 import { counted, formatted, plainNumber } from "../core/text.js";
 import { MEAN } from "../core/view.js";
 import { MOST_LINES } from "./lines.js";
-import { seriesName, unitName } from "./model.js";
+import { layerName, seriesName, unitName } from "./model.js";
 
 /**
  * @typedef {import("../core/view.js").Head} Head
@@ -34,7 +34,8 @@ import { seriesName, unitName } from "./model.js";
  */
 export function titleOf(model, series) {
   const { title, layer, rolled } = model;
-  return rolled ? `${title} layer ${layer}` : `${title} in layer ${layer}, ${seriesName(model, series)}`;
+  const name = layerName(model, layer);
+  return rolled ? `${title} layer ${name}` : `${title} in layer ${name}, ${seriesName(model, series)}`;
 }
 
 /**
@@ -127,7 +128,7 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
   const columns = series.length > 1 ? [...parts, mean] : parts;
   if (series.length > 1) names.push("Mean of these");
   const from = side === "query" ? "from" : "to";
-  const caption = `${model.valueName}, layer ${model.layer}: ${from} ${unitNames(model, units)}`;
+  const caption = `${model.valueName}, layer ${layerName(model, model.layer)}: ${from} ${unitNames(model, units)}`;
   const heads = [side === "query" ? "Key" : "Query", ...names];
   const rows = targets.map((unit) => {
     const name = element("th", { scope: "row" }, element("bdi", {}, unitName(model, unit)));

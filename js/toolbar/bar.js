@@ -33,6 +33,7 @@ import { barParts, headChips, pressAll, pressOne, setPressed } from "./parts.js"
  * @property {Offer} offer
  * @property {View} view
  * @property {string[][]} labels [layer][head], a word for what a head does; none before they have arrived
+ * @property {number[] | null} [numbers] what layers are called, where they are not all of a model's
  */
 
 /** What a choice is: a change of the view, and whether it is made or still being dragged. */
@@ -72,7 +73,7 @@ export class Toolbar {
         /** @type {HTMLElement | null} */ (parts.chips.querySelector(`[data-head="${focused}"]`))?.focus();
       this.offer(offer);
     }
-    this.showLayer(view.layer, offer.layers);
+    this.showLayer(view.layer, offer.layers, choice.numbers?.[view.layer - 1]);
     this.showHeads(view.heads, offer);
     setPressed(parts.words, view.words);
     // A view that does not offer a measure shows the first one instead.
@@ -97,10 +98,10 @@ export class Toolbar {
     this.fold();
   }
 
-  /** @param {number} layer @param {number} layers */
-  showLayer(layer, layers) {
+  /** @param {number} layer @param {number} layers @param {number} [name] its number in the model, if that is another */
+  showLayer(layer, layers, name) {
     const { parts } = this;
-    parts.layer.textContent = `Layer ${layer} of ${layers}`;
+    parts.layer.textContent = `Layer ${name ? `${name} · ` : ""}${layer} of ${layers}`;
     parts.layer.ariaValueNow = String(layer);
     parts.layer.ariaValueMin = "1";
     parts.layer.ariaValueMax = String(layers);

@@ -274,7 +274,10 @@ def test_bad_input_is_one_line_and_status_2(
             ("embeddings", "a", "--vectors", "pooler", "--layer", "0"),
             "The pooler reads the last layer, 6, not 0.",
         ),
-        (("tokens", "a", "--out", "x.xlsx"), "x.xlsx does not end in .csv, .json, .parquet, .npz."),
+        (
+            ("tokens", "a", "--out", "x.xlsx"),
+            "x.xlsx does not end in .html, .htm, .svg, .png, .csv, .json, .parquet, .npz.",
+        ),
     ],
 )
 def test_the_line_says_what_is_wrong(run: Run, arguments: tuple[str, ...], says: str) -> None:

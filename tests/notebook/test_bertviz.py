@@ -13,6 +13,7 @@ from transformers import BartConfig, BartModel, BertConfig, BertModel, GPT2Confi
 from bert_probe.bertviz import head_view, model_view
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.views import palette
+from bert_probe.views.page import Page
 from tests.helpers.framed import pages_in, payloads_of
 from tests.helpers.payloads import opened
 
@@ -122,7 +123,10 @@ def test_layers_and_heads_that_are_included(bert: Any) -> None:
     shown = head_view(bert, BERT_TOKENS, include_layers=[2, 1], layer=1, html_action="return")
     equal(weights_of(shown), [bert[2], bert[1]])
     (page,) = pages_in(shown.data)  # type: ignore[union-attr]
-    assert "layers 3, 2 of 3 as 1 to 2" in page
+    assert described(shown)["layerNumbers"] == [3, 2]
+    assert "as 1 to 2" not in page
+    first = Page("head_view", payloads_of(page)[:1], "")
+    assert "Attention in layer 3, all heads" in first.svg(), "called as in the model"
     assert '"start": 2' in page
     some = model_view(bert, BERT_TOKENS, include_heads=[1], include_layers=[0], html_action="return")
     assert (described(some)["layerCount"], described(some)["headCount"]) == (1, 1)

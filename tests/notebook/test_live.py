@@ -70,6 +70,13 @@ def test_what_is_not_there_is_refused_and_changes_nothing(
     assert (view.layer, view.heads, view.pins) == (1, (2,), ())
 
 
+def test_a_measure_of_a_layer_as_a_whole_has_no_heads_to_set(minilm: Checkpoint) -> None:
+    view = minilm.trace(TEXT).head_view(measure="rollout")
+    with pytest.raises(SelectionError, match="no single heads"):
+        view.heads = 2
+    assert view.heads == "mean"
+
+
 def test_the_frame_is_told_what_is_set(view: HeadView, bridge: Bridge) -> None:
     assert bridge.wish is None
     view.layer = 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gc
 import json
 import re
@@ -23,6 +22,7 @@ from bert_probe.web import layers, sessions
 from bert_probe.web.components import head_view
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 from tests.helpers.server import answer
 
@@ -139,7 +139,7 @@ def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoi
     assert held["start"] == 3
     assert len(held["payloads"]) == trace.layers
     for layer, sent in enumerate(held["payloads"]):
-        assert_travelled(base64.b64decode(sent), trace.attention(layer))
+        assert_travelled(untexted(*sent), trace.attention(layer))
     assert "<img" not in text
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in text

@@ -26,8 +26,10 @@ from bert_probe.views.head_view import Picture, payload
 from bert_probe.views.view import Options, View
 from bert_probe.web import export, state, store
 from bert_probe.web.examples import EXAMPLES
+from tests.helpers import payloads
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import TEXT
+from tests.helpers.framed import payloads_of
 from tests.helpers.pages import (
     HOSTILE,
     address_of,
@@ -134,6 +136,16 @@ def test_csv_for_spreadsheets_is_a_choice_that_files_and_lines_follow(
     python, shell = (one.value for one in app.code)
     assert python.endswith('.save("attention.csv", csv_safe=True)')
     assert "--csv-safe" in shell
+
+
+def test_the_pictures_of_what_is_shown_are_taken_along_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Callable[[], bytes]] = {}
+    monkeypatch.setattr(export, "_download", lambda _label, name, make: made.__setitem__(name, make))
+    opened(a="we left", layer="1", head="1", show="heatmap")
+    (payload,) = payloads_of(made["attention-layer1-head1.html"]().decode())
+    described, arrays = payloads.opened(payload)
+    assert described["caption"] == "Attention in layer 1, head 1"
+    assert arrays["values"].shape == (4, 4)
 
 
 def test_running_again_shows_the_new_text_and_writes_the_address() -> None:

@@ -6,7 +6,7 @@ import streamlit as st
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
-from bert_probe.views.model_view import Head, of_trace
+from bert_probe.views.model_view import Head, of_trace, page
 from bert_probe.views.toolbar import Offer
 from bert_probe.web import store
 from bert_probe.web.attention import shared, shown
@@ -28,6 +28,10 @@ def part(trace: Trace) -> None:
     )
     if model_view(data, (trace.layers, trace.heads), key=KEY, on_open=_open):
         st.rerun()  # all of the page: it is another part of it that is shown now
+
+    def as_page(_csv_safe: bool) -> bytes:
+        return page(trace, profiles, words=view.words, measure=view.measure).html().encode()
+
     with shared.foot(
         drawn,
         "A small square is one head: rows are queries, columns are keys. In longer texts a point stands for "
@@ -35,7 +39,7 @@ def part(trace: Trace) -> None:
         "not what it is for. The export holds the measures that heads can be sorted by; all weights are "
         "exported from the heatmap.",
     ):
-        export(profiles, "heads")
+        export(profiles, "heads", [("Interactive page, HTML", "model-view.html", as_page)])
 
 
 def _open(chosen: Head) -> None:
