@@ -9,7 +9,7 @@ import pytest
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.notebook import HeadView, live
+from bert_probe.notebook import HeadView, frame
 from bert_probe.notebook.bridge import Bridge
 from tests.helpers.framed import page_of, payloads_of
 from tests.helpers.payloads import opened
@@ -119,5 +119,5 @@ def test_without_anywidget_there_is_a_picture_and_no_bridge(
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
-    assert live._bridged(print) is None
+    assert frame.bridged(print) is None
     assert '"key": ""' in page_of(view)
