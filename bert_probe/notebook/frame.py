@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bert_probe.views.page import Page
+
+if TYPE_CHECKING:
+    from bert_probe.notebook.bridge import Bridge
 
 # Scripts of its own and files to be saved; no forms, no other windows, and an origin of its own, so that
 # nothing in it reaches the notebook, whose server runs code.
@@ -29,10 +35,14 @@ class Frame:
     height: int
 
     def _repr_html_(self) -> str:
+        page = self.page
+        if not page.key:  # of a bridge that somebody else holds
+            bridge = bridged(lambda _view: None)
+            page = page if bridge is None else replace(page, key=bridge.key)
         # Between double quotes only these two would end the attribute, or be read as something else.
-        page = self.page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
+        written = page.html(framed=True).replace("&", "&amp;").replace('"', "&quot;")
         return (
-            f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{page}" '
+            f'<iframe title="{html.escape(self.page.title)}" sandbox="{_SANDBOX}" srcdoc="{written}" '
             f'style="width: 100%; height: {self.height}px; border: 0"></iframe>'
         )
 
@@ -43,3 +53,19 @@ class Frame:
             ExportError: another ending, a place that cannot be written, or, not to be overwritten, taken.
         """
         return self.page.save(path, overwrite)
+
+
+def bridged(told: Callable[[Any], None]) -> Bridge | None:
+    """A bridge to the frames of a view, which `told` hears of, in a notebook's kernel that has anywidget."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    try:
+        from bert_probe.notebook.bridge import Bridge
+    except ImportError:
+        return None
+    bridge = Bridge(key=uuid.uuid4().hex)
+    bridge.observe(lambda change: told(change["new"]), "view")
+    return bridge

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_probe.model.trace import resolve
-from bert_probe.notebook.frame import Frame
+from bert_probe.notebook.frame import Frame, bridged
 from bert_probe.views.asking import series_of
 from bert_probe.views.head_view import Picture, page
 from bert_probe.views.page import Page
@@ -83,7 +82,7 @@ class HeadView:
         return page(self._picture, self._shown, exact=self._exact)
 
     def _repr_html_(self) -> str:
-        self._bridge = self._bridge or _bridged(self._told)
+        self._bridge = self._bridge or bridged(self._told)
         key = "" if self._bridge is None else self._bridge.key
         return Frame(replace(self.page, key=key), self.height)._repr_html_()
 
@@ -109,19 +108,3 @@ class HeadView:
         found = read(told, self.trace)
         if found is not None:
             self._shown = found.view
-
-
-def _bridged(told: Callable[[Any], None]) -> Bridge | None:
-    """A bridge to the frames of a new view, in a notebook's kernel that has anywidget."""
-    from IPython.core.getipython import get_ipython
-
-    shell = get_ipython()
-    if getattr(shell, "kernel", None) is None:
-        return None
-    try:
-        from bert_probe.notebook.bridge import Bridge
-    except ImportError:
-        return None
-    bridge = Bridge(key=uuid.uuid4().hex)
-    bridge.observe(lambda change: told(change["new"]), "view")
-    return bridge

@@ -47,7 +47,7 @@ function say(key, said) {
  *
  * @param {string} key @param {() => void} show @param {(wish: any) => void} grant
  */
-function answer(key, show, grant) {
+function answer(key, show, grant = () => {}) {
   window.addEventListener("message", ({ data, source }) => {
     if (source !== window.parent || data?.bertProbe !== key) return;
     if (data.theme) {
@@ -55,21 +55,24 @@ function answer(key, show, grant) {
       show();
     }
     if (data.wish) grant(data.wish);
+    if (data.asked) say(key, {});
   });
   say(key, {});
 }
 
 /** A view for each payload, one beneath the other. @param {Mount} mount */
 export async function openAll(mount) {
-  const views = await Promise.all(held().payloads.map(unpacked));
+  const { payloads, key } = held();
+  const views = await Promise.all(payloads.map(unpacked));
   const first = /** @type {HTMLElement} */ (document.querySelector("section"));
   const places = views.map(() => element("div", {}, first.cloneNode()));
   first.replaceWith(...places);
-  showing(() =>
+  const show = () =>
     views.forEach((data, i) => {
       mount({ parentElement: places[i], data, setStateValue() {} });
-    }),
-  );
+    });
+  showing(show);
+  if (key) answer(key, show);
 }
 
 /** @returns {Held} */

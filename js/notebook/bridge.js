@@ -43,6 +43,10 @@ function initialize({ model }) {
   const watch = new MutationObserver(() => tell(theme()));
   watch.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   window.addEventListener("message", listen);
+  // A frame that was there before says again that it is.
+  for (let i = 0; i < window.frames.length; i++) {
+    window.frames[i].postMessage({ bertProbe: key, asked: true }, "*");
+  }
   model.on("change:wish", () => tell({ wish: model.get("wish") }));
   return () => {
     window.removeEventListener("message", listen);

@@ -101,6 +101,7 @@ def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
         "aria-label", "Attention in layer 4, head 9"
     )
     assert printed(page).startswith("3 (8,) ()")
+    expect(frame(page, 1).locator(":root")).to_have_attribute("data-theme", "light")  # as the notebook is
     answers(frame(page, 0), elsewhere)
     page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-InputArea-editor").click()
     page.keyboard.press("Control+Enter")
@@ -110,6 +111,11 @@ def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
     file = lab.log.parent / "files" / "views.ipynb"
     expect(page.locator(".jp-mod-dirty")).to_have_count(0)
     assert len(json.loads(file.read_text(encoding="utf-8"))["cells"][1]["outputs"]) == 1
+
+    # With the kernel goes all that was set since.
+    page.get_by_role("menuitem", name="Kernel", exact=True).click()
+    page.get_by_role("menuitem", name="Shut Down Kernel", exact=True).click()
+    page.get_by_text("| No Kernel").or_(page.get_by_text("| Unknown")).first.wait_for()
 
     # Nothing is run this time: what is shown comes from the file.
     saved = frame(opened(new_page(), lab), 0)

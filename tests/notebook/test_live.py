@@ -9,7 +9,7 @@ import pytest
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.notebook import HeadView, live
+from bert_probe.notebook import HeadView, frame
 from bert_probe.notebook.bridge import Bridge
 from tests.helpers.framed import page_of, payloads_of
 from tests.helpers.payloads import opened
@@ -44,8 +44,8 @@ def test_what_is_set_is_shown(view: HeadView) -> None:
     page = page_of(view)
     assert '"start": 6' in page
     assert '"key": ""' in page, "no kernel, no bridge"
-    wish = opened(payloads_of(page)[5])[0]["wish"]
-    assert (wish["heads"], wish["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
+    shown = opened(payloads_of(page)[5])[0]["shown"]["view"]
+    assert (shown["heads"], shown["pins"]) == ([3, 5], {"side": "query", "units": [2, 6]})
     view.heads = 4
     assert view.heads == (4,)
     view.heads = "mean"
@@ -85,29 +85,30 @@ def test_the_frame_is_told_what_is_set(view: HeadView, bridge: Bridge) -> None:
     assert bridge.wish == {"turn": 2, "layer": 4, "heads": [2], "pins": pins}
 
 
+def told(view: HeadView, **changes: Any) -> dict[str, Any]:
+    """What the frame says when a reader has chosen something else in it."""
+    shown = opened(payloads_of(page_of(view))[0])[0]["shown"]
+    return {**shown, "revision": 1, "view": {**shown["view"], **changes}}
+
+
 def test_what_is_chosen_in_the_frame_is_read(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = {"layer": 5, "series": [0, 7], "pins": {"side": "key", "units": [3]}, "digest": "any"}
+    bridge.view = told(view, layer=5, heads=[0, 7], pins={"side": "key", "units": [3]})
     assert (view.layer, view.heads, view.pins, view.side) == (4, (0, 7), (3,), "key")
     assert bridge.wish is None, "nothing is told back"
 
 
 @pytest.mark.parametrize(
-    "told",
-    [
-        {},
-        {"layer": 0},
-        {"layer": 7, "series": [1]},
-        {"layer": "2"},
-        {"layer": True},
-    ],
+    "changes",
+    [{"layer": 0}, {"layer": 7, "heads": [1]}, {"layer": "2"}, {"layer": True}, {"layer": 2, "heads": None}],
 )
-def test_what_is_no_view_changes_nothing(view: HeadView, bridge: Bridge, told: dict[str, Any]) -> None:
-    bridge.view = told
+def test_what_is_no_view_changes_nothing(view: HeadView, bridge: Bridge, changes: dict[str, Any]) -> None:
+    for said in (changes, {"view": changes}, told(view, **changes), told(view, layer=2) | {"of": "another"}):
+        bridge.view = said
     assert (view.layer, view.heads) == (1, (2,))
 
 
 def test_heads_and_pins_that_are_not_there_are_left_out(view: HeadView, bridge: Bridge) -> None:
-    bridge.view = {"layer": 2, "series": [99, 3, -1, "4"], "pins": {"side": "value", "units": [99, 2, None]}}
+    bridge.view = told(view, heads=[99, 3, -1, "4"], pins={"side": "value", "units": [99, 2, None]})
     assert (view.heads, view.pins, view.side) == ((3,), (2,), "query")
 
 
@@ -119,5 +120,5 @@ def test_without_anywidget_there_is_a_picture_and_no_bridge(
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", Shell)
     monkeypatch.setitem(__import__("sys").modules, "bert_probe.notebook.bridge", None)
-    assert live._bridged(print) is None
+    assert frame.bridged(print) is None
     assert '"key": ""' in page_of(view)
