@@ -46,7 +46,10 @@ COMMANDS = {
         "heads",
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
     ),
-    "lens": ("predict", "What the model's trained head makes of each layer's vectors."),
+    "lens": (
+        "predict",
+        "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
+    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

@@ -69,7 +69,7 @@ def predict(
 @asking(Lens)
 @one_text
 def lens(trace: Trace, asked: dict[str, Any]) -> LayerAnswers:
-    """What the model's trained head makes of each layer's vectors, at the masks of TEXT or at all its tokens.
+    """What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.
 
     Layer 0 is the output of the embeddings; the last layer is the model's answer. The head was trained on
     the last layer alone.
