@@ -158,7 +158,7 @@ def payload(
     return packed(head, {**of_units, **arrays})
 
 
-MORE: Final = ("layout", "direction", "fit", "lines")
+MORE: Final = ("several", "layout", "direction", "fit", "lines")
 """The rare options of this view."""
 
 

@@ -37,6 +37,7 @@ def export(
     more: Sequence[More] = (),
     what: str = "Exactly what is shown, at full precision.",
     ready: Callable[[], bool] = lambda: True,
+    label: str = "Export",
 ) -> None:
     """A menu with the table of a result in every format, and the code that makes it again.
 
@@ -44,8 +45,9 @@ def export(
         name: of the files, without their ending.
         what: a sentence on what the files hold.
         ready: whether there is ``more`` to be had already; it draws what has to be done first.
+        label: of the menu; a page that has two tells them apart.
     """
-    with st.popover("Export", icon=":material/download:"):
+    with st.popover(label, icon=":material/download:"):
         st.caption(what)
         csv_safe = st.checkbox("CSV for spreadsheets", key=f"csv_safe_{type(result.question).__name__}")
         st.caption(
@@ -57,8 +59,8 @@ def export(
             _download("CSV + provenance", f"{name}.zip", partial(zipped, result, name, csv_safe))
         if pictures.is_drawn(result) and not any(file_name.endswith(".html") for _, file_name, _ in more):
             _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
-        for label, file_name, make in more if ready() else ():
-            _download(label, file_name, partial(make, csv_safe))
+        for named, file_name, make in more if ready() else ():
+            _download(named, file_name, partial(make, csv_safe))
         asked = result.question, result.subject, csv_safe
         _code("The same in Python", spelling.python(*asked), "python", f"{name}.py")
         _code("The same on the command line", spelling.shell(*asked), "bash", f"{name}.sh")

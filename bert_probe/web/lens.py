@@ -40,7 +40,7 @@ def part(trace: Trace, task: str, word: int | str | None = None) -> None:
         st.info(state.plain(str(error), 400))
         return
     with corner:
-        export(found, f"lens-{task}")
+        export(found, f"lens-{task}", label="Export this part")
     if task == FILLING:
         for number in range(len(found.places)):
             _mask(found, _followed(trace, found, number), number)

@@ -44,7 +44,7 @@ def part(a: Trace, b: Trace) -> None:
     if found is None:
         return
     with corner:
-        export(found, f"patching-{what}")
+        export(found, f"patching-{what}", label="Export this part")
     st.markdown(_finding(found))
     heatmap(of_patching(found), key="patching_picture")
     blocks.caveat(_CAVEAT)

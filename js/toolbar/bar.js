@@ -49,6 +49,8 @@ export class Toolbar {
     /** @type {Choice | null} */
     this.choice = null;
     this.drawn = "";
+    /** Whether a click adds a head or takes it away: what shift does, for fingers. */
+    this.adding = false;
     this.resized = new ResizeObserver(() => this.fold());
     this.resized.observe(this.parts.root);
     this.listen();
@@ -170,7 +172,11 @@ export class Toolbar {
     parts.layer.onkeydown = (event) => this.pressOnLayer(event);
     parts.chips.onclick = (event) => {
       const chip = event.target instanceof Element ? event.target.closest(".chip") : null;
-      if (chip instanceof HTMLElement) this.chooseHead(chip, event.shiftKey);
+      if (chip instanceof HTMLElement) this.chooseHead(chip, event.shiftKey || this.adding);
+    };
+    parts.several.onclick = () => {
+      this.adding = !this.adding;
+      setPressed(parts.several, this.adding);
     };
     parts.chips.onkeydown = (event) => this.pressOnChips(event);
     parts.words.onclick = () => {
@@ -253,7 +259,7 @@ export class Toolbar {
       chips[within(goal, chips.length)].focus();
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      this.chooseHead(chips[now], event.shiftKey);
+      this.chooseHead(chips[now], event.shiftKey || this.adding);
       chips[now].focus();
     }
   }

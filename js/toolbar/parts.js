@@ -21,6 +21,7 @@ export function barParts() {
     specials: button("Show [CLS], [SEP] and the like", "Special tokens"),
     measure: element("select", { "aria-label": "What is drawn" }),
     more: element("button", { type: "button", class: "more", "aria-haspopup": "true" }, "More"),
+    several: button("A click adds a head, or takes it away, as with shift", "Several"),
     layouts: segmented("Layout", { columns: "Columns", reading: "Reading" }),
     directions: segmented("Attention between the texts", {
       all: "Any",
@@ -38,7 +39,9 @@ export function barParts() {
     residualText: element("span", { class: "said" }),
   };
   parts.more.setAttribute("aria-expanded", "false");
+  setPressed(parts.several, false);
   const rows = {
+    several: row("Heads", group("Heads", parts.several)),
     layout: row("Layout", parts.layouts),
     direction: row("Between the texts", parts.directions),
     lines: row("", parts.thresholdText, parts.threshold),

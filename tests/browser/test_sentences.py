@@ -149,10 +149,8 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
     elsewhere(lambda one: Projection("pca", "model").of(one, SENTENCES).layout.points).check(points)
 
 
-@pytest.mark.timeout(600)  # its code is compiled first, which a busy machine does slowly
-def test_a_layout_is_asked_for_made_and_downloaded(app: App, page: Page) -> None:
+def test_a_layout_is_made_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
-    page.get_by_role("button", name="Lay out with t-SNE").click()
     expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
     settled(page)
     _, content = download(page, "CSV")

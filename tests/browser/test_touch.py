@@ -54,6 +54,20 @@ def test_a_head_view_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callab
     expect(page.locator(".second")).to_have_text("Pinnedwe")
 
 
+def test_several_heads_are_chosen_without_a_shift_key(
+    minilm: Checkpoint, new_page: Callable[..., Page]
+) -> None:
+    page, _ = opened(new_page, minilm.trace(TEXT).head_view(3, 8))
+    page.get_by_role("button", name="More").tap()
+    page.get_by_role("button", name="A click adds a head").tap()
+    page.locator("body").tap(position={"x": 195, "y": 800})
+    for head in (3, 5):
+        page.locator(f'.chip[data-head="{head}"]').tap()
+    pressed = page.locator(".chip[aria-pressed=true]")
+    expect(pressed).to_have_count(3)
+    expect(page.locator(".readout")).to_contain_text("heads 4, 6, 9")
+
+
 def test_a_heatmap_is_pinned_and_scrolled(minilm: Checkpoint, new_page: Callable[..., Page]) -> None:
     page, stage = opened(new_page, bert_probe.Attention(2, 3).of(minilm.trace(TEXT)).show())
     x, y = corner(stage)

@@ -108,7 +108,7 @@ def saved(page: Page, label: str, exact: bool = False) -> Download:
 
 def download(page: Page, label: str) -> tuple[str, bytes]:
     """Name and bytes of a file from the export menu."""
-    exports = page.get_by_role("button", name="Export")
+    exports = page.get_by_role("button", name="Export").filter(has_not_text="this part")
     expect(exports).to_have_count(1)  # no more that of the part before
     exports.click()
     file = saved(page, label, exact=True)

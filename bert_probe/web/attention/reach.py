@@ -18,17 +18,24 @@ DIRECTIONS = {"from": "Out of this token", "into": "Into this token"}
 
 def part(trace: Trace) -> None:
     """Draw it for a token that is clicked."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        direction = state.pick("direction_of", "Direction", DIRECTIONS, "from")
-        residual = _residual_share()
-        menu = st.container(horizontal=True, horizontal_alignment="right")
     usual = min(1, len(trace.tokens) - 1)
-    chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width="content"):
+            direction = state.pick("direction_of", "Direction", DIRECTIONS, "from")
+        with st.container(width="stretch"):
+            chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
+        with st.popover("More"):
+            residual = _residual_share()
     token = usual if chosen is None else chosen
     reached = Reach(token, direction, residual=residual).of(trace)
     heatmap(of_reach(reached), key="reach")
-    with menu:
+    with st.container(horizontal=True, gap="medium"):
         export(reached, "reach")
+        with st.container():
+            _caveat(trace, direction)
+
+
+def _caveat(trace: Trace, direction: str) -> None:
     blocks.caveat(
         f"{MEASURE.meaning} "
         + (
