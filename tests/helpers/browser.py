@@ -111,6 +111,10 @@ def download(page: Page, label: str) -> tuple[str, bytes]:
     exports = page.get_by_role("button", name="Export").filter(has_not_text="this part")
     expect(exports).to_have_count(1)  # no more that of the part before
     exports.click()
+    try:
+        expect(page.get_by_role("button", name=label, exact=True)).to_be_visible(timeout=5_000)
+    except AssertionError:  # a run that came just then has closed the menu
+        exports.click()
     file = saved(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()

@@ -1,7 +1,8 @@
 """The numbers are the raw model's whatever the processor: instruction sets and threads, each in a process.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
-here may not hold on another machine. torch reads both settings once, when it is imported.
+here may not hold on another machine. torch reads both settings once, when it is imported. All combinations run
+with BERT_PROBE_EVERY_PROCESSOR=1.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ SETS = {
 }
 """Instruction sets, and the settings that keep torch and its oneDNN to them."""
 
+EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
+USUAL = [("default", 1), ("avx2", 2), ("all it has", 2)]
+"""Each set, and each number of threads, at least once; these runs take a good part of the time of all tests."""
+COMBINED = EVERY if os.environ.get("BERT_PROBE_EVERY_PROCESSOR") else USUAL
+
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
 """All families and MiniLM beside the raw model; without the longest texts, which take most of the time."""
 
@@ -38,8 +44,7 @@ sys.exit(status)
 """
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize(("name", "threads"), COMBINED)
 def test_parity_holds_with_other_instructions_and_threads(name: str, threads: int) -> None:
     has = torch.cpu.get_capabilities()
     if name == "avx2" and not (has.get("avx2") and has.get("fma3")):
