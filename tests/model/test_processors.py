@@ -1,8 +1,8 @@
 """The numbers are the raw model's whatever the processor: instruction sets and threads, each in a process.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
-here may not hold on another machine. torch reads both settings once, when it is imported. All combinations run
-with BERT_PROBE_EVERY_PROCESSOR=1.
+here may not hold on another machine. torch reads both settings once, when it is imported. With
+BERT_PROBE_EVERY_PROCESSOR=1 all combinations run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETS = {
 
 EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
 USUAL = [("default", 1), ("avx2", 2), ("all it has", 2)]
-"""Each set, and each number of threads, at least once; these runs take a good part of the time of all tests."""
+"""Each set, and each number of threads, at least once: a run takes as long as many other tests."""
 COMBINED = EVERY if os.environ.get("BERT_PROBE_EVERY_PROCESSOR") else USUAL
 
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
