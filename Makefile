@@ -15,7 +15,9 @@ TESTS ?=
 
 BIN := .venv/bin
 # One line a package, so that a long download is seen to move on; errors come whole on standard error.
-INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install
+INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile
+# On all cores, where pip takes one; a file that is no Python of this version is none that anybody imports.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib >/dev/null || true
 # Node itself is a Python package of the development set-up.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
@@ -58,6 +60,7 @@ prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, an
 	@echo "Installing packages; the first time this takes some minutes, most of them for torch"
 	@set -o pipefail; $(INSTALL) -r requirements.txt | $(PROGRESS)
 	@$(INSTALL) --quiet --no-deps -e .
+	@$(COMPILE)
 	@touch $@
 
 build: .venv/.ready-dev ## Make what the browser loads of js/ anew, which is committed with it
@@ -66,6 +69,7 @@ build: .venv/.ready-dev ## Make what the browser loads of js/ anew, which is com
 .venv/.ready-dev: .venv/.ready requirements-dev.txt js/package-lock.json
 	@echo "Installing what the tests need"
 	@set -o pipefail; $(INSTALL) -r requirements-dev.txt | $(PROGRESS)
+	@$(COMPILE)
 	@$(NPM) ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 

@@ -87,6 +87,7 @@ def test_the_table_is_that_of_the_library_and_its_choices_compute_nothing_again(
     trace = bert_probe.load().trace(text)
     weights = value_zeroing(trace, 2)
     assert_alike(app.dataframe[0].value.iloc[:, 1:], weights)
+    led.step(100)  # nobody watches the library's own
     for parameter, choice in (({"words": "1"}, {}), ({"specials": "0"}, {"specials": False})):
         choose(app, **parameter)
         shown = bert_probe.Attention(2, measure=DRAWN, words=True, **choice).of(trace).weights
