@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from transformers import (
 )
 
 import bert_probe
-from benchmarks.heads_cost import passes
+from benchmarks.heads_cost import against_passes
 from benchmarks.pairs import Line, paired
 from benchmarks.trace_cost import text_of
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.sources import locate
 
 ANSWERED = 128
@@ -64,21 +63,9 @@ def _answer(folder: Path, made: type[PreTrainedModel], asked: Any, text: str) ->
 
 
 def _patches(checkpoint: Checkpoint) -> Line:
-    """Against as many passes, each of them one ÷ the gain of batching."""
     text = text_of(PATCHED)
     a, b = checkpoint.trace(text), checkpoint.trace(text.replace("ground", "garden"))
-    count = (a.layers + 1) * len(a.tokens)
-    batch = min(len(a.tokens), BATCH_TOKENS // PATCHED)
-    batched = passes(checkpoint, text, batch)
-    one = paired(passes(checkpoint, text, 1), batched)
-    timed = paired(lambda: bert_probe.Patch().of(a, b), batched)
-    share = batch / count
-    ratio, (low, high) = timed.ratio * share, timed.spread
-    return Line(
-        f"Patching of {a.layers + 1} layers × {len(a.tokens)} tokens, all-MiniLM-L6-v2",
-        f"{count} forward passes of {statistics.median(one.ours) * 1e3:.1f} ms ÷ {one.ratio * batch:.1f}, "
-        f"the gain of a batch of {batch}",
-        f"{ratio:.2f} × (quartiles of {len(timed.ours)} pairs {low * share:.2f} to {high * share:.2f})",
-        f"at most {TARGET_PATCHES:.1f} ×",
-        ratio <= TARGET_PATCHES,
-    )
+    layers, tokens = a.layers + 1, len(a.tokens)
+    what = f"Patching of {layers} layers × {tokens} tokens, all-MiniLM-L6-v2"
+    work = partial(bert_probe.Patch().of, a, b)
+    return against_passes(what, work, checkpoint, text, layers * tokens, tokens, TARGET_PATCHES)
