@@ -81,14 +81,13 @@ def _mask(found: LayerAnswers, followed: LayerAnswers, number: int) -> None:
 
 def _labels(found: LayerAnswers) -> None:
     """The likeliest label of every token in every layer."""
-    layers = found.ids.shape[0]
+    layers, places = found.ids.shape[0], found.places[:_MOST_TOKENS]
+    if len(places) < len(found.places):
+        st.caption(f"The first {_MOST_TOKENS} of {len(found.places):,} tokens; the files have all.")
     _grid(
-        [
-            [shown(found.names[layer][place][0]) for layer in range(layers)]
-            for place in range(len(found.places))
-        ],
-        found.probabilities[:, :, 0].T,
-        blocks.labels(found.places),
+        [[shown(found.names[layer][place][0]) for layer in range(layers)] for place in range(len(places))],
+        found.probabilities[:, : len(places), 0].T,
+        blocks.labels(places),
         [str(layer) for layer in range(layers)],
         ("token", "layer"),
         "The likeliest label of each token in each layer",
