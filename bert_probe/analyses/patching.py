@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.pooling import offered, pool, recipe
+from bert_probe.analyses.pooling import offered, pool_unpadded, recipe
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.encoding import Token
@@ -192,8 +191,7 @@ class _Patched:
 
     def _vectors(self, states: torch.Tensor) -> Array:
         """Sentence vectors of last hidden states, [row, hidden]."""
-        mask = torch.ones(states.shape[:2], device=states.device)
-        return pool(SimpleNamespace(last_hidden_state=states), mask, self.recipe).cpu().numpy()
+        return pool_unpadded(states, self.recipe).cpu().numpy()
 
     def _answers(self, states: torch.Tensor) -> Array:
         """Cosines with A's sentence vector, float64 [row]."""

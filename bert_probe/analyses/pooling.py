@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -214,6 +215,13 @@ def pool(output: Any, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
     ]
     pooled = torch.cat(parts, dim=-1)
     return torch.nn.functional.normalize(pooled, dim=-1) if recipe.normalised else pooled
+
+
+def pool_unpadded(states: torch.Tensor, recipe: Recipe, pooler: torch.Tensor | None = None) -> torch.Tensor:
+    """The same for texts of one length, given the last hidden states [text, token, hidden] and, for a recipe
+    that needs it, the pooler's output [text, hidden]."""
+    output = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)
+    return pool(output, torch.ones(states.shape[:2], device=states.device), recipe)
 
 
 def _whole(states: torch.Tensor) -> torch.Tensor:

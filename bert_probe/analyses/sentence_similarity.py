@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.pooling import Recipe, pool, recipe
+from bert_probe.analyses.pooling import Recipe, pool_unpadded, recipe
 from bert_probe.analyses.predicting import Predicted, Prediction
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import COMPARING
@@ -79,8 +78,7 @@ def _pooled(trace: Trace, how: Recipe) -> Array:
     """A text's vector, [hidden × modes], in float64."""
     states = torch.tensor(trace.vectors(-1)).double()[None]
     pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
-    given = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)
-    found: Array = pool(given, torch.ones(states.shape[:2]), how)[0].numpy()
+    found: Array = pool_unpadded(states, how, pooler)[0].numpy()
     return found
 
 

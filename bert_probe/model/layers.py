@@ -35,24 +35,25 @@ class Call:
 
     @property
     def vectors(self) -> Any:
-        """A layer returns its vectors, or a tuple that begins with them."""
-        return self.output[0] if isinstance(self.output, tuple) else self.output
+        """Of its output."""
+        return _vectors(self.output)
 
     @property
     def given(self) -> Any:
         """The vectors that a layer reads, [1, token, hidden]; None for a module that is given none so."""
         return self.args[0] if self.args else self.kwargs.get("hidden_states")
 
-    def on(self, states: torch.Tensor) -> torch.Tensor:
+    def on(self, states: torch.Tensor) -> Any:
         """The same module on other vectors, [row, token, hidden], everything else as it was."""
-        first, rest = states, _rows(self.args[1:], len(states))
         kwargs = _rows(dict(self.kwargs), len(states))
-        if self.args:
-            output = self.module(first, *rest, **kwargs)
-        else:
-            output = self.module(**{**kwargs, "hidden_states": states})
-        vectors: torch.Tensor = output[0] if isinstance(output, tuple) else output
-        return vectors
+        if not self.args:
+            return _vectors(self.module(**{**kwargs, "hidden_states": states}))
+        return _vectors(self.module(states, *_rows(self.args[1:], len(states)), **kwargs))
+
+
+def _vectors(output: Any) -> Any:
+    """A layer returns its vectors, or a tuple that begins with them."""
+    return output[0] if isinstance(output, tuple) else output
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +108,11 @@ class Pass:
 
     @property
     def norm(self) -> Call | None:
-        """What belongs to no layer and makes the last hidden state: the norm in which some models end."""
+        """What belongs to no layer and makes the last hidden state: the norm in which some models end.
+
+        Raises:
+            UnavailableError: no module makes it.
+        """
         found = [
             call
             for call in self.calls
