@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
+    from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from bert_probe.analyses.token_labels import LabelTokens
     from bert_probe.analyses.tokens import Tokens
     from bert_probe.analyses.vectors import Vectors
+    from bert_probe.analyses.why import Why
+    from bert_probe.analyses.why_check import WhyCheck
+    from bert_probe.analyses.why_heads import WhyHeads
+    from bert_probe.analyses.why_means import WhyMeans
     from bert_probe.errors import (
         CheckpointError,
         ProbeError,
@@ -95,6 +100,11 @@ __all__ = [
     "Trace",
     "UnavailableError",
     "Vectors",
+    "Why",
+    "WhyAlike",
+    "WhyCheck",
+    "WhyHeads",
+    "WhyMeans",
     "from_attention",
     "head_view",
     "load",
@@ -145,6 +155,11 @@ _HOMES = {
     "Trace": "model.trace",
     "UnavailableError": "errors",
     "Vectors": "analyses.vectors",
+    "Why": "analyses.why",
+    "WhyAlike": "analyses.pair_jacobians",
+    "WhyCheck": "analyses.why_check",
+    "WhyHeads": "analyses.why_heads",
+    "WhyMeans": "analyses.why_means",
     "from_attention": "model.given",
     "head_view": "notebook.views",
     "load": "model.loading",

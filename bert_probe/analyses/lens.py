@@ -12,12 +12,10 @@ import torch
 
 from bert_probe.analyses.fill_mask import masked, target
 from bert_probe.analyses.predicting import softmax
-from bert_probe.analyses.replay import allowed, off_by
 from bert_probe.analyses.text_classes import PROBABILITIES, problem_of
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.encoding import Token
-from bert_probe.model.forward import as_array
 from bert_probe.model.layers import passing
 from bert_probe.model.outputs import Output, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
@@ -190,32 +188,14 @@ def _places(read: Trace, output: Output) -> tuple[Token, ...]:
 def _by_layer(read: Trace, output: Output, positions: Sequence[int]) -> Iterator[Array]:
     """What the head gives for each layer, [place, word or label]; the last one is the model's own answer."""
     with torch.inference_mode(), read.checkpoint.running() as model:
-        norm = passing(read).norm
-        if read.pooler is not None:
-            _check_pooler(model, read, read.pooler)
+        passed = passing(read)
+        passed.check_pooler()
+        norm = passed.norm
         for layer in range(read.layers):
             states = as_tensor(read.vectors(layer), model)[None]
             states = states if norm is None else norm.on(states)
-            pooled = None if read.pooler is None else _pooled(model, states)
-            yield np.atleast_2d(output.logits_on(read, states, pooled, positions or None))
+            yield np.atleast_2d(output.logits_on(read, states, passed.pooled(states), positions or None))
     yield np.atleast_2d(output.logits(read, positions or None))
-
-
-def _check_pooler(model: Any, read: Trace, expected: Array) -> None:
-    """Families name their poolers in different ways, so the numbers have the last word."""
-    last = as_tensor(read.vectors(-1), model)[None]
-    found = as_array(_pooled(model, last))[0]
-    if not off_by(found, expected) <= allowed(last, expected):
-        raise UnavailableError(f"The pooler of {read.architecture} is not known here, so it has no lens.")
-
-
-def _pooled(model: Any, states: torch.Tensor) -> torch.Tensor:
-    """What the pooler makes of vectors [1, token, hidden]; of one that is a bare layer, its tanh."""
-    pooler = model.pooler
-    found: torch.Tensor = (
-        torch.tanh(pooler(states[:, 0])) if isinstance(pooler, torch.nn.Linear) else pooler(states)
-    )
-    return found
 
 
 def _entropy(shares: Array) -> Array:

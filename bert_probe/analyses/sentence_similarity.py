@@ -55,12 +55,12 @@ class SentenceSimilarity(Prediction):
         if not a.checkpoint.pools:
             raise UnavailableError(missing(a.checkpoint, COMPARING))
         how, subject = recipe(a.checkpoint, "model"), Subject.of(a, b)
-        read = _as_trained(a, how), _as_trained(b, how)
-        vectors = [_pooled(trace, how) for trace in read]
+        read = as_trained(a, how), as_trained(b, how)
+        vectors = [pooled_text(trace, how) for trace in read]
         return TwoTexts(self, subject, *read, how, float(cosine_of_rows(*(one[None] for one in vectors))[0]))
 
 
-def _as_trained(trace: Trace, how: Recipe) -> Trace:
+def as_trained(trace: Trace, how: Recipe) -> Trace:
     """The trace of the same text as the checkpoint was trained to read it: a prefix before it, cut sooner."""
     encoding = trace.encoding
     if encoding.pair is not None:
@@ -74,7 +74,7 @@ def _as_trained(trace: Trace, how: Recipe) -> Trace:
     )[0]
 
 
-def _pooled(trace: Trace, how: Recipe) -> Array:
+def pooled_text(trace: Trace, how: Recipe) -> Array:
     """A text's vector, [hidden × modes], in float64."""
     states = torch.tensor(trace.vectors(-1)).double()[None]
     pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]

@@ -71,6 +71,10 @@ COMMANDS = {
     ),
     "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
     "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
+    "why": (
+        "why",
+        "Which tokens, words or heads one number of the model's answer for TEXT depends on.",
+    ),
 }
 """Command → the module of this room that holds it, and its first sentence, for the list of all commands.
 

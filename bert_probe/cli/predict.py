@@ -52,13 +52,13 @@ def predict(
     A word for each mask, a class, a label for each token, the part of --pair that answers TEXT, whether
     --pair goes on where TEXT ends, or how alike the two are.
     """
-    task = task or _first(checkpoint)
+    task = task or first_task(checkpoint)
     question = _QUESTIONS[task]
     known = {one.name for one in fields(question)}
     foreign = [one for cls in _QUESTIONS.values() for one in fields(cls) if one.name in asked.keys() - known]
     if foreign:
         raise SelectionError(f"{option_of(foreign[0])} has no meaning for {task}. Leave it out.")
-    result: Predicted = question(**asked).of(*_traces(checkpoint, task, text, pair, truncate))
+    result: Predicted = question(**asked).of(*traces_for(checkpoint, task, text, pair, truncate))
     for note in result.notes:
         click.echo(f"bert-probe: {terminal.visible(note)}", err=True)
     return result
@@ -77,7 +77,12 @@ def lens(trace: Trace, asked: dict[str, Any]) -> LayerAnswers:
     return Lens(**asked).of(trace)
 
 
-def _first(checkpoint: Checkpoint) -> str:
+def first_task(checkpoint: Checkpoint) -> str:
+    """What a checkpoint is asked where no task is named.
+
+    Raises:
+        UnavailableError: it was trained for none.
+    """
     if not checkpoint.tasks:
         raise UnavailableError(
             f"{checkpoint.description.name} has no trained head: it is an encoder alone. Open one that "
@@ -86,9 +91,14 @@ def _first(checkpoint: Checkpoint) -> str:
     return checkpoint.tasks[0]
 
 
-def _traces(
+def traces_for(
     checkpoint: Checkpoint, task: str, text: str, pair: str | None, truncate: bool
 ) -> tuple[Any, ...]:
+    """The traces that a task is asked of: one, or two of texts that are read by themselves.
+
+    Raises:
+        TextError: the second text is missing.
+    """
     if task != SentenceSimilarity.task:
         # The rest of a text that is cut is read in windows.
         cut = truncate or (task == ANSWERING and pair is not None)

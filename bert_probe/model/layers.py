@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import recording
-from bert_probe.model.forward import batch
+from bert_probe.model.forward import as_array, batch
 from bert_probe.model.trace import Trace
 
 
@@ -123,6 +124,37 @@ class Pass:
         # What ends last holds all the others: a layer, which has parts, or a norm, which has none.
         return None if [*found[-1].module.children()] else found[-1]
 
+    def check_pooler(self) -> None:
+        """Whether `pooled` makes of the last layer what the model made of it.
+
+        Raises:
+            UnavailableError: families name their poolers in different ways, and this one's is not known here.
+        """
+        expected = self.trace.pooler
+        if expected is None:
+            return
+        pooled = self.pooled(self.states[-1][None])
+        assert pooled is not None  # there is an output of it
+        off = float(np.abs(as_array(pooled)[0] - expected).max())
+        if not off <= max(1e-5, 16 * torch.finfo(self.states[-1].dtype).eps):
+            raise UnavailableError(
+                f"The pooler of {self.trace.architecture} is not known here, so its answer "
+                "cannot be followed through the layers."
+            )
+
+    def pooled(self, states: torch.Tensor) -> torch.Tensor | None:
+        """What the pooler makes of last hidden states [row, token, hidden]; of a bare layer, its tanh.
+
+        None where the model has none.
+        """
+        if self.trace.pooler is None:
+            return None
+        pooler: Any = self.trace.checkpoint.model.get_submodule("pooler")
+        found: torch.Tensor = (
+            torch.tanh(pooler(states[:, 0])) if isinstance(pooler, torch.nn.Linear) else pooler(states)
+        )
+        return found
+
     def _whole(self, vectors: Any) -> bool:
         return (
             isinstance(vectors, torch.Tensor)
@@ -134,7 +166,8 @@ class Pass:
 def passing(trace: Trace) -> Pass:
     """Watch a text pass through the model that made its trace.
 
-    Whoever calls it is within `Checkpoint.running`, and in `torch.inference_mode`.
+    Whoever calls it is within `Checkpoint.running`, and in `torch.inference_mode`; or, where gradients are to
+    pass through its layers later, in `torch.no_grad`.
     """
     checkpoint = trace.checkpoint
     with checkpoint.running() as model, recording() as heads, _watched(model, lambda: len(heads)) as seen:

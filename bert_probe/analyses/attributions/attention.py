@@ -1,0 +1,23 @@
+"""The last layer's attention alone, for comparison."""
+
+from __future__ import annotations
+
+from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.model.progress import Report
+
+
+def _of(asked: Explained, report: Report) -> Scores:
+    weights = asked.trace.attention(-1).mean(axis=0, dtype="float64")
+    report(1, 1)
+    return Scores(asked.summed(asked.read_at() @ weights))
+
+
+METHOD = Method(
+    name="attention",
+    label="Attention alone",
+    meaning="The last layer's attention, mean over its heads, from where the answer is read. It is shown for "
+    "comparison: it knows of no values, of no other layer, and of no answer.",
+    order=6,
+    signed=False,
+    of=_of,
+)

@@ -1,0 +1,40 @@
+"""Value zeroing, followed through all layers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.analyses.measures import measure
+from bert_probe.analyses.measures.rollout import rollout
+from bert_probe.model.progress import Report
+
+
+def _of(asked: Explained, report: Report) -> Scores:
+    trace, zeroing = asked.trace, measure("value-zeroing")
+    layers = []
+    for layer in range(trace.layers):
+        told = partial(_told, report, layer, trace.layers)
+        changes = zeroing.of_layer(trace, layer, 0.0, told).clip(min=0)
+        totals = changes.sum(axis=-1, keepdims=True)
+        # A token that nothing changes keeps to itself.
+        changes[totals[:, 0] == 0] = 0
+        layers.append(changes / totals.clip(min=1e-300))
+    reached = rollout((layer[None] for layer in layers), residual=0.0)
+    report(trace.layers, trace.layers)
+    return Scores(asked.summed(asked.read_at() @ reached))
+
+
+def _told(report: Report, layer: int, layers: int, *_within: int) -> None:
+    report(layer, layers)
+
+
+METHOD = Method(
+    name="value-zeroing",
+    label="Value zeroing",
+    meaning="How much each token's next vector changes when another's value is zeroed, as shares, followed "
+    "through all layers to where the answer is read (Mohebbi et al. 2023). It knows of no class or word.",
+    order=5,
+    signed=False,
+    of=_of,
+)

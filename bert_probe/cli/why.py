@@ -1,0 +1,103 @@
+"""The command on what an answer depends on."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.analyses.attributions import methods
+from bert_probe.analyses.pair_jacobians import METHOD as JACOBIANS
+from bert_probe.analyses.pair_jacobians import WhyAlike
+from bert_probe.analyses.sentence_similarity import SentenceSimilarity
+from bert_probe.analyses.why import METHOD, Why
+from bert_probe.analyses.why_check import WhyCheck
+from bert_probe.analyses.why_heads import WhyHeads
+from bert_probe.analyses.why_means import WhyMeans
+from bert_probe.cli.options import asking, common, pair_option
+from bert_probe.cli.predict import first_task, traces_for
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import COMPARING, Checkpoint
+from bert_probe.results.question import Question, option_of
+from bert_probe.results.result import Result
+from bert_probe.run.progress import terminal_bar
+from bert_probe.text.sentence_files import read_sentences
+
+_ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans)
+
+
+@click.command()
+@common
+@asking(Why, "method")
+@asking(WhyCheck, "task", "target", "at", "words", "removal", "baseline")
+@asking(WhyHeads, "task", "target", "at")
+@asking(WhyAlike, "baseline")
+@click.option("--method", type=click.Choice([*methods(), JACOBIANS]), help=METHOD)
+@click.option("--check", is_flag=True, help="How well each method foretells what taking words away does.")
+@click.option("--heads", is_flag=True, help="The change of the answer without each head.")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Instead of TEXT: --check over texts in UTF-8, one a line; two of them with a tab between.",
+)
+@click.argument("text", required=False)
+@pair_option
+def why(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    method: str | None,
+    check: bool,
+    heads: bool,
+    file: Path | None,
+    text: str | None,
+    pair: str | None,
+    truncate: bool,
+) -> Result:
+    """Which tokens, words or heads one number of the model's answer for TEXT depends on.
+
+    Of how alike two texts are the contribution of every two tokens, unless a method is named; of everything
+    else what leaving out each token does.
+    """
+    result: Result
+    given = [name for name, value in (("--method", method), ("--check", check), ("--heads", heads)) if value]
+    if len(given) > 1:
+        raise SelectionError(f"{given[0]} and {given[1]} are two questions. Leave one of them out.")
+    if (file is None) == (text is None):
+        raise SelectionError("Give a TEXT, or texts with --file; one of the two.")
+    if file is not None:
+        if method is not None or heads or pair is not None:
+            raise SelectionError("--file is checked as a whole. Leave --method, --heads and --pair out.")
+        question = _question(WhyMeans, asked)
+        with terminal_bar("Explaining", "texts") as report:
+            result = question.of(checkpoint, read_sentences(file), truncate, report)
+        return result
+    assert text is not None  # one of the two is
+    task = asked.get("task") or first_task(checkpoint)
+    traces = traces_for(checkpoint, task, text, pair, truncate)
+    if task == COMPARING and not given and not asked.keys() - {"task"}:
+        return SentenceSimilarity("contributions").of(*traces)
+    if method == JACOBIANS:
+        asked.pop("task", None)
+        question = _question(WhyAlike, asked)
+    elif heads:
+        question = _question(WhyHeads, asked)
+    elif check:
+        question = _question(WhyCheck, asked)
+    else:
+        question = _question(Why, asked | ({"method": method} if method else {}))
+    with terminal_bar("Explaining", "parts") as report:
+        result = question.of(*traces, report=report)
+    return result
+
+
+def _question(cls: type[Question], asked: dict[str, Any]) -> Any:
+    """The question, if it has all that was given."""
+    known = {one.name for one in fields(cls)}
+    named = {one.name: option_of(one) for other in _ALL for one in fields(other)}
+    foreign = [named[name] for name in asked if name not in known]
+    if foreign:
+        raise SelectionError(f"{foreign[0]} has no meaning here. Leave it out; see bert-probe why --help.")
+    return cls(**asked)
