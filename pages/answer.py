@@ -20,7 +20,7 @@ from bert_probe.results.kinds_of_words import Words
 from bert_probe.views.heatmaps import of_contributions
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, lens, marked, state, store, workbench
+from bert_probe.web import blocks, figures, lens, marked, state, store, why, workbench
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 
@@ -110,6 +110,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "
         f"was trained on. {CERTAINTY}"
     )
+    why.part([trace], found.question.task, at=position)
     lens.part(trace, FillMask.task, found.question.mask)
     return found
 
@@ -131,6 +132,7 @@ def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         st.caption(f"The likeliest {MOST_BARS} of {len(found.labels):,}; the table has all.")
     numbers(found, "All classes with probability and logit")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
+    why.part([trace], found.question.task)
     lens.part(trace, found.question.task)
     return found
 
@@ -157,6 +159,7 @@ def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         st.info("No token has a label but O.")
     numbers(found, "Parts of the text with label and probability")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
+    why.part([trace], found.question.task)
     lens.part(trace, found.question.task)
     return found
 
@@ -188,6 +191,7 @@ def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | N
         "A probability is the softmax of the first token times that of the last, among the tokens of the "
         f"text: some part is always likeliest, also where the text holds no answer. {CERTAINTY}"
     )
+    why.part([trace], found.question.task)
     return found
 
 
@@ -209,6 +213,7 @@ def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predict
         "The head was trained to tell the next sentence of a text from one of another text (Devlin et al. "
         f"2019), which the subject alone may give away. Exported is A, then B. {CERTAINTY}"
     )
+    why.part(traces[:1], found[0].question.task)
     return found[0]
 
 
@@ -231,6 +236,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
     st.caption(f"Each text is one vector, as the checkpoint was trained: {state.plain(str(found.recipe))}.")
     if not found.adds_up:
         st.caption("The vector is not the mean of the tokens, so the cosine is no sum over pairs of them.")
+        why.part(traces, found.question.task)
         return found.showing(show="cosine")
     heatmap(of_contributions(found), key="contributions")
     st.markdown(
@@ -241,6 +247,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
         "These are tokens after all layers, each of which has seen its whole text: a cell says where the "
         "cosine is added up, not which word caused it."
     )
+    why.part(traces, found.question.task)
     return found
 
 

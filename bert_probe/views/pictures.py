@@ -11,6 +11,7 @@ from bert_probe.analyses.context import WordsInContext
 from bert_probe.analyses.find_heads import FoundHeads
 from bert_probe.analyses.heads import HeadProfiles
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
+from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
 from bert_probe.analyses.reach import TokenReach
 from bert_probe.analyses.sentence_similarity import TwoTexts
@@ -18,6 +19,9 @@ from bert_probe.analyses.sentences import SentenceVectors
 from bert_probe.analyses.similarity import TokenSimilarity
 from bert_probe.analyses.steps import AttentionSteps
 from bert_probe.analyses.vectors import TextVectors
+from bert_probe.analyses.why import Explanation
+from bert_probe.analyses.why_check import CheckedMethods
+from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
 from bert_probe.views import heatmaps, matrix, steps
@@ -27,10 +31,14 @@ from bert_probe.views.text import shown
 
 _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     Ablation: lambda found: list(heatmaps.of_ablation(found).values()),
+    AlikeByInput: lambda found: [heatmaps.of_input_contributions(found)],
     AttentionMap: lambda found: [heatmaps.of_attention(found)],
     AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
+    CheckedMethods: lambda found: [heatmaps.of_checked(found)],
     EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
+    Explanation: lambda found: [heatmaps.of_explanations([found])],
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
+    HeadEffects: heatmaps.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [heatmaps.of_patching(found)],

@@ -64,6 +64,16 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
     return figure
 
 
+def signed_bars(tokens: list[str], values: Array, name: str) -> Any:
+    """`token_bars` for values of either sign; a gap where there is none."""
+    figure = token_bars(tokens, np.nan_to_num(values), name)
+    ends = [float(np.nanmin(values, initial=0.0)), float(np.nanmax(values, initial=0.0))]
+    room = 0.05 * (ends[1] - ends[0] or 1.0)
+    figure.update_traces(marker={"color": [SECOND if value < 0 else ACCENT for value in values]})
+    figure.update_yaxes(range=[ends[0] - room * (ends[0] < 0), ends[1] + room], zeroline=True)
+    return figure
+
+
 def class_bars(
     names: Sequence[str], values: Array, logits: Array, name: str, most: float | None = 1.0
 ) -> Any:

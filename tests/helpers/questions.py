@@ -19,6 +19,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.next_sentence import NextSentence
+from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
@@ -32,6 +33,10 @@ from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.analyses.vectors import Vectors
+from bert_probe.analyses.why import Why
+from bert_probe.analyses.why_check import WhyCheck
+from bert_probe.analyses.why_heads import WhyHeads
+from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
 
@@ -107,6 +112,9 @@ _OTHER_LENS = {
     "mask": "wide",
     "show": "entropy",
 }
+_OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
+_OTHER_WAY = {"words": True, "removal": "masked", "baseline": "unknown"}
+_OTHER_CHECK = {**_OTHER_WAY, "orders": 4, "seed": 2}
 _OTHER_SENTENCES = {"pooling": "cls", "show": "vectors", "order": "given", "count": 2}
 
 EXAMPLES = (
@@ -217,4 +225,42 @@ EXAMPLES = (
     Example(NextSentence(), a_pair, trained="next-sentence-prediction"),
     Example(SentenceSimilarity(), two_traces, {"show": "contributions"}),
     Example(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
+    Example(Why(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}),
+    Example(
+        Why("token-classification", "B-PER", "river", words=True, removal="masked"),
+        one_trace,
+        {**_OTHER_NUMBER, **_OTHER_WAY, "task": None, "method": "attention", "words": False, "removal": None},
+        trained="token-classification",
+    ),
+    Example(
+        Why(target="2", method="integrated-gradients", baseline="mask"),
+        a_pair,
+        {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
+        trained="question-answering",
+    ),
+    Example(
+        WhyCheck(at="river", target="night", orders=3, seed=1),
+        one_trace,
+        {**_OTHER_NUMBER, **_OTHER_CHECK},
+        trained="fill-mask",
+    ),
+    Example(
+        WhyHeads(),
+        a_pair,
+        {**_OTHER_NUMBER, "replacement": "mean", "show": "layers"},
+        trained="text-classification",
+    ),
+    Example(
+        WhyHeads(replacement="mean", show="importance"),
+        a_pair,
+        {**_OTHER_NUMBER, "replacement": "zero", "show": "layers"},
+        trained="next-sentence-prediction",
+    ),
+    Example(WhyAlike(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
+    Example(
+        WhyMeans(orders=2),
+        many_sentences,
+        {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
+        trained="text-classification",
+    ),
 )
