@@ -19,6 +19,7 @@ from benchmarks import (
     trace_cost,
     trace_memory,
     view_cost,
+    why_cost,
 )
 from benchmarks.pairs import Line
 
@@ -29,6 +30,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "sentences": sentence_cost.lines,
     "heads": heads_cost.lines,
     "answers": answer_cost.lines,
+    "why": why_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
     "start": start_cost.lines,

@@ -31,7 +31,7 @@ _REMOVALS = {"": "As usual", "removed": "Left out", "masked": "Masked"}
 _CAVEAT = (
     "Each row has the same total size, so that methods can be compared; one colour speaks for the answer, "
     "the other against it. A method is a way to ask, and none is the truth: what holds is what taking words "
-    "away does, on this text alone; and a text that lacks some of its words is unlike any that was trained on."
+    "away does, on this text alone; and a text that lacks some of its words is like none that was trained on."
 )
 
 

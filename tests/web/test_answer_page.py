@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity
+from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity, WhyCheck, WhyHeads
+from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web import marked
+from bert_probe.web import marked, why
 from tests.helpers import trained
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.families import PAIR, TEXT
@@ -21,6 +22,12 @@ from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, tabl
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
+
+
+@pytest.fixture(autouse=True)
+def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the answer depends on takes some hundred passes, which most of these tests do not look at."""
+    monkeypatch.setattr(why, "AT_ONCE", 0)
 
 
 def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
@@ -178,3 +185,75 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
     assert "--truncate" in shlex.split(app.get("code")[1].value)
     assert np.isfinite(app.dataframe[0].value["probability"]).all()
     assert bert_probe.FindAnswer().task == "question-answering"
+
+
+@pytest.mark.parametrize(
+    ("task", "address", "asked"),
+    [
+        ("fill-mask", {"mask": "5"}, WhyCheck("fill-mask", at=5, words=True)),
+        ("text-classification", {"why_words": "0", "why_target": "B-LOC"}, WhyCheck(target="B-LOC")),
+        (
+            "token-classification",
+            {"why_at": "4", "removal": "removed"},
+            WhyCheck(at=4, words=True, removal="removed"),
+        ),
+        ("question-answering", {"why_target": "2"}, WhyCheck(target="2", words=True)),
+        ("next-sentence-prediction", {"why": "heads"}, WhyHeads()),
+    ],
+)
+def test_what_each_answer_depends_on(
+    task: str,
+    address: dict[str, str],
+    asked: WhyCheck | WhyHeads,
+    trained_on: Trained,
+    trained_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(why, "AT_ONCE", 100)
+    pair = task[0] in "qn"
+    text, other = (PAIR, TEXT) if pair else (TEXT, "")
+    app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
+    assert not app.exception
+    found = asked.of(trained_on("bert", task).trace(text, other if pair else None))
+    if isinstance(found, HeadEffects):
+        layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
+        assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
+    else:
+        one = next(iter(found.explanations.values()))
+        assert f"**{one.number}** is {one.value:.4f}." in said(app).replace("\\", "")
+        table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+        expected = found.table()["comprehensiveness"].to_numpy()
+        # Those who read off many passes round as often.
+        assert table["Falls without"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    line = f"{found.question!r}.of(trace).table()"
+    assert any(line in code.value for code in app.get("code"))
+
+
+def test_the_built_in_model_says_which_words_its_cosine_depends_on(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why, "AT_ONCE", 100)
+    a, b = "Small boats float", "A ship sails"
+    app = opened("answer", a=a, b=b, why_method="decompx")
+    assert not app.exception
+    found = WhyCheck(words=True).of(minilm.trace(a), minilm.trace(b))
+    best = found.explanations[found.best]
+    word = max(
+        (unit for unit in best.units if not unit.special),
+        key=lambda unit: best.scores[best.units.index(unit)],
+    )
+    assert f"“{word}” speaks for it most, says" in said(app)
+    assert "scores and biases add up to the number" in said(app)
+    assert "**Attention, measured:**" in said(app)
+    next(button for button in app.button if button.label == "Follow both texts to the input").click().run()
+    assert not app.exception
+    assert "Together they miss" in said(app)
+
+
+def test_what_nothing_can_be_taken_away_from_says_so(
+    trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why, "AT_ONCE", 100)
+    app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
+    assert not app.exception
+    assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)

