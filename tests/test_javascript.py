@@ -13,9 +13,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bert_probe.analyses.attention import Attention
+from bert_probe.analyses.measures import measures
+from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import built
+from bert_probe.views.head_view import Picture, payload
+from tests.helpers.exactness import assert_rounded
+from tests.helpers.traces import packed
 
 ROOT = Path(__file__).parents[1]
 JS = ROOT / "js"
@@ -55,6 +62,61 @@ def test_what_is_shipped_is_what_the_sources_build(node: str, tmp_path: Path) ->
         assert (BUILT / name).read_bytes() == content, f"{name} is not what js/ builds: make build"
 
 
+MERGED = """
+import { readFileSync } from "node:fs";
+import { Attention } from "./head_view/attention.js";
+import { inWords, unpackHeads } from "./head_view/model.js";
+
+const asked = JSON.parse(process.argv[1]);
+const found = asked.map(([path, words, head]) => {
+  const model = inWords(unpackHeads(new Uint8Array(readFileSync(path))), words);
+  const attention = new Attention(model);
+  attention.prepare([...model.heads.keys()], Infinity);
+  const units = [...model.units.keys()];
+  return {
+    full: model.full,
+    rows: units.map((query) => [...attention.row(head, query)]),
+    columns: units.map((key) => [...attention.column(head, key)]),
+  };
+});
+console.log(JSON.stringify(found));
+"""
+"""What a browser shows of payloads: path, whether words, and a head, or "mean"."""
+
+
+def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
+    node: str, tmp_path: Path, double_minilm: Checkpoint
+) -> None:
+    asked, expected = [], []
+    for times, measure, begun in (
+        (1, "weights", False),
+        (1, "weights", True),
+        (9, "weights", False),
+        (9, "value-norm", True),
+        (1, "value-zeroing", True),
+        (1, "rollout", False),
+    ):
+        trace = packed(double_minilm.trace("Electroencephalographers left. " * times))
+        path = tmp_path / f"{times} {measure} {begun}"
+        path.write_bytes(payload(Picture(trace, measure, words=begun), 2, key="k", both=True))
+        for words in (False, True):
+            for head in (4, "mean") if measures()[measure].of_heads else ("mean",):
+                asked.append((str(path), words, head))
+                expected.append((trace, measure, words, head))
+    made = json.loads(run(node, "--input-type=module", "--eval", MERGED, json.dumps(asked)))
+    for found, (trace, measure, words, head) in zip(made, expected, strict=True):
+        what = f"{measure}, {words=}, {head=}"
+        weights = Attention(2, head, measure, words).of(trace).weights
+        # Each of a word's pieces was rounded, and each head's row.
+        assert_rounded(found["rows"], weights, 32, what)
+        assert_rounded(np.transpose(found["columns"]), weights, 32, what)
+        if measure == "value-norm":
+            each = [Attention(2, one, measure, words).of(trace).weights for one in range(trace.heads)]
+            assert found["full"] == np.max(each), what
+        else:
+            assert found["full"] == (weights.max() if measure == "value-zeroing" else 1), what
+
+
 PAGES = ("matrix", "head_view", "model_view")
 """Components that make a page of their own."""
 
@@ -64,7 +126,7 @@ def test_every_component_has_its_module_and_its_style() -> None:
     alone = {"bridge.js", "files.js", *(f"{name}_page.js" for name in PAGES)}
     assert {path.name for path in BUILT.iterdir()} == names | alone
     for name in built.COMPONENTS:
-        assert re.search(r"export\{\w+ as default\};\s*$", built.script(name)), "a page imports its default"
+        assert re.search(r"export\{[\w$]+ as default\};\s*$", built.script(name)), "pages import it"
 
 
 def test_every_tool_is_pinned_and_no_registry_is_named() -> None:

@@ -12,14 +12,14 @@ from bert_probe.notebook.frame import Frame, bridged
 from bert_probe.views.asking import series_of
 from bert_probe.views.head_view import Picture, page
 from bert_probe.views.page import Page
-from bert_probe.views.view import Series, View, read
+from bert_probe.views.view import Pins, Series, View, read
 
 if TYPE_CHECKING:
     from bert_probe.notebook.bridge import Bridge
 
 
 class HeadView:
-    """A head view whose layer, heads and pins can be read and set while it is shown.
+    """A head view whose layer, heads, words and pins can be read and set while it is shown.
 
     What is shown is HTML in a frame, which needs no kernel and stays in the saved notebook. Beside it, in
     JupyterLab and Notebook 7 and where anywidget is installed, a bridge without a picture takes messages
@@ -62,6 +62,16 @@ class HeadView:
         self._show(replace(self._shown, series=series))
 
     @property
+    def words(self) -> bool:
+        """Whether pieces are merged into words; to change it lets go of what is pinned."""
+        return self._shown.words
+
+    @words.setter
+    def words(self, words: bool) -> None:
+        if words != self.words:
+            self._show(replace(self._shown, words=bool(words), pins=Pins()))
+
+    @property
     def pins(self) -> tuple[int, ...]:
         """Positions, from 0, of the tokens or words that are pinned, on the side of `side`."""
         return self._shown.pins.units
@@ -94,17 +104,22 @@ class HeadView:
         """
         return self.page.save(path, overwrite)
 
-    def _show(self, shown: View) -> None:
+    def _hold(self, shown: View) -> None:
         self._shown = shown
+        self._picture = replace(self._picture, words=shown.words)
+
+    def _show(self, shown: View) -> None:
+        self._hold(shown)
         if self._bridge is None:
             return
         self._turn += 1
         pins = {"side": shown.pins.side, "units": list(shown.pins.units)}
         heads = ["mean"] if shown.series == "mean" else list(shown.series)
-        self._bridge.wish = {"turn": self._turn, "layer": shown.layer, "heads": heads, "pins": pins}
+        said = {"layer": shown.layer, "heads": heads, "words": shown.words, "pins": pins}
+        self._bridge.wish = {"turn": self._turn, **said}
 
     def _told(self, told: Any) -> None:
         """What the frame reports, which anything in the notebook might have sent."""
         found = read(told, self.trace)
         if found is not None:
-            self._shown = found.view
+            self._hold(found.view)

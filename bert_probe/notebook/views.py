@@ -44,7 +44,7 @@ def head_view(
 
     Hover over a token, click to pin it; arrow keys move between tokens, square brackets between layers,
     comma and full stop between heads. What is shown can be read and
-    set while a kernel runs: `view.layer`, `view.heads`, `view.pins`.
+    set while a kernel runs: `view.layer`, `view.heads`, `view.words`, `view.pins`.
 
     Args:
         trace: whose attention.
@@ -77,7 +77,7 @@ def head_view(
         pins=pins,
         side=side,
     )
-    most = trace.layers * len(head_views.payload(picture, shown.layer - 1, key="page"))
+    most = trace.layers * len(head_views.payload(picture, shown.layer - 1, key="page", both=True))
     if most > MOST_BYTES:
         raise TooLongError(
             f"{trace.layers} layers over {len(trace.tokens):,} tokens make a page of {most / 1e6:,.0f} MB, "

@@ -112,6 +112,7 @@ def payload(
     ask: Ask = _asked,
     exact: bool = True,
     multiplied: bool = False,
+    both: bool = False,
 ) -> bytes:
     """One layer as the browser gets it.
 
@@ -122,40 +123,60 @@ def payload(
         exact: False rounds queries and keys so far that no number that follows is off by more than `OFF`:
             they deflate to two thirds.
         multiplied: send numbers, and no queries and keys, to where nobody looks at another row.
+        both: send tokens and words, of which a browser shows one or the other; numbers are of tokens then,
+            and it merges them itself.
 
     Raises:
         SelectionError, UnavailableError: see `Attention.of`.
     """
-    trace = picture.trace
-    units = picture.units
-    heads, arrays, full = _numbers(picture, layer, len(units), ask, multiplied)
-    if not exact and "queries" in arrays:
-        arrays |= _rounded(picture, layer, arrays)
+    trace, what, units = picture.trace, picture.what, picture.units
+    other = replace(picture, words=not picture.words)
+    sent = replace(picture, words=False) if both else picture
+    vectors = None if multiplied else _vectors(sent, layer)
+    maps: Array | None = None
+    if vectors is None:
+        maps = _maps(sent, layer, ask)
+        arrays = {"weights": _floats(maps)}
+    else:
+        arrays = vectors if exact else {**vectors, **_rounded(sent, layer, vectors, both)}
+        if not what.shared_out(trace):
+            maps = _maps(sent, layer, ask)
     head = {
         **(announced or {}),
         "key": key,
         "layer": layer + 1,
         "layers": trace.layers,
         "layerNumbers": list(picture.numbers) or None,
-        "heads": heads,
-        "rolled": picture.what.of_heads is None,
+        "heads": [0] if what.of_heads is None else list(range(trace.heads)),
+        "rolled": what.of_heads is None,
         "tokenCount": len(trace.tokens),
-        "texts": [in_short(unit.display) for unit in units],
+        "words": picture.words,
+        "texts": _texts(units),
+        "other": {"texts": _texts(other.units), "full": _full(other, sent, maps)} if both else None,
         "scaling": 1.0 if trace.scaling is None else trace.scaling[layer],
-        "full": full,
+        "full": _full(picture, sent, maps),
         "labels": list(picture.labels),
-        "title": picture.what.title,
-        "valueName": picture.what.value,
-        "total": picture.what.total,
+        "title": what.title,
+        "valueName": what.value,
+        "total": what.total,
         "caption": picture.caption,
         "fileName": f"head-view-layer{layer + 1}",
     }
-    of_units: dict[str, Array] = {
-        "firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
-        "segments": np.array([unit.segment for unit in units], np.uint8),
-        "specials": np.array([unit.special for unit in units], np.uint8),
+    others = _places(other.units, "other.") if both else {}
+    return packed(head, {**_places(units), **others, **arrays})
+
+
+def _texts(units: Sequence[Token | Unit]) -> list[str]:
+    return [in_short(unit.display) for unit in units]
+
+
+def _places(units: Sequence[Token | Unit], of: str = "") -> dict[str, Array]:
+    """Where units are and what they are, under names that begin with ``of``."""
+    return {
+        f"{of}firsts": np.array([unit.position for unit in units], np.dtype("<u2")),
+        f"{of}segments": np.array([unit.segment for unit in units], np.uint8),
+        f"{of}specials": np.array([unit.special for unit in units], np.uint8),
     }
-    return packed(head, {**of_units, **arrays})
 
 
 MORE: Final = ("several", "layout", "direction", "fit", "lines")
@@ -168,11 +189,12 @@ def announced(
     """What is to be shown, without its numbers.
 
     Args:
-        offer: what a reader can choose; by default what needs nothing but layers.
+        offer: what a reader can choose; by default what needs nothing but layers, which hold `both`.
         source: address of the layers, but for their number.
         reason: why a head is shown.
     """
-    offered = offer or Offer.of(trace, shown.view, MORE, several=True)
+    pieced = len(units_of(trace, words=True)) < len(trace.tokens)
+    offered = offer or Offer.of(trace, shown.view, MORE, several=True, words=pieced)
     return {
         "shown": described(shown),
         "offer": asdict(offered),
@@ -181,64 +203,64 @@ def announced(
     }
 
 
-def _numbers(
-    picture: Picture, layer: int, count: int, ask: Ask, multiplied: bool
-) -> tuple[list[int], dict[str, Array], float]:
-    """Heads, the numbers of them that are sent, and what the strongest line stands for."""
+def _maps(picture: Picture, layer: int, ask: Ask) -> Array:
+    """The numbers themselves, [head, query, key]; of a measure without single heads, the layer's alone."""
+    if picture.what.of_heads is None:
+        return ask(picture.asked(layer, "mean").of, picture.trace).weights[None]
+    heads = range(picture.trace.heads)
+    return np.stack([picture.asked(layer, head).of(picture.trace).weights for head in heads])
+
+
+def _full(picture: Picture, sent: Picture, maps: Array | None) -> float:
+    """What the strongest line of a picture stands for: 1 for shares, else the largest number there is.
+
+    Args:
+        maps: the numbers of what is sent; needed where they are no shares.
+    """
+    if maps is None or picture.what.shared_out(picture.trace):
+        return 1.0
+    seen = word_lens(picture.trace).merge(maps) if picture.words and not sent.words else maps
+    return float(seen.max()) or 1.0
+
+
+def _vectors(picture: Picture, layer: int) -> dict[str, Array] | None:
+    """What the browser computes numbers of: queries, keys, the mask's bits, and lengths to multiply weights
+    with; None where the numbers are fewer, or all there is."""
     trace, what = picture.trace, picture.what
-    if what.of_heads is None:
-        whole = ask(picture.asked(layer, "mean").of, trace).weights
-        return [0], {"weights": _floats(whole)[None]}, _full(picture, [whole])
-    heads = list(range(trace.heads))
-    # The browser multiplies q and k itself, and the weights with lengths; any other measure is sent as it is.
-    derived = not multiplied and (what.lengths is not None or what.name == "weights")
-    vectors = _vectors(trace, layer, count) if derived else None
-    if vectors is None:
-        maps = [_map(picture, layer, head) for head in heads]
-        return heads, {"weights": _floats(np.stack(maps))}, _full(picture, maps)
-    if what.lengths is None:
-        return heads, vectors, 1.0
-    full = _full(picture, [_map(picture, layer, head) for head in heads])
-    return heads, {**vectors, "lengths": _floats(what.lengths(trace, layer))}, full
-
-
-def _full(picture: Picture, maps: Sequence[Array]) -> float:
-    """What the strongest line stands for: 1 for shares, else the largest number there is."""
-    return 1.0 if picture.what.shared_out(picture.trace) else max(float(one.max()) for one in maps) or 1.0
-
-
-def _map(picture: Picture, layer: int, head: int) -> Array:
-    return picture.asked(layer, head).of(picture.trace).weights
-
-
-def _vectors(trace: Trace, layer: int, count: int) -> dict[str, Array] | None:
-    """Queries, keys and the mask's bits; None where the weights are fewer numbers, or all there is."""
+    if what.of_heads is None or (what.lengths is None and what.name != "weights"):
+        return None
     if trace.queries is None or trace.keys is None or trace.masks is None or trace.scaling is None:
         return None
     query, key, mask = trace.queries[layer], trace.keys[layer], trace.masks[layer]
-    dim = query.shape[-1]
-    if count**2 <= 2 * len(trace.tokens) * dim or (mask is not None and not _is_plain(mask)):
+    few = len(picture.units) ** 2 <= 2 * len(trace.tokens) * query.shape[-1]
+    if few or (mask is not None and not _is_plain(mask)):
         return None
     arrays = {"queries": _floats(query), "keys": _floats(key)}
-    return arrays if mask is None else {**arrays, "mask": np.packbits(mask, axis=1)}
+    if mask is not None:
+        arrays["mask"] = np.packbits(mask, axis=1)
+    if what.lengths is not None:
+        arrays["lengths"] = _floats(what.lengths(trace, layer))
+    return arrays
 
 
-def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
     """Queries and keys as multiples of a power of two, the largest that keeps all numbers within `OFF`."""
+    trace = picture.trace
+    lens = word_lens(trace) if both or picture.words else None
 
-    def numbers(vectors: Mapping[str, Array]) -> Array:
-        trace = picture.trace
+    def numbers(vectors: Mapping[str, Array]) -> list[Array]:
         queries, keys = list(trace.queries or ()), list(trace.keys or ())
         queries[layer], keys[layer] = vectors["queries"], vectors["keys"]
         changed = replace(trace, queries=tuple(queries), keys=tuple(keys))
         found = picture.what.single_heads()(changed, layer, slice(None))
-        return word_lens(trace).merge(found) if picture.words else found
+        pieces = [] if picture.words else [found]
+        return pieces if lens is None else [*pieces, lens.merge(found)]
 
     wanted = numbers(arrays)
     for bits in range(12, 20):
         step = np.float32(2.0**-bits)
         tried = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
-        if np.abs(numbers(tried) - wanted).max() <= OFF:
+        if all(np.abs(one - exact).max() <= OFF for one, exact in zip(numbers(tried), wanted, strict=True)):
             return tried
     return {}
 
@@ -255,13 +277,17 @@ def _floats(array: Array) -> Array:
 def page(picture: Picture, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
-    It holds every layer, so that a reader can step through them; `exact`: see `payload`.
+    It holds every layer, so that a reader can step through them, and tokens as well as words; `exact`: see
+    `payload`.
     """
     first = announced(picture.trace, picture.at(view))
     layers = range(picture.trace.layers)
     return Page(
         "head_view",
-        [payload(picture, layer, key="page", announced=first, ask=ask, exact=exact) for layer in layers],
+        [
+            payload(picture, layer, key="page", announced=first, ask=ask, exact=exact, both=True)
+            for layer in layers
+        ],
         picture.caption,
         f"{CAVEAT} {picture.trace.caveat}".strip(),
         start=view.layer,

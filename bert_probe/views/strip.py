@@ -30,11 +30,12 @@ def described(
     selectable: Literal["none", "one"] = "none",
     selected: int | None = None,
     held: int | None = None,
+    row: bool = False,
 ) -> dict[str, object]:
     """What the browser draws of pieces in their order; `held` is the position that its reader chose.
 
-    `selected` is the position chosen at first. Raises ValueError for a position that occurs twice or a
-    `selected` that is none of them.
+    `selected` is the position chosen at first; `row` keeps all in one row, which is pushed aside.
+    Raises ValueError for a position that occurs twice or a `selected` that is none of them.
     """
     positions = [piece.position for piece in pieces]
     if len(set(positions)) != len(positions):
@@ -47,6 +48,7 @@ def described(
         "pieces": [_record(piece) for piece in pieces],
         "digest": digest(pieces),
         "label": label,
+        "row": row,
         "selectable": selectable == "one",
         "initial": selected,
         "selected": selected if held not in positions else held,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -73,8 +73,10 @@ def named(tokens: Sequence[Token | Unit]) -> list[str]:
     return [f"{token.position} {shown(token.display)}" for token in tokens]
 
 
-def token_strip(trace: Trace, key: str, label: str, selected: int | None = None) -> int | None:
-    """The text as pills; with ``selected`` one can be chosen."""
+def token_strip(
+    trace: Trace, key: str, label: str, selected: int | None = None, row: bool = False
+) -> int | None:
+    """The text as pills; with ``selected`` one can be chosen, with ``row`` they are pushed aside."""
     tokens = trace.tokens
     pieces = [
         Piece(
@@ -87,9 +89,8 @@ def token_strip(trace: Trace, key: str, label: str, selected: int | None = None)
         )
         for token in tokens
     ]
-    return strip(
-        pieces, key=key, label=label, selectable="none" if selected is None else "one", selected=selected
-    )
+    selectable: Literal["none", "one"] = "none" if selected is None else "one"
+    return strip(pieces, key=key, label=label, selectable=selectable, selected=selected, row=row)
 
 
 def _detail(token: Token) -> str:

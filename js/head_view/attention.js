@@ -22,6 +22,8 @@ export class Attention {
   constructor(model) {
     this.model = model;
     this.count = model.units.length;
+    /** Rows and columns of the weights that were sent: of the units themselves, or of the tokens they are merged from. */
+    this.side = Math.sqrt((model.weights?.length ?? 0) / model.heads.length);
     /** @type {Map<string, Float32Array>} */
     this.rows = new Map();
     /** The logarithm of each row's sum, NaN where it is not known yet: [head][query token]. */
@@ -35,10 +37,7 @@ export class Attention {
    * @param {number} query */
   row(head, query) {
     const { weights } = this.model;
-    if (weights && head !== MEAN) {
-      const start = (head * this.count + query) * this.count;
-      return weights.subarray(start, start + this.count);
-    }
+    if (weights && this.side === this.count && head !== MEAN) return this.sentRow(weights, head, query);
     const id = `${head}/${query}`;
     let row = this.rows.get(id);
     if (row) return row;
@@ -65,12 +64,12 @@ export class Attention {
    * @param {number} head
    * @param {number} query */
   mergedRow(head, query) {
-    const { units, tokenCount } = this.model;
-    const { lengths } = this.vectors;
+    const { units, tokenCount, weights: sent, vectors } = this.model;
+    const lengths = vectors?.lengths;
     const { first, pieces } = units[query];
     const row = new Float64Array(this.count);
     for (let token = first; token < first + pieces; token++) {
-      const weights = this.tokenRow(head, token);
+      const weights = sent ? this.sentRow(sent, head, token) : this.tokenRow(head, token);
       units.forEach((unit, key) => {
         for (let i = unit.first; i < unit.first + unit.pieces; i++) {
           row[key] += lengths ? weights[i] * lengths[head * tokenCount + i] : weights[i];
@@ -78,6 +77,12 @@ export class Attention {
       });
     }
     return Float32Array.from(row, (sum) => sum / pieces);
+  }
+
+  /** @param {Float32Array} weights @param {number} head @param {number} query */
+  sentRow(weights, head, query) {
+    const start = (head * this.side + query) * this.side;
+    return weights.subarray(start, start + this.side);
   }
 
   get vectors() {

@@ -13,7 +13,7 @@ import { Attention } from "./attention.js";
 import { barsOf, chosenOf, drawnOf } from "./drawn.js";
 import { headLayout, inView, unitAt } from "./layout.js";
 import { permitted } from "./lines.js";
-import { layerName, unitName, unpackHeads } from "./model.js";
+import { inWords, layerName, unitName, unpackHeads } from "./model.js";
 import { paintChosen, paintCursor, paintHeads } from "./paint.js";
 import { headParts } from "./parts.js";
 import { savedHeads } from "./saved.js";
@@ -84,7 +84,7 @@ class HeadView extends ScrolledView {
   attach({ setStateValue, fetchLayer, listenTo }) {
     this.tell = (report) => setStateValue("shown", report);
     this.held = fetchLayer;
-    listenTo?.(({ layer, heads, pins }) => this.look({ layer, heads, pins }));
+    listenTo?.(({ layer, heads, words, pins }) => this.look({ layer, heads, words, pins }));
   }
 
   // What is shown
@@ -146,7 +146,11 @@ class HeadView extends ScrolledView {
       return;
     }
     if (change.heads) this.say(titleOf(this.model, this.series));
-    if (change.pins && !("words" in change)) this.mark();
+    if ("words" in change && this.model?.other) {
+      this.adopt(this.model);
+      this.describe();
+      this.fitToWidth(true);
+    } else if (change.pins && !("words" in change)) this.mark();
     else if (change.heads || change.options) this.arrange();
     if (made) this.report();
   }
@@ -190,11 +194,11 @@ class HeadView extends ScrolledView {
 
   /** Makes a layer's numbers those that are drawn. @param {HeadModel} model */
   adopt(model) {
-    this.model = { ...model, key: this.announced.key };
+    this.model = { ...inWords(model, this.choice.words), key: this.announced.key };
     this.attention = new Attention(this.model);
     if (model.labels.length) this.labels = model.labels;
     this.parts.scroll.hidden = false;
-    const units = model.names.join("\n");
+    const units = this.model.names.join("\n");
     if (this.units === units) return;
     this.units = units;
     this.wantedScroll = this.known?.units === units ? this.known.scroll : { x: 0, y: 0 };

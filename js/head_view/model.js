@@ -17,7 +17,9 @@ import { MEAN } from "../core/view.js";
  * @property {number[]} heads
  * @property {boolean} rolled whether the measure is of the layer as a whole
  * @property {number} tokenCount
+ * @property {boolean} [words] whether the units are words
  * @property {string[]} texts of the units
+ * @property {{texts: string[], full: number} | null} [other] of words where these are tokens, and the other way round
  * @property {number} scaling of queries times keys
  * @property {number} full what the strongest line stands for
  * @property {string[][]} labels [layer][head], a word for what a head does; none where they arrive later, or never
@@ -41,25 +43,52 @@ export function unpackHeads(bytes) {
   const payload = new Payload(bytes);
   /** @type {Described} */
   const described = payload.described;
-  const firsts = payload.numbers("firsts", Uint16Array);
-  const segments = payload.numbers("segments", Uint8Array);
-  const specials = payload.numbers("specials", Uint8Array);
+  const { texts, full, other } = described;
+  return {
+    ...described,
+    words: described.words ?? false,
+    ...drawnFrom(payload, { texts, full }, ""),
+    /** The same text in the other units, where a reader may change to them. */
+    other: other ? drawnFrom(payload, other, "other.") : null,
+    /** [head, unit, unit], or of tokens where there are other units, if those are fewer numbers than queries and keys */
+    weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
+    vectors: payload.has("queries") ? vectorsOf(payload) : null,
+  };
+}
+
+/**
+ * Tokens or words, and what the strongest line between them stands for.
+ *
+ * @param {Payload} payload
+ * @param {{texts: string[], full: number}} described
+ * @param {string} of what the names of their arrays begin with
+ */
+function drawnFrom(payload, { texts, full }, of) {
+  const firsts = payload.numbers(`${of}firsts`, Uint16Array);
+  const segments = payload.numbers(`${of}segments`, Uint8Array);
+  const specials = payload.numbers(`${of}specials`, Uint8Array);
   /** @type {Unit[]} */
-  const units = described.texts.map((text, i) => ({
+  const units = texts.map((text, i) => ({
     text,
     segment: segments[i],
     special: specials[i] === 1,
     first: firsts[i],
-    pieces: (firsts[i + 1] ?? described.tokenCount) - firsts[i],
+    pieces: (firsts[i + 1] ?? payload.described.tokenCount) - firsts[i],
   }));
-  return {
-    ...described,
-    units,
-    names: units.map((unit) => visibleText(unit.text)),
-    /** [head, unit, unit], where those are fewer numbers than queries and keys */
-    weights: payload.has("weights") ? payload.numbers("weights", Float32Array) : null,
-    vectors: payload.has("queries") ? vectorsOf(payload) : null,
-  };
+  return { units, names: units.map((unit) => visibleText(unit.text)), full };
+}
+
+/**
+ * The model in words, or in tokens, as far as it holds both.
+ *
+ * @param {HeadModel} model
+ * @param {boolean} words
+ * @returns {HeadModel}
+ */
+export function inWords(model, words) {
+  const { units, names, full, other } = model;
+  if (!other || model.words === words) return model;
+  return { ...model, ...other, words, other: { units, names, full } };
 }
 
 /**

@@ -52,7 +52,9 @@ function noteOf(model, series, labels) {
     .map(Number)
     .filter((head) => labels[head])
     .map((head) => (series.length > 1 ? `${model.heads[head] + 1} ${labels[head]}` : labels[head]));
-  if (said.length) return `on this text: ${said.slice(0, 6).join(" · ")}`;
+  // Labels are of tokens, whatever is drawn.
+  const where = model.words ? "piece by piece" : "on this text";
+  if (said.length) return `${where}: ${said.slice(0, 6).join(" · ")}`;
   return series.length === 1 && labels.length ? "nothing stands out in where it looks on this text" : "";
 }
 
@@ -89,7 +91,7 @@ export function rowNodes(model, { side, units, targets, parts, mean }) {
   const said = [several ? "added up" : "", parts.length > 1 ? "mean over the heads shown" : ""].filter(
     Boolean,
   );
-  const who = units.length > 3 ? `${units.length} tokens` : unitNames(model, units);
+  const who = units.length > 3 ? `${units.length} ${unitsName(model)}` : unitNames(model, units);
   const looks = several ? "look at" : "looks at";
   const verb = side === "query" ? looks : `${several ? "are" : "is"} looked at by`;
   const best = [...targets].sort((one, other) => mean[other] - mean[one]).slice(0, 4);
@@ -111,6 +113,11 @@ export function rowNodes(model, { side, units, targets, parts, mean }) {
     ]),
     said.length ? element("span", { class: "quiet" }, `  (${said.join(", ")})`) : "",
   ];
+}
+
+/** What the units are. @param {Pick<HeadModel, "words">} model */
+function unitsName({ words }) {
+  return words ? "words" : "tokens";
 }
 
 /** @param {HeadModel} model @param {number[]} units */
@@ -151,7 +158,9 @@ export function weightsTable(model, series, { side, units, targets, parts, mean 
 export function shareSentence(model, { lines, possible, share, told, automatic, least, capped, queries }) {
   const count = queries.length;
   const whole = count === model.units.length;
-  const whose = whole ? `all ${model.total}` : `the ${model.total} of the ${count} tokens in view`;
+  const whose = whole
+    ? `all ${model.total}`
+    : `the ${model.total} of the ${count} ${unitsName(model)} in view`;
   const some = counted(lines.length);
   const part = lines.length < possible;
   const from = least > 0 ? ` of at least ${plainNumber(least, 2)}` : "";

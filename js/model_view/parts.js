@@ -24,7 +24,7 @@ export function gridParts(root) {
     preview: buildPreview(),
     ...legendParts(),
   };
-  const sort = element("label", { class: "sort" }, "Sort by", parts.measure);
+  const sort = element("label", { class: "sort" }, element("span", {}, "Sort by"), parts.measure);
   const sorting = group("What is sorted", parts.byHead, parts.byLayer);
   const saving = group("Save", parts.png, parts.svg);
   const words = element("div", { class: "words" }, parts.legendText, parts.blocks, parts.labelled);
@@ -32,10 +32,10 @@ export function gridParts(root) {
     element(
       "div",
       { class: "head" },
-      element("div", { class: "tools" }, sort, sorting),
+      element("div", { class: "tools sorting" }, sort, sorting),
+      parts.readout,
       element("div", { class: "tools" }, saving),
     ),
-    parts.readout,
     element("div", { class: "stage" }, parts.stage, parts.outline),
     legendElement(parts, words),
     parts.live,

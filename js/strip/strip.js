@@ -14,6 +14,7 @@ import { readTheme } from "../core/theme.js";
  * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string}[]} pieces
  * @property {string} digest names the pieces
  * @property {string} label
+ * @property {boolean} row whether all pieces stand in one row, which is pushed aside
  * @property {boolean} selectable
  * @property {number | null} initial the position chosen at first
  * @property {number | null} selected the position chosen as far as the server knows
@@ -42,6 +43,7 @@ class StripView {
     });
     root.addEventListener("focusout", () => this.tell(null));
     root.onscroll = () => this.tell(null);
+    root.addEventListener("wheel", (event) => this.turn(event), { passive: false });
     root.onclick = (event) => this.click(pillOf(event));
     root.onkeydown = (event) => this.press(event);
   }
@@ -68,7 +70,8 @@ class StripView {
   }
 
   /** @param {StripData} data */
-  build({ pieces, selectable, label }) {
+  build({ pieces, row, selectable, label }) {
+    this.root.classList.toggle("row", row);
     this.root.setAttribute("role", selectable ? "radiogroup" : "list");
     this.root.setAttribute("aria-label", label);
     /** @type {HTMLElement[]} */
@@ -115,6 +118,9 @@ class StripView {
     if (pill.bottom > box.bottom || pill.top < box.top) {
       this.root.scrollTop += pill.top - box.top - (box.height - pill.height) / 2;
     }
+    if (pill.right > box.right || pill.left < box.left) {
+      this.root.scrollLeft += pill.left - box.left - (box.width - pill.width) / 2;
+    }
   }
 
   /** @param {number} index */
@@ -160,6 +166,14 @@ class StripView {
     this.mark();
     this.pills[index].focus();
     if (this.data?.selectable) this.choose(index);
+  }
+
+  /** A wheel turns one way only, which is along a row until that ends. @param {WheelEvent} event */
+  turn(event) {
+    if (!this.data?.row || event.deltaX || event.ctrlKey) return;
+    const before = this.root.scrollLeft;
+    this.root.scrollLeft += event.deltaY;
+    if (this.root.scrollLeft !== before) event.preventDefault();
   }
 
   /** The detail of a pill in the browser's top layer, where nothing can clip it. @param {HTMLElement | null} pill */

@@ -20,6 +20,7 @@ from playwright.sync_api import (
     BrowserContext,
     ConsoleMessage,
     Page,
+    Playwright,
     Request,
     expect,
     sync_playwright,
@@ -79,17 +80,23 @@ def app(serve: Callable[[Path], App]) -> App:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
+def playwright() -> Iterator[Playwright]:
+    """What drives browsers; a process can have one."""
+    with sync_playwright() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def chromium(playwright: Playwright) -> Iterator[Browser]:
     """One browser for all tests."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         missing = "No Chromium here: install Debian's package, or set CHROMIUM to a browser's path."
         # A machine that checks for others must not pass without these tests.
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
-        yield browser
-        browser.close()
+    browser = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM_FLAGS))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
@@ -36,6 +36,20 @@ def shapes(svg: str) -> list[Shape]:
     return found
 
 
+def kept(page: Page, tmp_path: Path) -> list[Shape]:
+    """What the page's own button saves."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save the picture as SVG").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    return shapes((tmp_path / "saved.svg").read_text(encoding="utf-8"))
+
+
+def assert_same(ours: list[Shape], saved: list[Shape]) -> None:
+    assert [one[:3] for one in ours] == [one[:3] for one in saved]
+    for one, other in zip(ours, saved, strict=True):
+        assert one[3] == pytest.approx(other[3], abs=NEAR), one[1]
+
+
 @pytest.mark.parametrize(
     ("show", "width"),
     [
@@ -55,12 +69,22 @@ def test_the_same_shapes(
     drawn = show(minilm.trace(TEXT)).page
     page = new_page(viewport={"width": width + MARGINS, "height": 904})
     page.set_content(drawn.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
-    button = page.get_by_role("button", name="Save the picture as SVG")
-    with page.expect_download() as download:
-        button.click()
-    download.value.save_as(tmp_path / "saved.svg")
-    saved = shapes((tmp_path / "saved.svg").read_text(encoding="utf-8"))
-    ours = shapes(drawn.svg())
-    assert [one[:3] for one in ours] == [one[:3] for one in saved]
-    for one, other in zip(ours, saved, strict=True):
-        assert one[3] == pytest.approx(other[3], abs=NEAR), one[1]
+    assert_same(shapes(drawn.svg()), kept(page, tmp_path))
+
+
+def test_whole_words_are_a_click_away_with_python_s_numbers(
+    minilm: Checkpoint, new_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    trace = minilm.trace("Electroencephalographers left the ground.")
+    pieces, words = (trace.head_view(3, 8, words=words).page for words in (False, True))
+    page = new_page(viewport={"width": 880 + MARGINS, "height": 904})
+    page.set_content(pieces.html().replace("system-ui, sans-serif", "DejaVu Sans, sans-serif"))
+    switch = page.get_by_role("button", name="Whole words")
+    for drawn, pressed in ((words, "true"), (pieces, "false")):
+        switch.click()
+        expect(switch).to_have_attribute("aria-pressed", pressed)
+        assert_same(shapes(drawn.svg()), kept(page, tmp_path))
+    switch.click()
+    page.get_by_role("button", name="Next layer").click()
+    expect(page.get_by_role("application")).to_have_attribute("aria-label", "Attention in layer 5, head 9")
+    assert_same(shapes(trace.head_view(4, 8, words=True).page.svg()), kept(page, tmp_path))

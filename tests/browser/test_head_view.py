@@ -46,6 +46,7 @@ def begins_high(page: Page, picture: Locator) -> None:
     for width, height, most in ((390, 844, 300), (1440, 900, 220)):
         page.set_viewport_size({"width": width, "height": height})
         still(page)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
         box = picture.bounding_box()
         assert box is not None
         assert 0 < box["y"] <= most, f"at {width} × {height}"
@@ -251,6 +252,7 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
 def test_a_head_of_the_model_view_opens_here(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}&show=model")
     heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
+    begins_high(page, heads)
     heads.focus()
     for key in ("Home", "ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         heads.press(key)
@@ -272,9 +274,14 @@ def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page, els
 
 def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}&show=reach&residual=0.3")
+    tokens = page.get_by_role("radiogroup", name="The token to follow")
+    tokens.hover()
+    page.mouse.wheel(0, 200)
+    expect(tokens).not_to_have_js_property("scrollLeft", 0)  # the row goes aside, and the page stays
     page.get_by_role("radio", name=re.compile("^knew")).click()
     settled(page)
     picture = page.get_by_role("application", name="How much of knew (4) is in each token, layer by layer")
+    begins_high(page, picture)
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,3 +140,13 @@ def two_token_trace(mask: Any = None, **changes: Any) -> Trace:
         "masks": (mask,),
     }
     return Trace(**settings | changes)
+
+
+def packed(trace: Trace) -> Trace:
+    """A float64 trace whose queries and keys are float32 numbers, so that none of them changes on its way."""
+
+    def rounded(parts: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
+        return None if parts is None else tuple(part.astype("<f4").astype(np.float64) for part in parts)
+
+    assert trace.dtype == np.float64
+    return replace(trace, queries=rounded(trace.queries), keys=rounded(trace.keys))

@@ -82,7 +82,24 @@ def test_the_frame_is_told_what_is_set(view: HeadView, bridge: Bridge) -> None:
     view.layer = 3
     view.pins = [1]
     pins = {"side": "query", "units": [1]}
-    assert bridge.wish == {"turn": 2, "layer": 4, "heads": [2], "pins": pins}
+    assert bridge.wish == {"turn": 2, "layer": 4, "heads": [2], "words": False, "pins": pins}
+
+
+def test_words_are_set_and_read(minilm: Checkpoint) -> None:
+    view = minilm.trace("electroencephalographers left").head_view(1, 2)
+    pieces = len(view.trace.tokens)
+    view.pins = [pieces - 1]
+    view.words = True
+    assert (view.words, view.pins) == (True, ()), "what was pinned is no word"
+    with pytest.raises(SelectionError, match="no pin 4"):
+        view.pins = [4]
+    view.pins = [3]
+    described, _ = opened(payloads_of(page_of(view))[1])
+    assert described["texts"] == ["[CLS]", "electroencephalographers", "left", "[SEP]"]
+    assert described["shown"]["view"]["words"] is True
+    view._told(told(view, words=False, pins={"side": "query", "units": [pieces - 1]}))
+    assert (view.words, view.pins) == (False, (pieces - 1,))
+    assert len(opened(payloads_of(page_of(view))[1])[0]["texts"]) == pieces
 
 
 def told(view: HeadView, **changes: Any) -> dict[str, Any]:

@@ -119,12 +119,20 @@ def test_what_has_no_picture_says_so(minilm: Checkpoint) -> None:
 
 def test_words_and_other_measures_are_those_of_the_question(minilm: Checkpoint) -> None:
     trace = minilm.trace("tokenization of electroencephalography")
-    _, arrays = opened(payloads_of(page_of(head_view(trace, measure="value-norm", words=True)))[2])
-    expected = [
-        bert_probe.Attention(2, head, "value-norm", words=True).of(trace).weights
-        for head in range(trace.heads)
-    ]
-    assert_rounded(arrays["weights"], expected)
+    described, arrays = opened(payloads_of(page_of(head_view(trace, measure="value-norm", words=True)))[2])
+    pieces, words = (
+        np.stack(
+            [
+                bert_probe.Attention(2, head, "value-norm", words).of(trace).weights
+                for head in range(trace.heads)
+            ]
+        )
+        for words in (False, True)
+    )
+    assert_rounded(arrays["weights"], pieces)  # the browser merges them, or not
+    assert described["texts"] == ["[CLS]", "tokenization", "of", "electroencephalography", "[SEP]"]
+    assert (described["full"], described["other"]["full"]) == (words.max(), pieces.max())
+    assert described["shown"]["view"]["words"] is described["offer"]["words"] is True
 
 
 def test_the_model_view_holds_every_head(minilm: Checkpoint) -> None:

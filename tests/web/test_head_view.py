@@ -14,7 +14,6 @@ import pytest
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.trace import Trace
 from bert_probe.text.words import word_lens
 from bert_probe.views.head_view import Picture
 from bert_probe.views.view import View
@@ -25,6 +24,7 @@ from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
 from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 from tests.helpers.server import answer
+from tests.helpers.traces import packed
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -48,16 +48,6 @@ def attention_of(payload: bytes) -> np.ndarray:
 def kind(payload: bytes) -> str:
     """Whether queries and keys are sent, or the weights."""
     return "weights" if "weights" in opened(payload)[1] else "vectors"
-
-
-def packed(trace: Trace) -> Trace:
-    """A float64 trace whose queries and keys are float32 numbers, so that none of them changes on its way."""
-
-    def rounded(parts: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
-        return None if parts is None else tuple(part.astype("<f4").astype(np.float64) for part in parts)
-
-    assert trace.dtype == np.float64
-    return replace(trace, queries=rounded(trace.queries), keys=rounded(trace.keys))
 
 
 def assert_travelled(data: bytes, expected: np.ndarray) -> None:

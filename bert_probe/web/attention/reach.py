@@ -19,11 +19,11 @@ DIRECTIONS = {"from": "Out of this token", "into": "Into this token"}
 def part(trace: Trace) -> None:
     """Draw it for a token that is clicked."""
     usual = min(1, len(trace.tokens) - 1)
-    with st.container(horizontal=True, gap="medium"):
+    with st.container(horizontal=True, horizontal_alignment="distribute", gap="small", key="following"):
         with st.container(width="content"):
             direction = state.pick("direction_of", "Direction", DIRECTIONS, "from")
         with st.container(width="stretch"):
-            chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual)
+            chosen = blocks.token_strip(trace, "reach_token", "The token to follow", usual, row=True)
         with st.popover("More"):
             residual = _residual_share()
     token = usual if chosen is None else chosen

@@ -16,15 +16,17 @@ def strip(
     label: str,
     selectable: Literal["none", "one"] = "none",
     selected: int | None = None,
+    row: bool = False,
 ) -> int | None:
     """Draw pieces in their order; with `selectable="one"` return the position that is chosen, if any.
 
     `selected` is the position chosen at first; the reader's own choice outlives reruns until the pieces
-    change. Raises ValueError for a position that occurs twice or a `selected` that is none of them.
+    change; `row` keeps all pieces in one row, which is pushed aside. Raises ValueError for a position that
+    occurs twice or a `selected` that is none of them.
     """
     name = digest(pieces)
     held = chosen(st.session_state.get(key), name)
-    data = described(pieces, label=label, selectable=selectable, selected=selected, held=held)
+    data = described(pieces, label=label, selectable=selectable, selected=selected, held=held, row=row)
     result = _component(key=key, data=data, on_chosen_change=_ignore)
     if selectable == "none":
         return None

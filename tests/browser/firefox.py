@@ -1,0 +1,62 @@
+"""Firefox as distributions ship it, started by Playwright in place of its own build.
+
+Playwright drives it over WebDriver BiDi. One command that it begins with is not in released Firefoxes yet: it
+is answered here, between the two, and all else is passed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from functools import partial
+
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
+
+UNKNOWN = "emulation.setMediaFeaturesOverride"
+LISTENS = re.compile(r"(?<=WebDriver BiDi listening on )ws://[\d.:]+")
+
+
+async def between(address: str, driver: ServerConnection) -> None:
+    """Pass messages on, both ways, until one of the two is gone."""
+    assert driver.request is not None
+    async with connect(address + driver.request.path, max_size=None) as browser:
+
+        async def on() -> None:
+            async for said in driver:
+                asked = json.loads(said)
+                if asked["method"] == UNKNOWN:
+                    await driver.send(json.dumps({"type": "success", "id": asked["id"], "result": {}}))
+                else:
+                    await browser.send(said)
+
+        async def back() -> None:
+            async for said in browser:
+                await driver.send(said)
+
+        ways = [asyncio.create_task(way()) for way in (on, back)]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def main() -> int:
+    """Firefox's own exit status; what it says goes on, with another address to listen at."""
+    firefox = await asyncio.create_subprocess_exec(
+        os.environ["FIREFOX"], *sys.argv[1:], stderr=asyncio.subprocess.PIPE, limit=2**20
+    )
+    assert firefox.stderr is not None
+    while line := (await firefox.stderr.readline()).decode(errors="replace"):
+        found = LISTENS.search(line)
+        if found:
+            address = found[0]
+            server = await serve(partial(between, address), "127.0.0.1", 0, max_size=None)
+            port = server.sockets[0].getsockname()[1]
+            line = line.replace(address, f"ws://127.0.0.1:{port}")
+        print(line, end="", file=sys.stderr, flush=True)
+    return await firefox.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,98 @@
+"""The views in Firefox, where there is one: another engine draws them, and gives the same numbers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, expect
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from tests.browser import firefox as between
+from tests.helpers.exactness import assert_printed
+
+pytestmark = pytest.mark.browser
+
+TEXT = "Electroencephalographers left the ground."
+
+
+@pytest.fixture(scope="module")
+def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    path = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+    if path is None:
+        # In CI too: what these tests hold is held in Chromium, and not every mirror has a Firefox.
+        pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
+    started = tmp_path_factory.mktemp("firefox") / "firefox"
+    started.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(between.__file__)}" "$@"\n')
+    started.chmod(0o755)
+    browser = playwright.firefox.launch(
+        channel="moz-firefox",
+        executable_path=started,
+        env={**os.environ, "FIREFOX": path},
+        proxy={"server": "http://127.0.0.1:9"},
+    )
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def page(firefox: Browser) -> Iterator[Page]:
+    errors: list[str] = []
+    page = firefox.new_page(viewport={"width": 900, "height": 800})
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    page.close()
+    assert errors == []
+
+
+def numbers(page: Page, count: int) -> list[float]:
+    """The table of what is pinned."""
+    cells = page.locator("table td")
+    expect(cells).to_have_count(count)
+    return [float(cell) for cell in cells.all_inner_texts()]
+
+
+def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(
+    minilm: Checkpoint, page: Page
+) -> None:
+    trace = minilm.trace(TEXT)
+    page.set_content(trace.head_view(3, 8).page.html())
+    stage = page.get_by_role("application")
+    stage.press("Home")
+    stage.press("Enter")
+    page.get_by_text("These weights as a table").click()
+    assert_printed(numbers(page, len(trace.tokens)), trace.attention(3, 8)[0], 4)
+    page.get_by_role("button", name="Whole words").click()
+    box = stage.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 60, box["y"] + 26 + 23 * 1.5)
+    expect(page.locator(".second")).to_have_text("PinnedElectroencephalographers")
+    words = bert_probe.Attention(3, 8, words=True).of(trace).weights
+    assert_printed(numbers(page, len(words)), words[1], 4)
+
+
+def test_a_heatmap_is_drawn_and_read(minilm: Checkpoint, page: Page) -> None:
+    found = bert_probe.Attention(2, 3).of(minilm.trace(TEXT))
+    page.set_content(found.show().page.html())
+    stage = page.get_by_role("application")
+    stage.press("Home")
+    expect(page.locator(".readout")).to_have_text(f"[CLS] (0) → [CLS] (0): {found.weights[0, 0]:.4f}")
+    colours = page.locator(".sticky canvas").first.evaluate(
+        "node => new Set(new Uint32Array("
+        "node.getContext('2d').getImageData(0, 0, node.width, node.height).data.buffer)).size"
+    )
+    assert colours > 20, "a scale of them"
+
+
+def test_a_head_of_the_model_view_is_seen_larger(minilm: Checkpoint, page: Page) -> None:
+    page.set_content(minilm.trace(TEXT).model_view().page.html())
+    stage = page.get_by_role("application")
+    stage.press("Home")
+    stage.press("ArrowRight")
+    expect(page.locator(".preview-title")).to_have_text("Layer 1, head 2")
+    assert page.locator(".preview").evaluate("node => node.matches(':popover-open')")
