@@ -156,12 +156,13 @@ def _grid(
         showscale=False,
         hoverinfo="skip",
     )
-    # Written by itself, it is in the theme's ink: in the cells it would take a colour that fits a white page.
+    # Written by itself, in the theme's ink: in the cells it would take a colour that fits a white page.
     figure.add_scatter(
         x=places[1].ravel(),
         y=places[0].ravel(),
         mode="text",
         text=short,
+        textfont={"color": "#ECEBF2" if blocks.dark() else "#1C1B22"},
         customdata=np.array([cells, [f"{share:.4f}" for share in shares.ravel()]]).T,
         hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: "
         "%{customdata[0]}, %{customdata[1]}<extra></extra>",
