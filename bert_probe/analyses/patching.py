@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,22 +12,27 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine_of_rows
+from bert_probe.analyses.numbers import Number, number_of
 from bert_probe.analyses.pooling import offered, pool_unpadded, recipe
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
+from bert_probe.model.checkpoint import CLASSIFYING, COMPARING, FILLING, LABELLING
 from bert_probe.model.encoding import Token
-from bert_probe.model.forward import BATCH_TOKENS
+from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.layers import Pass, passing
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice
+from bert_probe.results.kinds import Choice, Kind, Optional
+from bert_probe.results.kinds_of_words import WordName
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 from bert_probe.text.alignment import align_traces
 
 PARTS = ("tokens", "heads")
+ANSWERED = (FILLING, CLASSIFYING, LABELLING, COMPARING)
+"""Tasks whose answer for one text can come back in another's."""
 
 
 @question("patching", command="patch")
@@ -36,17 +41,30 @@ class Patch(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The answer is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives the cosine of
-    the two sentences; put wholly in its place, A's gives 1. What is between is how much of that way one part
-    alone goes. It is an effect, measured by running the model, unlike what attention shows.
+    The answer is a number of a trained head, the likeliest of A unless another is named; without a head it is
+    how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly in its
+    place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect, measured
+    by running the model, unlike what attention shows.
 
     Attributes:
         what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
             tokens that have a counterpart.
+        task: of those the checkpoint was trained for; None for the first, and for the cosine without any.
+        target: which number of the answer: a class, a label, a word; None for the likeliest of A.
+        at: the token of A that the answer is of, where it stands at one.
     """
 
     what: str = asked(
         Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."
+    )
+    task: str | None = asked(
+        Optional(Choice(ANSWERED)), default=None, key="patch_task", about="Which trained head answers."
+    )
+    target: str | None = asked(
+        Optional(Kind()), default=None, key="patch_target", about="Which class, label or word."
+    )
+    at: int | str | None = asked(
+        Optional(WordName()), default=None, key="patch_at", about="The word of TEXT_A that has the label."
     )
 
     def of(self, a: Trace, b: Trace, report: Report = ignore) -> Patching:
@@ -56,20 +74,21 @@ class Patch(Question):
             report: told how many parts are done, and of how many.
 
         Raises:
-            SelectionError: traces of different models, texts whose sentence vectors are the same, so that
-                there is nothing to recover, or texts with nothing in common.
-            UnavailableError: the architecture does not show its layers one by one, or no model made the
-                traces.
+            SelectionError: traces of different models, texts with the same answer, so that there is nothing to
+                recover, or with nothing in common; an answer at a token that B has no counterpart of.
+            UnavailableError: the architecture does not show its layers one by one, no model made the traces,
+                or the checkpoint was not trained for the task.
             OutOfMemoryError: the machine is too small for these texts.
         """
         subject = Subject.of(a, b)
         places = counterparts(a, b)
+        number = self._number(a)
         with (
             memory_errors("To patch these texts needs more memory than is free. Shorten them."),
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
-            patched = _Patched(passing(a), passing(b), places)
+            patched = _Patched(passing(a), passing(b), places, number)
             nothing = patched.untouched()
             answers = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
         tokens_a, tokens_b = (
@@ -78,7 +97,26 @@ class Patch(Question):
         )
         whole = len(places) == len(a.tokens) == len(b.tokens)
         each, together = read_only(answers[:, :-1]), read_only(answers[:, -1])
-        return Patching(self, subject, tokens_a, tokens_b, whole, nothing, each, together)
+        named = "" if number is None else number.name
+        asked_for = (
+            self if number is None else replace(self.resolved(a), task=number.task, target=number.target)
+        )
+        return Patching(
+            asked_for, subject, tokens_a, tokens_b, whole, named, nothing, patched.goal, each, together
+        )
+
+    def _number(self, a: Trace) -> Number | None:
+        """What a trained head answers for A; None for the cosine."""
+        there = [task for task in ANSWERED if task in a.checkpoint.outputs]
+        task = self.task or next(iter(there), None)
+        if task is None or task == COMPARING:
+            if self.target is not None or self.at is not None:
+                raise SelectionError("The cosine is one number of the whole text. Leave target and at out.")
+            return None
+        number = number_of(a, None, task, self.target, self.resolved(a).at)  # type: ignore[arg-type]
+        if number.trace is not a:
+            raise SelectionError("Write the mask into both texts, so that each pass has it.")
+        return number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,9 +127,11 @@ class Patching(Result):
         tokens_a, tokens_b: the tokens that stand for each other, of either text.
         whole: whether these are all tokens of both texts; then all of them together, after any layer, make
             B's pass into A's.
-        nothing: the answer of B as it is: the cosine of the two sentence vectors.
+        number: what the answer is; "" for the cosine with A's sentence vector.
+        nothing: the answer of B as it is; for the cosine that of the two sentence vectors.
+        goal: the answer of A; for the cosine 1.
         answers: the answer with one part patched, float64: [layer + 1, token], row 0 being the output of
-            the embeddings, or [layer, head]; -1 to 1.
+            the embeddings, or [layer, head].
         together: with all parts of a layer patched at once, [layer + 1] or [layer].
     """
 
@@ -99,7 +139,9 @@ class Patching(Result):
     tokens_a: tuple[Token, ...]
     tokens_b: tuple[Token, ...]
     whole: bool
+    number: str
     nothing: float
+    goal: float
     answers: Array
     together: Array
 
@@ -125,14 +167,15 @@ class Patching(Result):
         return self._share(self.together)
 
     def _share(self, answers: Array) -> Array:
-        share: Array = (answers - self.nothing) / (1 - self.nothing)
+        share: Array = (answers - self.nothing) / (self.goal - self.nothing)
         return share
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """B's own answer, what all parts of each layer do together, and whether these are all of the text."""
+        answer = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
         return {
-            "cosine": self.nothing,
+            **(answer or {"cosine": self.nothing}),
             "recovered_together": self.recovered_together.tolist(),
             "all_tokens": self.whole,
         }
@@ -177,26 +220,47 @@ def counterparts(a: Trace, b: Trace) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found))
 
 
+Answers = Callable[[torch.Tensor], Array]
+"""Last hidden states [row, token, hidden] → answers, float64 [row]."""
+
+
 class _Patched:
     """B's pass with parts of A's in it, and the answers."""
 
-    def __init__(self, a: Pass, b: Pass, places: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, a: Pass, b: Pass, places: Sequence[tuple[int, int]], number: Number | None) -> None:
         self.a, self.b = a, b
         device = b.states[0].device
         self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*places, strict=True))
-        checkpoint = b.trace.checkpoint
-        self.recipe = recipe(checkpoint, offered(checkpoint)[0])
         self.steps = b.steps()
-        self.target = self._vectors(a.states[-1][None])
+        self.answers, self.goal = self._cosine() if number is None else self._of_head(number, dict(places))
 
-    def _vectors(self, states: torch.Tensor) -> Array:
-        """Sentence vectors of last hidden states, [row, hidden]."""
-        return pool_unpadded(states, self.recipe).cpu().numpy()
+    def _cosine(self) -> tuple[Answers, float]:
+        """Cosines with A's sentence vector."""
+        checkpoint = self.b.trace.checkpoint
+        how = recipe(checkpoint, offered(checkpoint)[0])
+        target = pool_unpadded(self.a.states[-1][None], how).cpu().numpy()
 
-    def _answers(self, states: torch.Tensor) -> Array:
-        """Cosines with A's sentence vector, float64 [row]."""
-        vectors = self._vectors(states)
-        return cosine_of_rows(vectors, np.broadcast_to(self.target, vectors.shape))
+        def answers(states: torch.Tensor) -> Array:
+            vectors = pool_unpadded(states, how).cpu().numpy()
+            return cosine_of_rows(vectors, np.broadcast_to(target, vectors.shape))
+
+        return answers, 1.0
+
+    def _of_head(self, number: Number, places: Mapping[int, int]) -> tuple[Answers, float]:
+        """The same number of the head, read where the token of B stands for that of A."""
+        alone = [place for place in number.places if place not in places]
+        if alone:
+            token = self.a.trace.tokens[alone[0]]
+            raise SelectionError(f"{token}, which the answer is of, has no counterpart in the second text.")
+        self.b.check_pooler()
+        there = replace(number, trace=self.b.trace, places=tuple(places[place] for place in number.places))
+        inputs = batch(self.b.trace.checkpoint, [self.b.trace.encoding])
+
+        def answers(states: torch.Tensor) -> Array:
+            return as_array(there.on(inputs, states, self.b.pooled(states))).astype(np.float64)
+
+        given, last = batch(self.a.trace.checkpoint, [self.a.trace.encoding]), self.a.states[-1][None]
+        return answers, float(number.on(given, last, self.a.pooled(last))[0])
 
     def untouched(self) -> float:
         """B's answer.
@@ -204,11 +268,11 @@ class _Patched:
         Raises:
             SelectionError: it is A's.
         """
-        answer = float(self._answers(self.b.states[-1][None])[0])
-        if not answer < 1:
+        answer = float(self.answers(self.b.states[-1][None])[0])
+        # A cosine may be 1 but for its rounding; then it is not below.
+        if answer == self.goal or (self.goal == 1 and not answer < 1):
             raise SelectionError(
-                "The two texts have the same sentence vector, so nothing of it can be recovered. "
-                "Give two that differ."
+                "The two texts have the same answer, so nothing of it can be recovered. Give two that differ."
             )
         return answer
 
@@ -258,7 +322,7 @@ class _Patched:
         for layer in range(layers):
             for start in range(0, len(masks), size):
                 rows = slice(start, start + size)
-                answers[layer, rows] = self._answers(put(layer, masks[rows]))
+                answers[layer, rows] = self.answers(put(layer, masks[rows]))
                 report(layer * len(masks) + min(start + size, len(masks)), answers.size)
         return answers
 
