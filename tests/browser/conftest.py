@@ -56,9 +56,9 @@ CHROMIUM_FLAGS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], App]]:
-    """Path of an ASGI entry → the app, started once and stopped when all tests are done."""
+    """Path of an ASGI entry → the app, started once and stopped when all tests in a browser are done."""
     folder = tmp_path_factory.mktemp("apps")
     running: dict[Path, tuple[subprocess.Popen[bytes], App]] = {}
 
@@ -78,15 +78,15 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path],
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def app(serve: Callable[[Path], App]) -> App:
     """BERT Probe itself, as `streamlit run app.py` starts it."""
     return serve(ROOT / "app.py")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """One browser for all tests."""
+    """One browser for all tests in one."""
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         missing = "No Chromium here: install Debian's package, or set CHROMIUM to a browser's path."
@@ -110,7 +110,7 @@ def watch() -> Watch:
     return Watch()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def contexts(chromium: Browser) -> Callable[..., BrowserContext]:
     """Options of Playwright's `Browser.new_context` → a context, made once, for scripts that it has seen open
     quickly; what pages keep in it is thrown away after each test.
