@@ -16,13 +16,14 @@ TESTS ?=
 BIN := .venv/bin
 # One line a package, so that a long download is seen to move on; errors come whole on standard error.
 INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile
-# On all cores, where pip takes one; a file that is no Python of this version is none that anybody imports.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 .venv/lib >/dev/null || true
+# On all cores, where pip takes one. Nobody imports the packages' own tests, nor a file that is no Python of this
+# version.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x /tests/ .venv/lib >/dev/null || true
 # Node itself is a Python package of the development set-up.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
 
-.PHONY: help run test check build bench prove
+.PHONY: help run test check style types build bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -35,22 +36,35 @@ run: .venv/.ready ## Start the app on this machine and open a browser (PORT, els
 	@echo "BERT Probe starts, which takes some seconds"
 	@exec $(BIN)/python -m bert_probe app --port $(PORT)
 
-test: .venv/.ready-dev check ## Everything: checks, then all tests, those in a real browser included
-	@tests/browser/find_chromium.sh
+# Chromium is installed beside the packages; should that fail, it is tried again, so that the reason is said last.
+test: ## Everything: checks, then all tests, those in a real browser included
+	@tests/browser/find_chromium.sh & browser=$$!; $(MAKE) -s .venv/.ready-dev; ready=$$?; \
+	  { wait $$browser || tests/browser/find_chromium.sh; } && exit $$ready
+	@$(MAKE) style
+	@# Types take a minute where nothing is known of them yet: the tests begin meanwhile.
 	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread, and
 	@# where it is given more they do not keep the others' processor busy while they wait.
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS)
+	@echo "$(BIN)/mypy, and beside it $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"
+	@$(BIN)/mypy >.venv/mypy.log & types=$$!; \
+	  OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false \
+	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS); tests=$$?; \
+	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
 
-check: .venv/.ready-dev ## Style, formatting and types, of Python and of JavaScript
+check: style types ## Style, formatting and types, of Python and of JavaScript
+
+style: .venv/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(NPM) run --silent check
+
+types: .venv/.ready-dev
+	$(BIN)/mypy
 
 bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
+	BERT_PROBE_EVERY_PROCESSOR=1 $(BIN)/python -m pytest tests/model/test_processors.py
 	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.

@@ -1,5 +1,6 @@
-"""Set-up shared by all tests: no network, and checkpoints built once a run."""
+"""Set-up shared by all tests: no network, checkpoints built once a run, and who runs what when."""
 
+import gc
 import os
 import signal
 
@@ -7,13 +8,18 @@ import signal
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 import bert_probe
+from bert_probe.cli import main
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families, trained
 from tests.helpers.raw import keep_doubles
@@ -24,6 +30,48 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A second thread only waits for the first in models this small, the more so on a busy machine.
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
+
+BROWSER = "tests/browser/"
+
+
+class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
+    """A whole file goes to one process, and all in a browser to the same: each app is started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Files begin in the order in which they are collected, not those of the most tests first."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return _OneBrowser(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs in a browser is the longest that one process does, so it begins; else it would end alone."""
+    items.sort(key=lambda item: not item.nodeid.startswith(BROWSER))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now lives as long as the process: only what tests make is looked through."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Models that a file's tests leave behind refer to themselves, and Python's collector seldom comes by."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_command_keeps_what_it_finds() -> Iterator[None]:
+    """A command keeps for good all that is there once it has imported its own: here, other tests' models."""
+    with patch.object(main, "imported_for_good", nullcontext):
+        yield
 
 
 @pytest.fixture(scope="session")

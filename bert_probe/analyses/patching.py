@@ -41,10 +41,10 @@ class Patch(Question):
 
     Vig et al. 2020, Meng et al. 2022.
 
-    The answer is a number of a trained head, the likeliest of A unless another is named; without a head it is
-    how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly in its
-    place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect, measured
-    by running the model, unlike what attention shows.
+    The answer is a number of a trained head, the likeliest of A unless another is named; without a head it
+    is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly in
+    its place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect,
+    measured by running the model, unlike what attention shows.
 
     Attributes:
         what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
@@ -74,8 +74,8 @@ class Patch(Question):
             report: told how many parts are done, and of how many.
 
         Raises:
-            SelectionError: traces of different models, texts with the same answer, so that there is nothing to
-                recover, or with nothing in common; an answer at a token that B has no counterpart of.
+            SelectionError: traces of different models, texts with the same answer, so that there is nothing
+                to recover, or with nothing in common; an answer at a token that B has no counterpart of.
             UnavailableError: the architecture does not show its layers one by one, no model made the traces,
                 or the checkpoint was not trained for the task.
             OutOfMemoryError: the machine is too small for these texts.

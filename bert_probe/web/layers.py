@@ -67,6 +67,9 @@ def _serve(request: Request) -> Response:
     asked = request.path_params["layer"]
     known = [] if picture is None else [str(layer + 1) for layer in range(picture.trace.layers)]
     headers = {"Cache-Control": "no-store"}
+    if picture is None and asked == LABELS:
+        # They are asked for after the first paint, when the reader may have gone on: no error of anybody's.
+        return Response(status_code=204, headers=headers)
     if picture is None or asked not in (*known, LABELS):
         return PlainTextResponse("There is no such layer, or no longer.", status_code=404, headers=headers)
     from bert_probe.web.components import head_view  # as above

@@ -76,7 +76,7 @@ def test_so_is_an_interrupt_while_what_a_command_needs_is_imported(module: str, 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("command", ["probe", "probe --help", "probe attention -h", "probe tokens a"])
+@pytest.mark.parametrize("command", ["probe", "probe --help", "probe tokens -h", "probe tokens a"])
 def test_an_output_that_takes_nothing_is_one_line(command: str) -> None:
     done = in_shell(f"{command} >/dev/full")
     assert done.returncode == 2

@@ -118,8 +118,7 @@ class Raw:
         arrays = _arrays(self.run(encoding))
         if self.dtype == "float64":
             return Numbers(arrays, EXACT)
-        doubles = _arrays(self.twin.run(encoding))
-        return Numbers(arrays, allowed(own_error(arrays[name], doubles[name]) for name in arrays))
+        return Numbers(arrays, _share(arrays, _arrays(self.twin.run(encoding))))
 
     def expect(self, encoding: Encoding, formula: Callable[[Any], Any]) -> Expected:
         """A formula of its output, computed in float64; its tolerance takes the formula's error in, too.
@@ -131,11 +130,13 @@ class Raw:
 
     def expect_of(self, encodings: Sequence[Encoding], formula: Callable[..., Any]) -> Expected:
         """The same of several texts: the formula gets transformers' output for each."""
-        mine = np.asarray(formula(*map(self.run, encodings)), dtype=np.float64)
+        outputs = [self.run(encoding) for encoding in encodings]
+        mine = np.asarray(formula(*outputs), dtype=np.float64)
         if self.dtype == "float64":
             return Expected(mine, EXACT)
-        theirs = np.asarray(formula(*map(self.twin.run, encodings)), dtype=np.float64)
-        shares = [self.numbers(encoding).share for encoding in encodings]
+        twins = [self.twin.run(encoding) for encoding in encodings]
+        theirs = np.asarray(formula(*twins), dtype=np.float64)
+        shares = [_share(_arrays(one), _arrays(twin)) for one, twin in zip(outputs, twins, strict=True)]
         return Expected(mine, max(*shares, allowed([own_error(mine, theirs)])))
 
     @contextmanager
@@ -152,6 +153,10 @@ class Raw:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _share(arrays: dict[str, np.ndarray], doubles: dict[str, np.ndarray]) -> float:
+    return allowed(own_error(arrays[name], doubles[name]) for name in arrays)
 
 
 def _arrays(output: Any) -> dict[str, np.ndarray]:

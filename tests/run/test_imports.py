@@ -14,7 +14,8 @@ from bert_probe.run.imports import imported_for_good
 def _as_before() -> Iterator[None]:
     yield
     gc.enable()
-    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def test_the_collector_rests_and_leaves_alone_what_was_made() -> None:

@@ -1,8 +1,22 @@
 """Set-up of the pages' tests."""
 
+from collections.abc import Iterator
+from functools import cache
+from unittest.mock import patch
+
 import pytest
+from streamlit.components.v2 import manifest_scanner
 
 from bert_probe.web import jobs, workbench
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_searched_once() -> Iterator[None]:
+    """A server asks once which of them bring components, Streamlit's test runner for each page it opens."""
+    with patch.object(
+        manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests)
+    ):
+        yield
 
 
 @pytest.fixture(autouse=True)
