@@ -42,14 +42,15 @@ class Patch(Question):
     Vig et al. 2020, Meng et al. 2022.
 
     The answer is a number of a trained head, the likeliest of A unless another is named; without a head it
-    is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly in
-    its place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect,
+    is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly
+    in its place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect,
     measured by running the model, unlike what attention shows.
 
     Attributes:
         what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
             tokens that have a counterpart.
-        task: of those the checkpoint was trained for; None for the first, and for the cosine without any.
+        task: of those the checkpoint was trained for; None for the first that this text can be asked, and for
+            the cosine where there is none.
         target: which number of the answer: a class, a label, a word; None for the likeliest of A.
         at: the token of A that the answer is of, where it stands at one.
     """
@@ -107,7 +108,13 @@ class Patch(Question):
 
     def _number(self, a: Trace) -> Number | None:
         """What a trained head answers for A; None for the cosine."""
-        there = [task for task in ANSWERED if task in a.checkpoint.outputs]
+        mask = a.checkpoint.tokenizer.mask_token_id
+        # A word is asked for where the text has a mask, or somebody says so.
+        there = [
+            task
+            for task in ANSWERED
+            if task in a.checkpoint.outputs and (task != FILLING or mask in a.encoding.ids)
+        ]
         task = self.task or next(iter(there), None)
         if task is None or task == COMPARING:
             if self.target is not None or self.at is not None:

@@ -6,6 +6,7 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.patching import Patch, Patching
+from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import key_of
 from bert_probe.views.heatmaps import of_patching, patched_name
@@ -17,10 +18,11 @@ AT_ONCE = 32
 """Tokens up to which nobody has to ask for it; it takes well below a second."""
 _PARTS = {"tokens": "A token's vector", "heads": "What a head returns"}
 _CAVEAT = (
-    "The answer is the cosine of the sentence vector with A's. 0: it stays what it is between the two "
-    "sentences; 1: it becomes A's own; below 0: it moves further away. Unlike attention this is an effect, "
-    "measured by running the model with one part exchanged (Vig et al. 2020, Meng et al. 2022). Parts work "
-    "together, so their shares need not add up; and it is the effect on this pair of sentences alone."
+    "0: the answer stays what it is for B; 1: it becomes A's own; below 0: it moves further away. The answer "
+    "is the likeliest that the model's trained head gives for A; without a head, the cosine of the sentence "
+    "vector with A's. Unlike attention this is an effect, measured by running the model with one part "
+    "exchanged (Vig et al. 2020, Meng et al. 2022). Parts work together, so their shares need not add up; "
+    "and it is the effect on this pair of sentences alone."
 )
 
 
@@ -32,15 +34,19 @@ def part(a: Trace, b: Trace) -> None:
         st.space("stretch")
         corner = st.container(width="content")
     asked = Patch(what)
-    found = jobs.run(
-        "patching",
-        key_of(asked, a, b),
-        "Put each part into B, one at a time",
-        lambda report: asked.of(a, b, report),
-        "parts",
-        "The model runs once for each part, batched. You can cancel at any time.",
-        start=max(len(a.tokens), len(b.tokens)) <= AT_ONCE,
-    )
+    try:
+        found = jobs.run(
+            "patching",
+            key_of(asked, a, b),
+            "Put each part into B, one at a time",
+            lambda report: asked.of(a, b, report),
+            "parts",
+            "The model runs once for each part, batched. You can cancel at any time.",
+            start=max(len(a.tokens), len(b.tokens)) <= AT_ONCE,
+        )
+    except ProbeError as error:
+        st.info(state.plain(str(error), 400))
+        return
     if found is None:
         return
     with corner:
@@ -58,10 +64,12 @@ def _finding(found: Patching) -> str:
         most = f"“{state.plain(patched_name(found, int(place)))}” after layer {layer}"
     else:
         most = f"Layer {layer + 1}, head {place + 1}"
-    said = [
-        f"The cosine of the two sentences is {found.nothing:.4f}. {most} alone brings **{share:.0%}** of the "
-        "way to A back, the most of all."
-    ]
+    answer = (
+        f"The {state.plain(found.number)} is {found.goal:.4f} for A and {found.nothing:.4f} for B"
+        if found.number
+        else f"The cosine of the two sentences is {found.nothing:.4f}"
+    )
+    said = [f"{answer}. {most} alone brings **{share:.0%}** of the way to A back, the most of all."]
     if found.question.what == "tokens":
         together = found.recovered_together
         shares = dict.fromkeys(f"{share:.0%}" for share in (together.min(), together.max()))

@@ -164,10 +164,81 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
 
 def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     a = minilm.trace(A)
-    with pytest.raises(SelectionError, match="same sentence vector"):
+    with pytest.raises(SelectionError, match="the same answer"):
         Patch().of(a, minilm.trace(A))
     with pytest.raises(SelectionError, match="same model"):
         Patch().of(a, family("bert").trace(B))
     hidden = family("deberta-v2")
     with pytest.raises(UnavailableError, match=r"one by one|heads"):
         Patch().of(hidden.trace(BOATS), hidden.trace(BRIDGES))
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
+def test_a_trained_head_answers_where_there_is_one(
+    task: str, double_trained_on: Callable[[str, str], Checkpoint]
+) -> None:
+    checkpoint = double_trained_on("bert", task)
+    hidden = "[MASK]" if task == "fill-mask" else "night"
+    a, b = (checkpoint.trace(f"A wide {word} crosses the river at {hidden}") for word in ("x", "z"))
+    assert len(a.tokens) == len(b.tokens)
+    found = Patch().of(a, b)
+    whole, nothing = (checkpoint.outputs[task].logits(trace) for trace in (a, b))
+    if task == "text-classification":
+        label = int(whole.argmax())
+        place: tuple[int, ...] = (label,)
+    else:
+        masks = [token.position for token in a.tokens if str(token) == "[MASK]"]
+        at = (masks or [int(found.question.at or 0)])[0]
+        if task == "token-classification":
+            labels = checkpoint.outputs[task].labels
+            named = [one for one in range(1, len(a.tokens) - 1) if labels[int(whole[one].argmax())] != "O"]
+            at = named[0] if named else 1
+        place = (at, int(whole[at].argmax()))
+    assert_exact(np.float64(found.goal), whole[place])
+    assert_exact(np.float64(found.nothing), nothing[place])
+    assert found.whole
+    assert_exact(found.recovered_together, np.ones(a.layers + 1))
+    heads = Patch("heads").of(a, b)
+    layer, head = 1, 2
+    assert_exact(heads.recovered[layer, head], _by_hand(checkpoint, task, a, b, layer, head, place, found))
+
+
+def _by_hand(
+    checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, found: Any
+) -> np.float64:
+    """The whole model itself, with one head's part of what a module is given taken from A's pass."""
+    whole, encoder = checkpoint.outputs[task].whole, checkpoint.model
+    dense = encoder.encoder.layer[layer].attention.output.dense
+    size = dense.in_features // a.heads
+    part = slice(head * size, (head + 1) * size)
+    kept: list[torch.Tensor] = []
+
+    def run(trace: Any, change: Any) -> np.ndarray:
+        hook = dense.register_forward_pre_hook(change)
+        inputs = {name: torch.tensor(values)[None] for name, values in trace.encoding.inputs.items()}
+        with torch.no_grad():
+            logits = whole(**inputs).logits[0].numpy()
+        hook.remove()
+        return logits
+
+    def put(_: Any, args: Any) -> Any:
+        changed = args[0].clone()
+        changed[..., part] = kept[0]
+        return (changed, *args[1:])
+
+    run(a, lambda _, args: kept.append(args[0][..., part].clone()))
+    answer = run(b, put)[place]
+    return np.float64((answer - found.nothing) / (found.goal - found.nothing))
+
+
+def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, str], Checkpoint]) -> None:
+    labels, words = trained_on("bert", "token-classification"), trained_on("bert", "fill-mask")
+    a, b = labels.trace("The wide river"), labels.trace("The wide")
+    with pytest.raises(SelectionError, match="has no counterpart"):
+        Patch(at="river").of(a, b)
+    with pytest.raises(SelectionError, match="Write the mask into both"):
+        Patch(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
+    assert Patch().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
+    minilm = bert_probe.load()
+    with pytest.raises(SelectionError, match="Leave target and at out"):
+        Patch(target="x").of(minilm.trace(BOATS), minilm.trace(BRIDGES))

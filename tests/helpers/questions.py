@@ -75,6 +75,10 @@ def river_twice(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return (checkpoint.traces([SENTENCES[0], SENTENCES[2]]),)
 
 
+def river_and_boat(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint.trace(SENTENCES[0]), checkpoint.trace(SENTENCES[0].replace("wide", "small"))
+
+
 def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return (checkpoint,)
 
@@ -144,8 +148,14 @@ EXAMPLES = (
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
-    Example(Patch(), two_traces, {"what": "heads"}),
-    Example(Patch("heads"), two_traces, {"what": "tokens"}),
+    Example(Patch(), two_traces, {**_OTHER_NUMBER, "what": "heads"}),
+    Example(Patch("heads"), two_traces, {**_OTHER_NUMBER, "what": "tokens"}),
+    Example(
+        Patch("heads", target="B-LOC", at="river"),
+        river_and_boat,
+        {"what": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
+        trained="token-classification",
+    ),
     Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
