@@ -17,7 +17,7 @@ from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results.kinds_of_words import Words
-from bert_probe.views.heatmaps import of_contributions
+from bert_probe.views.answers import of_contributions
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, lens, marked, state, store, why, workbench

@@ -91,8 +91,9 @@ def compare(
 def patch(a: Trace, b: Trace, asked: dict[str, Any]) -> Patching:
     """How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.
 
-    The answer is the likeliest of a trained head, or the cosine of the sentence vector with TEXT_A's. Recovered
-    is 0 where it stays TEXT_B's, and 1 where it becomes TEXT_A's own. Layer 0 is the output of the embeddings.
+    The answer is the likeliest of a trained head, or the cosine of the sentence vector with TEXT_A's.
+    Recovered is 0 where it stays TEXT_B's, and 1 where it becomes TEXT_A's own. Layer 0 is the output of the
+    embeddings.
     """
     with terminal_bar("Patching", "parts") as report:
         return Patch(**asked).of(a, b, report)

@@ -24,30 +24,30 @@ from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
-from bert_probe.views import heatmaps, matrix, steps
+from bert_probe.views import answers, heatmaps, matrix, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
 
 _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     Ablation: lambda found: list(heatmaps.of_ablation(found).values()),
-    AlikeByInput: lambda found: [heatmaps.of_input_contributions(found)],
+    AlikeByInput: lambda found: [answers.of_input_contributions(found)],
     AttentionMap: lambda found: [heatmaps.of_attention(found)],
     AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
-    CheckedMethods: lambda found: [heatmaps.of_checked(found)],
+    CheckedMethods: lambda found: [answers.of_checked(found)],
     EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
-    Explanation: lambda found: [heatmaps.of_explanations([found])],
+    Explanation: lambda found: [answers.of_explanations([found])],
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
-    HeadEffects: heatmaps.of_head_effects,
+    HeadEffects: answers.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
-    Patching: lambda found: [heatmaps.of_patching(found)],
+    Patching: lambda found: [answers.of_patching(found)],
     RowPair: lambda found: list(heatmaps.of_row_pair(found)),
     SentenceVectors: lambda found: [heatmaps.of_sentences(found)],
     TextVectors: lambda found: [heatmaps.of_vectors(found)],
     TokenReach: lambda found: [heatmaps.of_reach(found)],
     TokenSimilarity: lambda found: [heatmaps.of_similarity(found)],
-    TwoTexts: lambda found: [heatmaps.of_contributions(found)],
+    TwoTexts: lambda found: [answers.of_contributions(found)],
     WordsInContext: lambda found: [heatmaps.of_context(found, found.shown_layer)],
 }
 """What is drawn of each, from top to bottom."""

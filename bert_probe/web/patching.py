@@ -9,7 +9,7 @@ from bert_probe.analyses.patching import Patch, Patching
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import key_of
-from bert_probe.views.heatmaps import of_patching, patched_name
+from bert_probe.views.answers import of_patching, patched_name
 from bert_probe.web import blocks, jobs, state
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export

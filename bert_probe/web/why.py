@@ -18,7 +18,7 @@ from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABEL
 from bert_probe.model.trace import Trace
 from bert_probe.results.result import Result
 from bert_probe.run.cache import key_of
-from bert_probe.views.heatmaps import of_checked, of_head_effects, of_input_contributions
+from bert_probe.views.answers import of_checked, of_head_effects, of_input_contributions
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state
 from bert_probe.web.components.matrix import heatmap
