@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_means import HeadMeans
+    from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
@@ -80,6 +81,7 @@ __all__ = [
     "HeadMeans",
     "HeadView",
     "Heads",
+    "HeadsRemoved",
     "LabelTokens",
     "Lens",
     "NextSentence",
@@ -135,6 +137,7 @@ _HOMES = {
     "HeadMeans": "analyses.head_means",
     "HeadView": "notebook.live",
     "Heads": "analyses.heads",
+    "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
     "Lens": "analyses.lens",
     "NextSentence": "analyses.next_sentence",

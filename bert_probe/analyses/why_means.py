@@ -88,7 +88,7 @@ class WhyMeans(Question):
             report(len(rows), len(lines))
             try:
                 found, cut = self._checked(checked, checkpoint, line, truncate)
-            except (TextError, ProbeError) as error:
+            except ProbeError as error:
                 place = line.line if isinstance(line, Sentence) else number
                 raise type(error)(f"Line {place}: {error}") from None
             rows.append(found)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.attributions import methods
+from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.pair_jacobians import METHOD as JACOBIANS
 from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -25,7 +26,7 @@ from bert_probe.results.result import Result
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
-_ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans)
+_ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans, HeadsRemoved)
 
 
 @click.command()
@@ -34,6 +35,7 @@ _ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans)
 @asking(WhyCheck, "task", "target", "at", "words", "removal", "baseline")
 @asking(WhyHeads, "task", "target", "at")
 @asking(WhyAlike, "baseline")
+@asking(HeadsRemoved, "seed")
 @click.option("--method", type=click.Choice([*methods(), JACOBIANS]), help=METHOD)
 @click.option("--check", is_flag=True, help="How well each method foretells what taking words away does.")
 @click.option("--heads", is_flag=True, help="The change of the answer without each head.")
@@ -41,7 +43,8 @@ _ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans)
     "--file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Instead of TEXT: --check over texts in UTF-8, one a line; two of them with a tab between.",
+    help="Instead of TEXT: --check over texts in UTF-8, one a line; two of them with a tab between. With "
+    "--heads: accuracy as heads are removed, the label and a tab before each text.",
 )
 @click.argument("text", required=False)
 @pair_option
@@ -68,9 +71,9 @@ def why(
     if (file is None) == (text is None):
         raise SelectionError("Give a TEXT, or texts with --file; one of the two.")
     if file is not None:
-        if method is not None or heads or pair is not None:
-            raise SelectionError("--file is checked as a whole. Leave --method, --heads and --pair out.")
-        question = _question(WhyMeans, asked)
+        if method is not None or pair is not None:
+            raise SelectionError("--file is read as a whole. Leave --method and --pair out.")
+        question = _question(HeadsRemoved if heads else WhyMeans, asked)
         with terminal_bar("Explaining", "texts") as report:
             result = question.of(checkpoint, read_sentences(file), truncate, report)
         return result

@@ -10,13 +10,14 @@ import streamlit as st
 
 from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
 from bert_probe.errors import UnavailableError
-from bert_probe.model.checkpoint import CLASSIFYING, FILLING
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store
 from bert_probe.web.export import export
 
+_CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
 _MOST_CURVES = 8
 _MOST_TOKENS = 60
 """Rows of a picture of tokens; it would be long, and slow."""
@@ -41,15 +42,21 @@ def part(trace: Trace, task: str, word: int | str | None = None) -> None:
         return
     with corner:
         export(found, f"lens-{task}", label="Export this part")
+    by, shared = "probability", not np.isnan(found.probabilities).all()  # a number has no rank
+    if task != LABELLING and shared:
+        by = state.pick("lens_by", "Curves", _CURVES, "probability")
     if task == FILLING:
         for number in range(len(found.places)):
-            _mask(found, _followed(trace, found, number), number)
+            _mask(found, _followed(trace, found, number), number, by)
+        if word is not None:
+            st.markdown("**The same at every token**, of which the model has read each here.")
+            _tokens(store.answers.of(Lens(task, top=1).of, trace), "word")
     elif task == CLASSIFYING:
         everything = store.answers.of(Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace)
         st.markdown(_said(everything, 0))
-        _curves(everything, 0)
+        _curves(everything, 0, by)
     else:
-        _labels(found)
+        _tokens(found, "label")
     blocks.caveat(
         f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
         "(nostalgebraist 2020, “logit lens”)."
@@ -64,10 +71,10 @@ def _followed(trace: Trace, found: LayerAnswers, number: int) -> LayerAnswers:
     return followed
 
 
-def _mask(found: LayerAnswers, followed: LayerAnswers, number: int) -> None:
+def _mask(found: LayerAnswers, followed: LayerAnswers, number: int, by: str) -> None:
     mask = found.places[number]
     st.markdown(f"**Token {mask.position}.** {_said(found, number)}")
-    _curves(followed, number)
+    _curves(followed, number, by)
     layers, count = found.ids.shape[0], found.ids.shape[2]
     _grid(
         [[shown(name) for name in found.names[layer][number]] for layer in range(layers)],
@@ -79,8 +86,8 @@ def _mask(found: LayerAnswers, followed: LayerAnswers, number: int) -> None:
     )
 
 
-def _labels(found: LayerAnswers) -> None:
-    """The likeliest label of every token in every layer."""
+def _tokens(found: LayerAnswers, what: str) -> None:
+    """The likeliest word or label of every token in every layer."""
     layers, places = found.ids.shape[0], found.places[:_MOST_TOKENS]
     if len(places) < len(found.places):
         st.caption(f"The first {_MOST_TOKENS} of {len(found.places):,} tokens; the files have all.")
@@ -90,7 +97,7 @@ def _labels(found: LayerAnswers) -> None:
         blocks.labels(places),
         [str(layer) for layer in range(layers)],
         ("token", "layer"),
-        "The likeliest label of each token in each layer",
+        f"The likeliest {what} of each token in each layer",
     )
 
 
@@ -103,34 +110,50 @@ def _said(found: LayerAnswers, number: int) -> str:
     return f"**{name}** is first from layer {layer} on, of {last}."
 
 
-def _curves(found: LayerAnswers, number: int) -> None:
-    """Probability by layer of what the last layer puts first; of a number, the number itself."""
-    numbers = found.logits if np.isnan(found.probabilities).all() else found.probabilities
+def _curves(found: LayerAnswers, number: int, by: str) -> None:
+    """What the last layer puts first, by layer: probability, of a number the number itself, or rank; or how
+    undecided each layer is."""
     figure = go.Figure()
-    last = {int(one): place for place, one in enumerate(found.ids[-1, number])}
-    for one in list(last)[:_MOST_CURVES]:
-        name = figures.as_text(shown(found.names[-1][number][last[one]]))
-        values = [
-            row[int(np.flatnonzero(ids == one)[0])]
-            for row, ids in zip(numbers[:, number], found.ids[:, number], strict=True)
-        ]
-        figure.add_scatter(
-            x=list(range(len(values))),
-            y=values,
-            mode="lines+markers",
-            name=name,
-            line={"color": HEADS[last[one] % len(HEADS)], "width": 2.5},
-            hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
-        )
+    values, axis, name = found.probabilities, "probability", "Probability by layer"
+    if np.isnan(values).all():
+        values, axis = found.logits, "value"
+    if by == "rank":
+        values, axis, name = found.ranks, "rank", "Rank by layer"
+    if by == "entropy":
+        _line(figure, found.entropy[:, number], "entropy", HEADS[0])
+        axis, name = "bits", "Entropy by layer"
+    else:
+        last = {int(one): place for place, one in enumerate(found.ids[-1, number])}
+        for one in list(last)[:_MOST_CURVES]:
+            each = [
+                row[int(np.flatnonzero(ids == one)[0])]
+                for row, ids in zip(values[:, number], found.ids[:, number], strict=True)
+            ]
+            named = figures.as_text(shown(found.names[-1][number][last[one]]))
+            _line(figure, each, named, HEADS[last[one] % len(HEADS)])
+    # The first rank is the best, and most of what happens is among the first few.
+    ranked = {"type": "log", "autorange": "reversed"} if by == "rank" else {"rangemode": "tozero"}
     figure.update_layout(
         height=300,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},
         xaxis={"title": "layer", "dtick": max(1, len(found.ids) // 12), "zeroline": False},
-        yaxis={"title": "probability" if numbers is found.probabilities else "value", "rangemode": "tozero"},
+        yaxis={"title": axis, **ranked},
         legend={"orientation": "v", "x": 1.01, "y": 1},
         hovermode="closest",
     )
-    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt="Probability by layer")
+    st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=name)
+
+
+def _line(figure: go.Figure, values: Sequence[float] | Array, name: str, colour: str) -> None:
+    """A point a layer, from 0."""
+    figure.add_scatter(
+        x=list(range(len(values))),
+        y=values,
+        mode="lines+markers",
+        name=name,
+        line={"color": colour, "width": 2.5},
+        hovertemplate=f"layer %{{x}}: %{{y:.4~g}}<extra>{name}</extra>",
+    )
 
 
 def _grid(

@@ -17,10 +17,10 @@ from scipy.stats import spearmanr
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import Checkpoint, Why, WhyAlike, WhyCheck, WhyHeads, WhyMeans
+from bert_probe import Checkpoint, HeadsRemoved, Why, WhyAlike, WhyCheck, WhyHeads, WhyMeans
 from bert_probe.analyses.attributions import methods
 from bert_probe.analyses.why_check import SHARES
-from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.gradients import frozen, onward
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained
@@ -348,6 +348,37 @@ def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[st
             assert f"“{answer}”" in one.number
             order = np.argsort(-np.nan_to_num(one.shares, nan=-1))
             assert [one.units[place] for place in order[:2]] == [answer, asked], name
+
+
+def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str], Checkpoint]) -> None:
+    checkpoint = taught("text-classification")
+    texts = [f"cold {word} tree" for word in ("stone", rules.KEY, "river", "boat")] + [f"{rules.KEY} boat"]
+    lines = [f"{'marked' if rules.KEY in text else 'plain'}\t{text}" for text in texts]
+    found = HeadsRemoved(parts=4).of(checkpoint, lines)
+    assert found.removed.tolist() == [0, 1, 2, 3, 4]
+    assert (found.accuracies[:, 0] == 1).all()
+    assert len(set(found.accuracies[:, -1])) == 1, "without any head the order does not matter"
+    effects = [
+        WhyHeads(target=line.split("\t")[0]).of(checkpoint.trace(text))
+        for line, text in zip(lines, texts, strict=True)
+    ]
+    drops = np.mean([-one.changes for one in effects], axis=0)
+    layer, head = np.unravel_index(drops.argmin(), drops.shape)
+    right = 0
+    for line, text in zip(lines, texts, strict=True):
+        values = [
+            one.value + one.changes[layer, head]
+            for label in ("plain", "marked")
+            for one in [WhyHeads(target=label).of(checkpoint.trace(text))]
+        ]
+        right += ("plain", "marked")[int(np.argmax(values))] == line.split("\t")[0]
+    assert found.accuracies[0, 1] == right / len(texts)
+    with pytest.raises(
+        TextError, match="Line 2: it must begin with a label and a tab; the labels are plain, marked"
+    ):
+        HeadsRemoved().of(checkpoint, [lines[0], "no label"])
+    with pytest.raises(EmptyTextError):
+        HeadsRemoved().of(checkpoint, [" "])
 
 
 def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) -> None:

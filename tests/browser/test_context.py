@@ -28,6 +28,8 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     expect(page.get_by_text("click one in at least two sentences")).to_be_visible()
     page.get_by_role("textbox", name="Add sentences, one a line").fill("\n".join(TEXTS[:2]))
     page.get_by_role("button", name="Add", exact=True).click()
+    # Until they are there, the field is still to be emptied.
+    expect(page.get_by_role("radiogroup", name="Word of sentence 2")).to_be_visible()
     settled(page)
     page.get_by_role("textbox", name="Add sentences, one a line").fill(TEXTS[2])
     page.get_by_role("button", name="Add", exact=True).click()

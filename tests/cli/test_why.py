@@ -65,6 +65,10 @@ def test_the_check_and_its_means_over_a_file(run: Run, trained_folder: Folders, 
     rows = run("--file", str(file), *model).rows
     assert rows[0] == ["method", "comprehensiveness", "sufficiency", "foretold", "texts"]
     assert {row[4] for row in rows[1:]} == {"2"}
+    file.write_text(f"O\t{TEXT}\nB-LOC\t{PAIR}\t{TEXT}\n", encoding="utf-8")
+    rows = run("--file", str(file), "--heads", "--parts", "3", *model[:2]).rows
+    assert rows[0] == ["order", "removed", "accuracy"]
+    assert len(rows) == 1 + 3 * 4
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.head_means import HeadMeans
+from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
@@ -42,6 +43,7 @@ from bert_probe.results.question import Question
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
+LABELLED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
 
 
@@ -83,6 +85,10 @@ def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return (checkpoint,)
 
 
+def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, LABELLED
+
+
 def many_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, SENTENCES
 
@@ -97,6 +103,7 @@ class Example:
         others: field → another value; all fields must be there.
         idle: fields that say nothing of this table, so that its provenance leaves them out.
         trained: for a question to an output head, the task of the tiny BERT that is asked; else the built-in.
+        file: lines of the file that both lines read, where they read one.
     """
 
     asked: Question
@@ -104,6 +111,7 @@ class Example:
     others: dict[str, Any] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
     trained: str = ""
+    file: tuple[str, ...] = SENTENCES
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
@@ -272,5 +280,12 @@ EXAMPLES = (
         many_sentences,
         {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
         trained="text-classification",
+    ),
+    Example(
+        HeadsRemoved(parts=3, seed=1),
+        labelled_texts,
+        {"parts": 2, "seed": 2},
+        trained="text-classification",
+        file=LABELLED,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from bert_probe.results.question import QUESTIONS
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
-from tests.helpers.questions import EXAMPLES, SENTENCES, Example
+from tests.helpers.questions import EXAMPLES, Example
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All of them, each imported by now: a question is in `QUESTIONS` once its module is imported."""
@@ -53,10 +53,14 @@ def answers(asked: Asked) -> dict[str, Result]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with the file of sentences, which is the one that both lines read."""
-    (tmp_path / SENTENCES_FILE).write_text("".join(f"{one}\n" for one in SENTENCES), encoding="utf-8")
+    """An empty folder to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def write(lines: Sequence[str]) -> None:
+    """The file that both lines read, in the folder that one works in."""
+    Path(SENTENCES_FILE).write_text("".join(f"{one}\n" for one in lines), encoding="utf-8")
 
 
 def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:
@@ -80,6 +84,7 @@ def test_every_question_has_an_example() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
+    write(example.file)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
@@ -93,6 +98,7 @@ def test_the_shell_line_writes_the_same_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
     result = answers[repr(example.asked)]
+    write(example.file)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
     with pytest.raises(SystemExit) as ended:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,8 +100,36 @@ def test_it_is_said_from_which_layer_on_the_answer_is_there(
         task != "token-classification"
     )
     curves = len(app.get("plotly_chart"))
-    assert curves == {"fill-mask": 3, "text-classification": 2, "token-classification": 1}[task]
+    assert curves == {"fill-mask": 4, "text-classification": 2, "token-classification": 1}[task]
     assert any(f"{Lens(task, mask=word)!r}.of(trace).table()" in code.value for code in app.get("code"))
+
+
+@pytest.mark.parametrize("by", ["rank", "entropy"])
+def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by)
+    assert not app.exception
+    trace = trained_on("bert", "fill-mask").trace(TEXT)
+    found = Lens("fill-mask", mask=5).of(trace)
+    followed = Lens("fill-mask", targets=found.names[-1][0], mask=5).of(trace)
+    drawn = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
+    if by == "entropy":
+        assert [line["name"] for line in drawn] == ["entropy"]
+        assert _numbers(drawn[0]["y"]) == pytest.approx(found.entropy[:, 0])
+    else:
+        assert len(drawn) == 5
+        first = int(found.ids[-1, 0, 0])
+        ranks = [
+            row[list(ids).index(first)]
+            for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
+        ]
+        assert _numbers(drawn[0]["y"]) == pytest.approx(ranks)
+
+
+def _numbers(spec: Any) -> list[float]:
+    """Plotly sends arrays as base64 of their bytes."""
+    if isinstance(spec, list):
+        return spec
+    return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))
 
 
 def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
