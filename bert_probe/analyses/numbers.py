@@ -212,8 +212,8 @@ def _word(trace: Trace, output: Output, target_word: str | None, at: int | None)
     if not places:
         raise TextError("There is no mask in the text, and no word of it to mask. Write one.")
     # Masks before the word that is masked for the question stay before it.
-    before = sum(token.id == mask for token in trace.tokens[: trace.tokens[hide].position]) if hide else 0
-    place = (at if at is not None else places[0]) if hide is None else places[before]
+    before = sum(token.id == mask for token in trace.tokens[:hide]) if hide is not None else 0
+    place = places[before] if hide is not None or at is None else at
     logits = output.logits(read, [place])[0]
     word = int(logits.argmax()) if target_word is None else target(checkpoint, target_word)[0]
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))

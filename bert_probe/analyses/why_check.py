@@ -36,6 +36,7 @@ class WhyCheck(AboutAnswer):
         removal, baseline: as in `Why`.
         orders: random orders to compare with.
         seed: of these.
+        rows: the table: the "methods" with their check, or the "words" with what each method says of them.
     """
 
     words: bool = asked(Flag(), default=False, about="Score whole words instead of pieces.")
@@ -43,6 +44,13 @@ class WhyCheck(AboutAnswer):
     baseline: str | None = asked(Optional(Choice(BASELINES)), default=None, about=BASELINE)
     orders: int = asked(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
     seed: int = asked(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
+    rows: str = asked(
+        Choice(("methods", "words")),
+        default="methods",
+        key="why_rows",
+        facet=True,
+        about="With --check: the table.",
+    )
 
     def of(self, trace: Trace, other: Trace | None = None, report: Report = ignore) -> CheckedMethods:
         """All methods, and their check.
@@ -154,9 +162,9 @@ class CheckedMethods(Result):
 
     @property
     def best(self) -> str:
-        """The method whose words change the number most, of those that only look; leaving out is measured."""
+        """The method whose words change the number most, of those that foretell; leaving out is measured."""
         foretelling = [name for name in self.explanations if name != "leave-one-out"]
-        return max(foretelling, key=lambda name: self.effects[name][0])
+        return max(foretelling or self.explanations, key=lambda name: self.effects[name][0])
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -165,12 +173,15 @@ class CheckedMethods(Result):
         return {"number": first.number, "value": first.value, "not_available": dict(self.refused)}
 
     def frame(self) -> pd.DataFrame:
-        """A row for each method, and one for the random orders with their interval.
+        """The table that the question shows.
 
-        method, comprehensiveness (how much the number falls without the words named first; more is better),
-        sufficiency (how much it falls with these alone; less is better), foretold, and for random orders the
-        ends of the middle 95 % of both.
+        "words": a row for each token or word: position, token, and its score by each method. "methods": a row
+        for each, and one for the random orders with their interval: method, comprehensiveness (how much the
+        number falls without the words named first; more is better), sufficiency (how much it falls with these
+        alone; less is better), foretold, and for random orders the ends of the middle 95 % of both.
         """
+        if self.question.rows == "words":
+            return self._by_word()
         rows: list[dict[str, Any]] = [
             {
                 "method": name,
@@ -193,3 +204,9 @@ class CheckedMethods(Result):
             }
         )
         return pd.DataFrame(rows)
+
+    def _by_word(self) -> pd.DataFrame:
+        first, *others = (
+            one.frame().rename(columns={"score": name}) for name, one in self.explanations.items()
+        )
+        return first.join([other.iloc[:, 2:] for other in others])

@@ -49,7 +49,11 @@ def export(
     """
     with st.popover(label, icon=":material/download:"):
         st.caption(what)
-        csv_safe = st.checkbox("CSV for spreadsheets", key=f"csv_safe_{type(result.question).__name__}")
+        # Several menus of a page may be of one kind of answer, but none are called alike.
+        kind = type(result.question).__name__
+        csv_safe = st.checkbox(
+            "CSV for spreadsheets", key=f"csv_safe_{kind}" + ("" if label == "Export" else f" {label}")
+        )
         st.caption(
             files.CSV_SAFE if csv_safe else "In CSV text is exact; a spreadsheet may run it as a formula."
         )

@@ -66,7 +66,8 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
         found = _tokens(traces, WhyCheck(task, target, at, words, removal or None))
     if found is not None:
         with corner:
-            export(found, f"why-{which}-{task}", label="Export this part")
+            shown_there = found.showing(rows="words") if isinstance(found, CheckedMethods) else found
+            export(shown_there, f"why-{which}-{task}", label="Export this part")
     if task == COMPARING:
         _input(traces)
 
@@ -134,7 +135,10 @@ def _finding(found: CheckedMethods) -> str:
 
 
 def _check(found: CheckedMethods) -> None:
-    st.subheader("Are they right?", anchor=False)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.subheader("Are they right?", anchor=False)
+        st.space("stretch")
+        export(found, f"why-check-{found.question.task}", label="Export the check")
     st.markdown(
         ":gray[Take away the words that a method names first, a tenth, a fifth and half of them, and let the "
         "model answer again. The more the number falls, the better the method named them. Then keep these "
@@ -169,12 +173,13 @@ def _check(found: CheckedMethods) -> None:
         },
         alt="What taking away the words does that each method names",
     )
-    attention, best = (found.effects[name][0] for name in ("attention", found.best))
-    st.markdown(
-        f"**Attention, measured:** without the words that it names first the number falls by "
-        f"{attention:.4f}; without those of {methods()[found.best].label} by {best:.4f}, in random order by "
-        f"{found.random[:, 0].mean():.4f}."
-    )
+    if "attention" in found.explanations:
+        attention, best = (found.effects[name][0] for name in ("attention", found.best))
+        st.markdown(
+            f"**Attention, measured:** without the words that it names first the number falls by "
+            f"{attention:.4f}; without those of {methods()[found.best].label} by {best:.4f}, in random "
+            f"order by {found.random[:, 0].mean():.4f}."
+        )
     for name, why in found.refused.items():
         st.caption(f"{methods()[name].label} is not to be had: {state.plain(why, 300)}")
 
@@ -236,6 +241,9 @@ def _heads(traces: Sequence[Trace], asked: WhyHeads) -> HeadEffects | None:
     layers = ", ".join(f"{layer + 1}: {change:+.3f}" for layer, change in enumerate(found.layers))
     st.caption(f"All heads of a layer off together, layer by layer: {layers}.")
     heatmap(importance, key="why_importance_picture")
+    export(
+        found.showing(show="importance"), f"why-importance-{found.question.task}", label="Export importance"
+    )
     blocks.caveat(
         "Above, each head is switched off and the model runs again: an effect. Below, what one backward pass "
         "says of it (Michel et al. 2019). Their ranks correlate by "

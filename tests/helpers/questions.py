@@ -259,8 +259,21 @@ EXAMPLES = (
     Example(
         WhyCheck(at="river", target="night", orders=3, seed=1),
         one_trace,
-        {**_OTHER_NUMBER, **_OTHER_CHECK},
+        {**_OTHER_NUMBER, **_OTHER_CHECK, "rows": "words"},
         trained="fill-mask",
+    ),
+    Example(
+        WhyCheck(words=True, removal="masked", baseline="unknown", orders=2, rows="words"),
+        one_trace,
+        {
+            **_OTHER_NUMBER,
+            **_OTHER_CHECK,
+            "words": False,
+            "removal": None,
+            "baseline": "mask",
+            "rows": "methods",
+        },
+        trained="text-classification",
     ),
     Example(
         WhyHeads(),

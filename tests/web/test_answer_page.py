@@ -288,3 +288,15 @@ def test_what_nothing_can_be_taken_away_from_says_so(
     app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
     assert not app.exception
     assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)
+
+
+def test_a_family_that_hides_its_attention_says_which_methods_it_has(
+    trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why, "AT_ONCE", 100)
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
+    assert not app.exception
+    assert "DecompX is not to be had: DebertaV2Model does not show its layers" in said(app).replace("\\", "")
+    assert "**Attention, measured:**" not in said(app)
+    table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+    assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pkgutil import iter_modules
 from types import MappingProxyType
@@ -70,6 +70,7 @@ class Explained:
     def _stays(self, place: int, mask: int | None) -> bool:
         return self.removal == REMOVED or self.trace.tokens[place].id == mask
 
+    @cached_property
     def read_at(self) -> Array:
         """How much the answer reads of each token's last vector, float64 [token], summing to 1.
 

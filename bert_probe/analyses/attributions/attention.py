@@ -9,7 +9,7 @@ from bert_probe.model.progress import Report
 def _of(asked: Explained, report: Report) -> Scores:
     weights = asked.trace.attention(-1).mean(axis=0, dtype="float64")
     report(1, 1)
-    return Scores(asked.summed(asked.read_at() @ weights))
+    return Scores(asked.summed(asked.read_at @ weights))
 
 
 METHOD = Method(

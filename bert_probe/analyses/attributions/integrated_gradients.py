@@ -28,18 +28,18 @@ def _of(asked: Explained, report: Report) -> Scores:
         inputs = batch(checkpoint, [asked.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
+            report(steps, 2 * steps)  # where a reader can stop it
             wide = {name: values.expand(len(ids), -1) for name, values in inputs.items()} | {"input_ids": ids}
             states, pooled = from_vectors(asked.trace, model, words(ids), wide)
             return number.on(wide, states, pooled)
 
-        ids, without = inputs["input_ids"], asked.ids_without()
+        ids, without, steps = inputs["input_ids"], asked.ids_without(), FIRST_STEPS
         with torch.no_grad():
             ends = [float(forward(one)[0]) for one in (ids, without)]
         _check(asked, ends[0])
-        way, steps = ends[0] - ends[1], FIRST_STEPS
+        way = ends[0] - ends[1]
         method: Any = LayerIntegratedGradients(forward, words)
         while True:
-            report(steps, 2 * steps)
             with torch.enable_grad():
                 found = method.attribute(
                     ids,
@@ -60,7 +60,8 @@ def _of(asked: Explained, report: Report) -> Scores:
 def _check(asked: Explained, found: float) -> None:
     """Vectors in place of words must make the same answer."""
     expected = float(asked.number.of([asked.number.untouched])[0])
-    if not abs(found - expected) <= 1e-3 * max(1.0, abs(expected)):
+    precision = max(1e-3, 64 * torch.finfo(next(asked.trace.checkpoint.model.parameters()).dtype).eps)
+    if not abs(found - expected) <= precision * max(1.0, abs(expected)):
         raise UnavailableError(
             f"{asked.trace.architecture} answers {found:.4g} for the vectors of words that it answers "
             f"{expected:.4g} for, so no gradient of them would be of this answer."

@@ -28,7 +28,7 @@ def _of(asked: Explained, report: Report) -> Scores:
         step = (weights * gradient)[0].clamp(min=0).mean(dim=0).detach()
         relevance = relevance + as_array(step).astype(np.float64) @ relevance
     report(1, 1)
-    return Scores(asked.summed(asked.read_at() @ relevance - asked.read_at()))
+    return Scores(asked.summed(asked.read_at @ relevance - asked.read_at))
 
 
 METHOD = Method(

@@ -22,7 +22,7 @@ def _of(asked: Explained, report: Report) -> Scores:
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)
     report(trace.layers, trace.layers)
-    return Scores(asked.summed(asked.read_at() @ reached))
+    return Scores(asked.summed(asked.read_at @ reached))
 
 
 def _told(report: Report, layer: int, layers: int, *_within: int) -> None:
