@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from bert_probe.analyses.attributions import BASELINES, Explained, explained, methods, positions
 from bert_probe.analyses.numbers import WITHOUT, Variant, without
@@ -154,6 +153,8 @@ class CheckedMethods(Result):
 
         -1 to 1; NaN for fewer than three words, or where all are alike.
         """
+        from scipy.stats import spearmanr  # which takes long to import
+
         measured, scores = (self.explanations[name].scores for name in ("leave-one-out", method))
         there = ~np.isnan(measured)
         if there.sum() < 3 or np.ptp(measured[there]) == 0 or np.ptp(scores[there]) == 0:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import spearmanr
 
 from bert_probe.analyses.ablation import REPLACED, REPLACEMENTS, model_with_heads
 from bert_probe.analyses.numbers import Number
@@ -132,6 +131,8 @@ class HeadEffects(Result):
     @property
     def agreement(self) -> float:
         """Spearman's rank correlation of the importance with the size of the changes, -1 to 1."""
+        from scipy.stats import spearmanr  # which takes long to import
+
         return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
 
     @property
