@@ -35,7 +35,7 @@ SECONDS = {
     "texts": 600,
     "exports": 370,
     "sessions": 720,
-    "start": 420,
+    "start": 500,
 }
 """Theme → its budget at scale 1. At most 40 minutes together; a quiet machine needs about 27."""
 _LEAST = 60
