@@ -92,6 +92,21 @@ def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> 
     assert_exact(found.scores[1], found.value - without)
 
 
+def test_an_answer_moves_with_what_is_removed_before_it(double_trained_on: Trained) -> None:
+    checkpoint = double_trained_on("bert", "fill-mask")
+    trace = checkpoint.trace("The wide [MASK] at night")
+    found = Why(target="river", removal="removed").of(trace)
+    mask = trace.encoding.ids.index(checkpoint.tokenizer.mask_token_id)
+    word = checkpoint.tokenizer.convert_tokens_to_ids(found.question.target)
+    for place in (1, mask - 1, mask + 1):
+        kept = [one for one in range(len(trace.tokens)) if one != place]
+        inputs = {name: torch.tensor(values[kept])[None] for name, values in trace.encoding.inputs.items()}
+        with torch.no_grad():
+            logits = checkpoint.outputs["fill-mask"].whole(**inputs).logits[0]
+        assert_exact(found.scores[place], found.value - logits[kept.index(mask), word].numpy())
+    assert np.isnan(found.scores[mask])
+
+
 def test_integrated_gradients_are_captums(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
     pad = double_minilm.tokenizer.pad_token_id
