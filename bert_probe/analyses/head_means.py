@@ -11,7 +11,7 @@ import pandas as pd
 from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, Labels, check_grid, head_labels
-from bert_probe.errors import EmptyTextError, SelectionError, TextError, memory_errors
+from bert_probe.errors import SelectionError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
@@ -22,7 +22,7 @@ from bert_probe.results.kinds import Flag, Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.sentence_files import Sentence
+from bert_probe.text.sentence_files import numbered
 
 BATCH_TOKENS = 2048
 """Padded tokens whose traces are held at once; a trace holds every layer, so fewer than in a plain pass."""
@@ -165,24 +165,15 @@ def _encoded(
     checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, report: Report
 ) -> list[Encoding]:
     """All of them before any is traced: a mistake in the last line is told at once."""
-    if isinstance(sentences, str):
-        raise TextError("Give a list of sentences, one an entry.")
-    numbered = [(number, text) for number, text in enumerate(sentences, 1) if not _blank(text)]
-    if not numbered:
-        raise EmptyTextError("There is no sentence. Give one a line.")
+    lines = numbered(sentences, "sentence")
     encodings = []
-    for number, text in numbered:
-        report(0, len(numbered))
+    for line, text in lines:
+        report(0, len(lines))
         try:
             encodings.append(checkpoint.encode(text, truncate=truncate))
         except TextError as error:
-            line = text.line if isinstance(text, Sentence) else number
             raise type(error)(f"Line {line}: {error}") from None
     return encodings
-
-
-def _blank(text: str) -> bool:
-    return isinstance(text, str) and not text.strip()
 
 
 def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:

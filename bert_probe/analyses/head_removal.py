@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bert_probe.analyses.numbers import some_of
 from bert_probe.analyses.why_heads import WhyHeads
-from bert_probe.errors import EmptyTextError, ShapeError, TextError
+from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, forward
@@ -22,7 +23,7 @@ from bert_probe.results.kinds import Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.sentence_files import Sentence
+from bert_probe.text.sentence_files import numbered
 
 ORDERS = ("effect", "importance", "random")
 PARTED = "\t"
@@ -88,7 +89,7 @@ class HeadsRemoved(Question):
         )
         report(2 * len(texts), 2 * len(texts))
         dropped = sum(trace.encoding.dropped for trace, _ in texts)
-        lines = [line for line in sentences if line.strip()]
+        lines = [line for _, line in numbered(sentences, "labelled text")]
         subject = Subject.of_sentences(checkpoint, lines, dropped)
         return RemovedHeads(self, subject, read_only(counts), read_only(curves))
 
@@ -104,17 +105,11 @@ class HeadsRemoved(Question):
 def _labelled(
     checkpoint: Checkpoint, output: Output, sentences: Sequence[str], truncate: bool
 ) -> Iterator[tuple[Trace, int]]:
-    if isinstance(sentences, str):
-        raise TextError("Give a list of labelled texts, one an entry.")
-    lines = [(number, line) for number, line in enumerate(sentences, 1) if line.strip()]
-    if not lines:
-        raise EmptyTextError("There is no text. Give one a line, after its label and a tab.")
-    for number, line in lines:
-        place = line.line if isinstance(line, Sentence) else number
+    for place, line in numbered(sentences, "labelled text"):
         label, tab, rest = line.partition(PARTED)
         text, second, pair = rest.partition(PARTED)
         if not tab or label not in output.labels:
-            some = ", ".join(output.labels[:10]) + (", …" if len(output.labels) > 10 else "")
+            some = some_of(output.labels)
             raise TextError(f"Line {place}: it must begin with a label and a tab; the labels are {some}.")
         try:
             yield checkpoint.trace(text, pair if second else None, truncate), output.labels.index(label)

@@ -218,7 +218,7 @@ def _word(trace: Trace, output: Output, target_word: str | None, at: int | None)
     word = int(logits.argmax()) if target_word is None else target(checkpoint, target_word)[0]
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
     name = f"logit of {piece} at token {place}"
-    return Number(read, FILLING, name, piece, (place,), _reading_at(output, lambda out: out[:, 0, word]))
+    return Number(read, FILLING, name, piece, (place,), _reading(output, lambda out: out[:, 0, word]))
 
 
 def _label(trace: Trace, output: Output, target: str | None, at: int | None) -> Number:
@@ -229,7 +229,7 @@ def _label(trace: Trace, output: Output, target: str | None, at: int | None) -> 
         place = (named or own)[0]
     label = _chosen(output.labels, target, logits[place])
     name = output.labels[label]
-    read = _reading_at(output, lambda out: out[:, 0, label])
+    read = _reading(output, lambda out: out[:, 0, label])
     return Number(trace, LABELLING, f"logit of {name} at token {place}", name, (place,), read)
 
 
@@ -248,7 +248,7 @@ def _answer(trace: Trace, output: Output, target: str | None, at: int | None) ->
     own = [token for token in trace.tokens if token.segment == 1 and not token.special]
     start = next(token.position for token in own if token.start == answer.start)
     end = next(token.position for token in own if token.end == answer.end and token.position >= start)
-    read = _reading_at(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
+    read = _reading(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
     name = f"start + end of “{found.text(answer)}”"
     return Number(trace, ANSWERING, name, str(rank), (start, end), read)
 
@@ -287,22 +287,7 @@ def _alike(trace: Trace, other: Trace | None, target: str | None, at: int | None
 
 
 def _reading(output: Output, part: Callable[[torch.Tensor], torch.Tensor]) -> Reading:
-    """A number of a whole text's answer."""
-
-    def read(
-        inputs: Mapping[str, torch.Tensor],
-        states: torch.Tensor,
-        pooled: torch.Tensor | None,
-        _mask: torch.Tensor,
-        _places: torch.Tensor,
-    ) -> torch.Tensor:
-        return part(output.answer(inputs, states, pooled))
-
-    return read
-
-
-def _reading_at(output: Output, part: Callable[[torch.Tensor], torch.Tensor]) -> Reading:
-    """A number of what a head that looks at each token by itself says at some."""
+    """A number of a head's answer: for the whole text, or at some tokens by one that looks at each alone."""
 
     def read(
         inputs: Mapping[str, torch.Tensor],
@@ -311,9 +296,11 @@ def _reading_at(output: Output, part: Callable[[torch.Tensor], torch.Tensor]) ->
         _mask: torch.Tensor,
         places: torch.Tensor,
     ) -> torch.Tensor:
-        rows = torch.arange(len(states), device=states.device)[:, None]
-        there = {name: values[rows, places] for name, values in inputs.items()}
-        return part(output.answer(there, states[rows, places], pooled))
+        if places.shape[1]:
+            rows = torch.arange(len(states), device=states.device)[:, None]
+            inputs = {name: values[rows, places] for name, values in inputs.items()}
+            states = states[rows, places]
+        return part(output.answer(inputs, states, pooled))
 
     return read
 
@@ -322,11 +309,15 @@ def _chosen(labels: Sequence[str], target: str | None, logits: Array) -> int:
     if target is None:
         return int(logits.argmax())
     if target not in labels:
-        some = ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
-        raise SelectionError(f"There is no {target!r} among {len(labels):,} labels: {some}.")
+        raise SelectionError(f"There is no {target!r} among {len(labels):,} labels: {some_of(labels)}.")
     return labels.index(target)
 
 
 def _nothing_at(at: int | None, task: str) -> None:
     if at is not None:
         raise SelectionError(f"{task} is answered for the whole text, at no single token. Leave it out.")
+
+
+def some_of(labels: Sequence[str]) -> str:
+    """The first ten, for a sentence: a head may have ten thousand."""
+    return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")

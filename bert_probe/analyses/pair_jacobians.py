@@ -126,8 +126,7 @@ def _way(side: Explained, model: Any, steps: int, told: Any) -> _Way:
     inputs = batch(trace.checkpoint, [trace.encoding])
 
     def vector(given: torch.Tensor) -> torch.Tensor:
-        wide = {name: values.expand(len(given), -1) for name, values in inputs.items()}
-        states, pooled = from_vectors(trace, model, given, wide)
+        states, pooled = from_vectors(trace, model, given, inputs)
         return pool_unpadded(states, bare, pooled)
 
     with torch.no_grad(), PlainAttention():

@@ -97,13 +97,17 @@ class Why(AboutAnswer):
         what = explained(number, self.words, self.removal, self.baseline)
         value = float(number.of([number.untouched])[0])
         scores = methods()[self.method].of(what, report)
-        texts = (trace,) if other is None else (trace, other)
-        return explanation(self.about(number, trace), Subject.of(*texts), what, value, scores)
+        return explanation(self.about(number, trace), subject_of(trace, other), what, value, scores)
 
     def options(self) -> list[str]:
         """The method always: without one the command shows other things of how alike two texts are."""
         named = [] if self.method != "leave-one-out" else ["--method", self.method]
         return [*named, *super().options()]
+
+
+def subject_of(trace: Trace, other: Trace | None) -> Subject:
+    """The text, or both."""
+    return Subject.of(trace) if other is None else Subject.of(trace, other)
 
 
 def explanation(

@@ -11,12 +11,11 @@ import pandas as pd
 
 from bert_probe.analyses.attributions import BASELINES, Explained, explained, methods, positions
 from bert_probe.analyses.numbers import WITHOUT, Variant, without
-from bert_probe.analyses.why import BASELINE, REMOVAL, AboutAnswer, Explanation, Why, explanation
+from bert_probe.analyses.why import BASELINE, REMOVAL, AboutAnswer, Explanation, Why, explanation, subject_of
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results.kinds import Choice, Flag, Number, Optional
-from bert_probe.results.provenance import Subject
 from bert_probe.results.question import asked, question
 from bert_probe.results.result import Result
 
@@ -67,7 +66,7 @@ class WhyCheck(AboutAnswer):
         if not what.free:
             raise SelectionError("There is no word that can be taken away. Write more than one.")
         asked_for = self.about(number, trace)
-        subject = Subject.of(*((trace,) if other is None else (trace, other)))
+        subject = subject_of(trace, other)
         value = float(number.of([number.untouched])[0])
         found: dict[str, Explanation] = {}
         refused: dict[str, str] = {}

@@ -12,16 +12,15 @@ import torch
 
 from bert_probe.analyses.ablation import REPLACED, REPLACEMENTS, model_with_heads
 from bert_probe.analyses.numbers import Number
-from bert_probe.analyses.why import AboutAnswer
+from bert_probe.analyses.why import AboutAnswer, subject_of
 from bert_probe.errors import ShapeError
-from bert_probe.model.capture import changing, switched_off
+from bert_probe.model.capture import recording, switched_off
 from bert_probe.model.forward import BATCH_TOKENS, as_array
-from bert_probe.model.gradients import Keeping, onward
+from bert_probe.model.gradients import onward
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
 from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
 from bert_probe.results.question import asked, question
 from bert_probe.results.result import Result
 
@@ -74,7 +73,7 @@ class WhyHeads(AboutAnswer):
         changes = np.concatenate(values) - value
         return HeadEffects(
             self.about(number, trace),
-            Subject.of(*((trace,) if other is None else (trace, other))),
+            subject_of(trace, other),
             number.name,
             value,
             read_only(changes[: layers * heads].reshape(layers, heads)),
@@ -89,16 +88,16 @@ class WhyHeads(AboutAnswer):
 
 def _importance(number: Number) -> Array:
     """What each head returns times the gradient of the number there, summed, its size; [layer, head]."""
-    keeping = Keeping()
     with onward(number.trace) as way:
-        with changing(keeping):
+        with recording() as calls:
             states, pooled = way.to_end(way.start())
         value = number.on(way.inputs, states, pooled)
-        gradients = torch.autograd.grad(value.sum(), keeping.outputs)
+        outputs = [call.output for call in calls]
+        gradients = torch.autograd.grad(value.sum(), outputs)
     return np.stack(
         [
             np.abs((as_array((output * gradient)[0].detach()).astype(np.float64)).sum(axis=(0, 2)))
-            for output, gradient in zip(keeping.outputs, gradients, strict=True)
+            for output, gradient in zip(outputs, gradients, strict=True)
         ]
     )
 

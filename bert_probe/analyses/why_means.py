@@ -13,7 +13,7 @@ from bert_probe.analyses.attributions import BASELINES, methods
 from bert_probe.analyses.numbers import WITHOUT
 from bert_probe.analyses.why import BASELINE, REMOVAL
 from bert_probe.analyses.why_check import WhyCheck
-from bert_probe.errors import EmptyTextError, ProbeError, TextError
+from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import COMPARING, TASKS, Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
@@ -21,7 +21,7 @@ from bert_probe.results.kinds import Choice, Flag, Kind, Number, Optional
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.sentence_files import Sentence
+from bert_probe.text.sentence_files import numbered
 
 MEASURES = ("comprehensiveness", "sufficiency", "foretold")
 RANDOM = "random"
@@ -66,11 +66,7 @@ class WhyMeans(Question):
                 by its line.
             UnavailableError, OutOfMemoryError: as `WhyCheck.of`.
         """
-        if isinstance(sentences, str):
-            raise TextError("Give a list of texts, one an entry.")
-        lines = [(number, line) for number, line in enumerate(sentences, 1) if line.strip()]
-        if not lines:
-            raise EmptyTextError("There is no text. Give one a line.")
+        lines = numbered(sentences, "text")
         checkpoint = checkpoint.now()
         checked = WhyCheck(
             self.task,
@@ -89,8 +85,7 @@ class WhyMeans(Question):
             try:
                 found, cut = self._checked(checked, checkpoint, line, truncate)
             except ProbeError as error:
-                place = line.line if isinstance(line, Sentence) else number
-                raise type(error)(f"Line {place}: {error}") from None
+                raise type(error)(f"Line {number}: {error}") from None
             rows.append(found)
             dropped += cut
         report(len(lines), len(lines))

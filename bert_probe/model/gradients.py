@@ -80,37 +80,23 @@ class Weighing:
 
     def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
         """What the heads return, by way of the weights."""
-        groups = call.query.shape[1] // call.key.shape[1]
-        key, value = (part.repeat_interleave(groups, dim=1) for part in (call.key, call.value))
-        weights = _weights(call.query, key, call.mask, call.scaling)
+        weights, output = _attention(call.query, call.key, call.value, call.mask, call.scaling)
         self.weights.append(weights)
-        return (weights @ value).transpose(1, 2)
+        return output.transpose(1, 2)
 
 
-class Keeping:
-    """Change for `capture.changing` that changes nothing, and keeps what the heads return.
-
-    Attributes:
-        outputs: of each layer, [batch, token, head, dim], in the graph.
-    """
-
-    def __init__(self) -> None:
-        self.outputs: list[torch.Tensor] = []
-
-    def __call__(self, _layer: int, call: AttentionCall) -> torch.Tensor:
-        """As it is."""
-        self.outputs.append(call.output)
-        return call.output
-
-
-def _weights(
-    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, scaling: float
-) -> torch.Tensor:
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scaling: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights [batch, head, query, key], and what they make of the values, [batch, head, query, dim]."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scores = query @ key.transpose(-1, -2) * scaling
     if mask is not None:
         mask = mask[..., : scores.shape[-2], : scores.shape[-1]]
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return scores.softmax(dim=-1)
+    weights = scores.softmax(dim=-1)
+    return weights, weights @ value
 
 
 class PlainAttention(TorchFunctionMode):
@@ -125,9 +111,7 @@ class PlainAttention(TorchFunctionMode):
             return func(*args, **kwargs)
         query, key, value = args[:3]
         scaling = kwargs.get("scale") or query.shape[-1] ** -0.5
-        groups = query.shape[1] // key.shape[1]
-        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
-        return _weights(query, key, kwargs.get("attn_mask"), scaling) @ value
+        return _attention(query, key, value, kwargs.get("attn_mask"), scaling)[1]
 
 
 class Frozen(TorchFunctionMode):
@@ -240,7 +224,7 @@ def from_vectors(
     """The model on input vectors of words in place of their ids.
 
     Args:
-        vectors: [row, token, size]; inputs: what it is given beside them, [row, token].
+        vectors: [row, token, size]; inputs: what it is given beside them, [1, token].
 
     Returns:
         The last hidden states, [row, token, hidden], and the pooler's output, [row, hidden], or None.
@@ -248,7 +232,7 @@ def from_vectors(
     Raises:
         UnavailableError: it takes ids alone.
     """
-    others = {name: values for name, values in inputs.items() if name != "input_ids"}
+    others = {name: values.expand(len(vectors), -1) for name, values in inputs.items() if name != "input_ids"}
     try:
         output = model(inputs_embeds=vectors, **others)
     except (TypeError, ValueError, NotImplementedError) as error:

@@ -49,6 +49,27 @@ class Sentence(str):
         return str(self), self.line
 
 
+def numbered(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
+    """Those that are not blank, each with its line: that of its file, or else its place in the list from 1.
+
+    Args:
+        what: one of them is called.
+
+    Raises:
+        TextError: a single text instead of a list; EmptyTextError: there is none.
+    """
+    if isinstance(sentences, str):
+        raise TextError(f"Give a list of {what}s, one an entry.")
+    found = [
+        (text.line if isinstance(text, Sentence) else number, text)
+        for number, text in enumerate(sentences, 1)
+        if not (isinstance(text, str) and not text.strip())
+    ]
+    if not found:
+        raise EmptyTextError(f"There is no {what}. Give one a line.")
+    return found
+
+
 def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ...]:
     """The sentences of a text file, one a line, or of a column of a table with a header.
 

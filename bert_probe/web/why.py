@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.pair_jacobians import WhyAlike
+from bert_probe.analyses.pair_jacobians import AlikeByInput, WhyAlike
 from bert_probe.analyses.why import Explanation
 from bert_probe.analyses.why_check import INTERVAL, CheckedMethods, WhyCheck
 from bert_probe.analyses.why_heads import HeadEffects, WhyHeads
@@ -94,20 +95,30 @@ def _place(trace: Trace) -> int | None:
     return int(chosen) if chosen else None
 
 
-def _tokens(traces: Sequence[Trace], asked: WhyCheck) -> CheckedMethods | None:
+def _found(
+    key: str, asked: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
+) -> Any:
+    """The answer to a question, of a job; None while there is none, or where it says why there cannot be."""
+    cause = key_of(asked, *traces)
     try:
-        found = jobs.run(
-            "why",
-            key_of(asked, *traces),
-            "Ask six methods, and check them",
-            lambda report: asked.of(traces[0], traces[1] if len(traces) > 1 else None, report),
-            "parts",
-            "The model runs some hundred times, batched. You can cancel at any time.",
-            start=len(traces[0].tokens) <= AT_ONCE,
+        return jobs.run(
+            key, cause, label, lambda report: asked.of(*traces, report=report), unit, note, start=start
         )
     except ProbeError as error:
         st.info(state.plain(str(error), 400))
         return None
+
+
+def _tokens(traces: Sequence[Trace], asked: WhyCheck) -> CheckedMethods | None:
+    found: CheckedMethods | None = _found(
+        "why",
+        asked,
+        traces,
+        "Ask six methods, and check them",
+        "parts",
+        "The model runs some hundred times, batched. You can cancel at any time.",
+        start=len(traces[0].tokens) <= AT_ONCE,
+    )
     if found is None:
         return None
     one = next(iter(found.explanations.values()))
@@ -220,19 +231,15 @@ def _said(one: Explanation) -> str:
 
 
 def _heads(traces: Sequence[Trace], asked: WhyHeads) -> HeadEffects | None:
-    try:
-        found = jobs.run(
-            "why_heads",
-            key_of(asked, *traces),
-            "Switch off each head",
-            lambda report: asked.of(traces[0], traces[1] if len(traces) > 1 else None, report),
-            "heads and layers",
-            "The model runs once for each head and each layer, batched. You can cancel at any time.",
-            start=len(traces[0].tokens) <= AT_ONCE,
-        )
-    except ProbeError as error:
-        st.info(state.plain(str(error), 400))
-        return None
+    found: HeadEffects | None = _found(
+        "why_heads",
+        asked,
+        traces,
+        "Switch off each head",
+        "heads and layers",
+        "The model runs once for each head and each layer, batched. You can cancel at any time.",
+        start=len(traces[0].tokens) <= AT_ONCE,
+    )
     if found is None:
         return None
     st.markdown(_most(found))
@@ -266,21 +273,17 @@ def _most(found: HeadEffects) -> str:
 def _input(traces: Sequence[Trace]) -> None:
     """Pairs of words of the input."""
     st.subheader("Which words meet, from input to output?", anchor=False)
-    asked = WhyAlike()
-    try:
-        found = jobs.run(
-            "why_alike",
-            key_of(asked, *traces),
-            "Follow both texts to the input",
-            lambda report: asked.of(traces[0], traces[1], report),
-            "steps",
-            "The pairs above are of vectors after all layers, each of which has seen its whole text. This "
-            "follows them down to the words themselves (integrated Jacobians, Moeller et al. 2023); it takes "
-            "some seconds for short sentences. You can cancel at any time.",
-        )
-    except ProbeError as error:
-        st.info(state.plain(str(error), 400))
-        return
+    found: AlikeByInput | None = _found(
+        "why_alike",
+        WhyAlike(),
+        traces,
+        "Follow both texts to the input",
+        "steps",
+        "The pairs above are of vectors after all layers, each of which has seen its whole text. This "
+        "follows them down to the words themselves (integrated Jacobians, Moeller et al. 2023); it takes "
+        "some seconds for short sentences. You can cancel at any time.",
+        start=False,
+    )
     if found is None:
         return
     heatmap(of_input_contributions(found), key="why_alike_picture")

@@ -123,7 +123,6 @@ class Method:
         label: of a row or a button.
         meaning: what a score is, in a sentence or two, with the paper.
         order: its place among the methods.
-        signed: a score below 0 speaks against the number; otherwise none is below 0.
         of: what is explained, report → scores.
     """
 
@@ -131,7 +130,6 @@ class Method:
     label: str
     meaning: str
     order: int
-    signed: bool
     of: Callable[[Explained, Report], Scores]
 
 

@@ -18,6 +18,5 @@ METHOD = Method(
     meaning="The last layer's attention, mean over its heads, from where the answer is read. It is shown for "
     "comparison: it knows of no values, of no other layer, and of no answer.",
     order=6,
-    signed=False,
     of=_of,
 )

@@ -53,6 +53,5 @@ METHOD = Method(
     "norms and activations held as they are on this text (Modarressi et al. 2023). What the model's biases "
     "add belongs to no token and is stated beside it.",
     order=4,
-    signed=True,
     of=_of,
 )

@@ -29,9 +29,8 @@ def _of(asked: Explained, report: Report) -> Scores:
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
             report(steps, 2 * steps)  # where a reader can stop it
-            wide = {name: values.expand(len(ids), -1) for name, values in inputs.items()} | {"input_ids": ids}
-            states, pooled = from_vectors(asked.trace, model, words(ids), wide)
-            return number.on(wide, states, pooled)
+            states, pooled = from_vectors(asked.trace, model, words(ids), inputs)
+            return number.on(inputs | {"input_ids": ids}, states, pooled)
 
         ids, without, steps = inputs["input_ids"], asked.ids_without(), FIRST_STEPS
         with torch.no_grad():
@@ -75,6 +74,5 @@ METHOD = Method(
     "scores add up to the difference between the two, but for a gap that is stated "
     "(Sundararajan et al. 2017).",
     order=2,
-    signed=True,
     of=_of,
 )

@@ -24,6 +24,5 @@ METHOD = Method(
     meaning="How much the number falls when this word alone is taken away and the model runs again: an "
     "effect, not a guess at one. Two words that say the same can both look unimportant.",
     order=1,
-    signed=True,
     of=_of,
 )

@@ -37,6 +37,5 @@ METHOD = Method(
     meaning="Attention weights times their gradient, only what is above 0, followed through all layers to "
     "where the answer is read (Chefer et al. 2021).",
     order=3,
-    signed=False,
     of=_of,
 )

@@ -35,6 +35,5 @@ METHOD = Method(
     meaning="How much each token's next vector changes when another's value is zeroed, as shares, followed "
     "through all layers to where the answer is read (Mohebbi et al. 2023). It knows of no class or word.",
     order=5,
-    signed=False,
     of=_of,
 )
