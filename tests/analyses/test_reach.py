@@ -9,7 +9,7 @@ from bert_probe import Attention, Reach
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe
-from tests.helpers.exactness import assert_rounded
+from tests.helpers.exactness import assert_alike, assert_rounded
 from tests.helpers.traces import hand_trace
 
 TEXT = "Mehdi loves Electroencephalography"
@@ -82,7 +82,7 @@ def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
     assert header == ["layer", *map(str, trace.tokens)]
     place = list(trace.tokens).index("loves")
     expected = Reach(place, "into", residual=0.25).of(trace).values
-    assert_rounded([[float(cell) for cell in row[1:]] for row in rows], expected)
+    assert_alike([[float(cell) for cell in row[1:]] for row in rows], expected)
     assert rows_of(
         "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"
     ) == [

@@ -26,6 +26,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
 from tests.helpers import command_line, families
 from tests.helpers.command_line import ROOT, Ended, in_shell
+from tests.helpers.exactness import assert_alike
 
 TEXT = "Almost before we knew it, we had left the ground."
 PAIR = "The unknown holds its grounds."
@@ -88,7 +89,7 @@ def test_attention_as_a_matrix_and_in_long_form(
     matrix = table("attention", TEXT, *options)
     assert matrix[0] == ["token", *names]
     assert [row[0] for row in matrix[1:]] == names
-    assert np.array_equal(numbers([row[1:] for row in matrix[1:]]), expected)
+    assert_alike(numbers([row[1:] for row in matrix[1:]]), expected)
     assert table("attention", TEXT, "--layout", "matrix", *options) == matrix
     long = table("attention", TEXT, "--layout", "long", *options)
     assert ",".join(long[0]) == LONG_HEADER
@@ -97,7 +98,7 @@ def test_attention_as_a_matrix_and_in_long_form(
     assert [row[:6] for row in long[1:]] == [
         [str(layer + 1), shown, str(query), names[query], str(key), names[key]] for query, key in places
     ]
-    assert np.array_equal(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
+    assert_alike(numbers([row[6:] for row in long[1:]])[:, 0], expected.reshape(-1))
 
 
 @pytest.mark.parametrize(
@@ -111,16 +112,16 @@ def test_embeddings_count_the_embeddings_as_layer_0(
     rows = table("embeddings", TEXT, "--pair", PAIR, *options)
     assert rows[0] == ["token", *map(str, range(384))]
     assert [row[0] for row in rows[1:]] == [str(token) for token in trace.tokens]
-    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), trace.states[layer])
+    assert_alike(numbers([row[1:] for row in rows[1:]]), trace.states[layer])
     rows = table("embeddings", TEXT, "--pair", PAIR, "--vectors", "cls", *options)
     assert [row[0] for row in rows] == ["token", "[CLS]"]
-    assert np.array_equal(numbers([rows[1][1:]])[0], trace.states[layer][0])
+    assert_alike(numbers([rows[1][1:]])[0], trace.states[layer][0])
 
 
 def test_the_poolers_vector(table: Table, minilm: Checkpoint) -> None:
     rows = table("embeddings", TEXT, "--vectors", "pooler")
     assert [row[0] for row in rows] == ["token", "pooler"]
-    assert np.array_equal(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
+    assert_alike(numbers([rows[1][1:]])[0], minilm.trace(TEXT).pooler)
     assert table("embeddings", TEXT, "--vectors", "pooler", "--layer", "6") == rows
 
 
@@ -161,7 +162,7 @@ def test_out_writes_the_file_and_prints_nothing(
     else:
         with np.load(path, allow_pickle=False) as content:
             values, about = content["values"], json.loads(str(content["provenance"]))
-    assert np.array_equal(values, expected)
+    assert_alike(values, expected)
     if about is not None:
         assert (about["question"]["layer"], about["question"]["head"], about["text"]) == (2, 3, TEXT)
 
@@ -293,7 +294,7 @@ def test_another_model_may_be_given(run: Run, family_folder: Callable[[str], Pat
     folders = {name: str(family_folder(name)) for name in ("mpnet", "distilbert")}
     rows = run("attention", families.TEXT, "--model", folders["mpnet"], "--head", "4").rows
     expected = bert_probe.load(folders["mpnet"]).trace(families.TEXT).attention(2, 3)
-    assert np.array_equal(numbers([row[1:] for row in rows[1:]]), expected)
+    assert_alike(numbers([row[1:] for row in rows[1:]]), expected)
     ended = run("embeddings", "a", "--model", folders["distilbert"], "--vectors", "pooler")
     assert "has no pooler" in ended.refusal
 
@@ -334,7 +335,7 @@ def test_sentences_of_a_file_as_a_matrix(table: Table, minilm: Checkpoint, tmp_p
         assert rows[0] == ["sentence", *texts]
         assert [row[0] for row in rows[1:]] == texts
         found = bert_probe.Sentences(pooling).of(minilm, texts)
-        assert np.array_equal(numbers([row[1:] for row in rows[1:]]), found.cosines)
+        assert_alike(numbers([row[1:] for row in rows[1:]]), found.cosines)
     assert table("sentences", str(columns), "--column", "said") == table("sentences", str(plain))
 
 
@@ -348,14 +349,14 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         *(texts[i] for i in found.order),
     ]
     vectors = table("sentences", str(file), "--vectors")
-    assert np.array_equal(numbers([row[1:] for row in vectors[1:]]), found.vectors)
+    assert_alike(numbers([row[1:] for row in vectors[1:]]), found.vectors)
     nearest = table("sentences", str(file), "--nearest", "2")
     assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
     for method in ("pca", "tsne"):
         points = bert_probe.Projection(method).of(minilm, texts).layout.points
         rows = table("sentences", str(file), "--map", method)
         assert rows[0] == ["number", "x", "y", "sentence"]
-        assert np.array_equal(numbers([row[1:3] for row in rows[1:]]), points)
+        assert_alike(numbers([row[1:3] for row in rows[1:]]), points)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web import marked, why
 from tests.helpers import trained
-from tests.helpers.exactness import assert_rounded
+from tests.helpers.exactness import assert_alike
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
 
@@ -41,7 +41,7 @@ def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Fo
     expected = FillMask(mask=5, top=10).of(trace).table()
     found = app.dataframe[0].value
     assert found["token"].tolist() == expected["token"].tolist()
-    assert_rounded(found["probability"].to_numpy(), expected["probability"].to_numpy(), 8)
+    assert_alike(found["probability"].to_numpy(), expected["probability"].to_numpy())
     assert "in place of it" in said(app), "the fifth token"
     assert address_of(app)["mask"] == "5"
     usual = opened("answer", a=TEXT, b="", model=str(folder))
@@ -81,7 +81,7 @@ def test_every_task_is_drawn_and_its_lines_make_the_same(
     assert words in said(app)
     assert "A probability is the model's, not the world's" in said(app).replace("\\", "")
     table = table_of_both_codes(app, capfdbinary)
-    assert table["probability"].tolist() == pytest.approx(app.dataframe[0].value["probability"].tolist())
+    assert_alike(table["probability"], app.dataframe[0].value["probability"])
     assert f"--task {task}" in app.get("code")[1].value
 
 
@@ -114,7 +114,7 @@ def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_
     drawn = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
     if by == "entropy":
         assert [line["name"] for line in drawn] == ["entropy"]
-        assert _numbers(drawn[0]["y"]) == pytest.approx(found.entropy[:, 0])
+        assert_alike(_numbers(drawn[0]["y"]), found.entropy[:, 0])
     else:
         assert len(drawn) == 5
         first = int(found.ids[-1, 0, 0])
