@@ -1,4 +1,6 @@
-"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: attack, print, write PROOF.md when all were run.
+"""``python -m benchmarks.proof [--scale 0.1] [theme …]``: attack, print, write PROOF.md.
+
+All themes at once make the file anew; themes that were named take the place of what it said of them.
 
 Each theme runs in a process of its own, with a folder of its own. When its time is over it is killed with
 whatever it started, so that the whole ends by itself and leaves nothing behind.
@@ -19,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from threading import Timer
@@ -83,7 +86,7 @@ def main(arguments: list[str]) -> int:
     for name in given.themes or SECONDS:
         print(f"{name}: at most {_budget(name, given.scale) + _GRACE:.0f} s", flush=True)
         every.append(_apart(name, given.scale))
-    if not given.themes:
+    if not given.themes or given.scale == 1:
         _PROOF.write_text(_report(every, given.scale), encoding="utf-8")
         print(f"Written to {_PROOF.relative_to(Path.cwd())}")
     return int(any(found.failures or any(line.met is False for line in found.lines) for found in every))
@@ -172,17 +175,22 @@ def _end_all() -> None:
 
 
 def _report(every: list[Found], scale: float) -> str:
+    """The head and a section for each theme; those that were not run now are kept as they stand."""
     from benchmarks import machine  # which imports torch
 
-    took = sum(found.seconds for found in every)
+    sections = {found.name: _section(found, machine.table(found.lines)) for found in every}
+    if len(every) < len(SECONDS):
+        before = _PROOF.read_text(encoding="utf-8")
+        kept = {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in before.split("\n## ")[1:]}
+        sections = kept | sections
     head = f"""# Proof
 
-{machine.described()} Scale {scale:g}{" (not the whole)" if scale < 1 else ""}, \
-{took / 60:.0f} minutes, one run. Written by `make prove`.
+{machine.described()} Scale {scale:g}{" (not the whole)" if scale < 1 else ""}. Written by `make prove`; \
+each part bears the day on which it was run.
 
 What is drawn by lot is the same in every run. Everything stays on this machine and is gone afterwards.
 """
-    return head + "".join(_section(found, machine.table(found.lines)) for found in every)
+    return head + "".join(sections[name] for name in SECONDS if name in sections)
 
 
 def _section(found: Found, rows: str) -> str:
@@ -191,7 +199,7 @@ def _section(found: Found, rows: str) -> str:
     return f"""
 ## {found.name.capitalize()}
 
-{found.seconds:.0f} s.
+{date.today()}, {found.seconds:.0f} s.
 
 | what | how | measured | bound | held |
 |---|---|---|---|---|
