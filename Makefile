@@ -64,7 +64,7 @@ bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESU
 	$(BIN)/python -m benchmarks
 
 prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
-	BERT_PROBE_EVERY_PROCESSOR=1 $(BIN)/python -m pytest tests/model/test_processors.py
+	BERT_PROBE_PROVE=1 $(BIN)/python -m pytest tests/model/test_processors.py tests/analyses/test_layouts.py
 	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.

@@ -15,11 +15,16 @@ _STATIC = Path(__file__).with_name("static")
 def main() -> None:
     """Draw the chosen page around the workbench."""
     page = st.navigation(
-        [
-            # No icons: for Material ones the browser would ask a server outside.
-            st.Page(places.page(name), title=name.title(), url_path=name, default=name == serve.FRONT_PAGE)
-            for name in serve.PAGES
-        ],
+        {
+            section: [
+                # No icons: for Material ones the browser would ask a server outside.
+                st.Page(
+                    places.page(name), title=name.title(), url_path=name, default=name == serve.FRONT_PAGE
+                )
+                for name in names
+            ]
+            for section, names in serve.SECTIONS.items()
+        },
         position="top",
     )
     st.set_page_config(

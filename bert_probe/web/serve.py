@@ -35,20 +35,17 @@ MAIN_SCRIPT = Path(__file__).with_name("main.py")
 FRONT_PAGE = "attention"
 """The page that the main script makes the default one."""
 
-PAGES = (
-    "tokens",
-    "attention",
-    "heads",
-    "steps",
-    "embeddings",
-    "similarity",
-    "compare",
-    "context",
-    "sentences",
-    "answer",
-    "parameters",
-)
-"""Names of the pages, their files and addresses, in the order of the navigation."""
+SECTIONS = {
+    "Text": ("tokens", "compare"),
+    "Attention": ("attention", "heads", "steps"),
+    "Vectors": ("embeddings", "similarity", "context", "sentences"),
+    "Answer": ("answer",),
+    "Model": ("parameters",),
+}
+"""The navigation: what a reader asks about, and the names of the pages, their files and addresses."""
+
+PAGES = tuple(page for pages in SECTIONS.values() for page in pages)
+"""Names of all pages, in the order of the navigation."""
 
 _STREAMLIT = ("_stcore", "static", "media", "component", "app", "auth", "oauth2callback", "vendor")
 """First parts of the paths that Streamlit answers itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -172,6 +173,9 @@ def test_equal_vectors_among_others_are_laid_out() -> None:
     assert (distances < whole / 10).all(), "equal ones lie together"
 
 
+@pytest.mark.skipif(
+    not os.environ.get("BERT_PROBE_PROVE"), reason="UMAP is compiled for half a minute; `make prove` runs it"
+)
 def test_umap_repeats_reports_and_can_be_stopped() -> None:
     vectors, whose = clusters(24, groups=2)
     told: list[tuple[int, int]] = []

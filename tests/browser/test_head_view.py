@@ -15,7 +15,18 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.views.view import STEPS
-from tests.helpers.browser import App, Elsewhere, Watch, download, focus, saved, settled, still, visit
+from tests.helpers.browser import (
+    App,
+    Elsewhere,
+    Watch,
+    download,
+    focus,
+    saved,
+    settled,
+    still,
+    turn_to,
+    visit,
+)
 from tests.helpers.families import LONG
 
 pytestmark = pytest.mark.browser
@@ -308,7 +319,7 @@ def test_the_layer_stays_when_the_reader_comes_back(app: App, page: Page) -> Non
     expect(page).to_have_url(re.compile("layer=4"))
     settled(page)
     for title in ("Tokens", "Attention"):
-        page.get_by_role("link", name=title, exact=True).click()
+        turn_to(page, title)
         settled(page)
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     expect(page.get_by_role("spinbutton", name="Layer")).to_have_text("Layer 4 of 6")

@@ -12,7 +12,17 @@ from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
 from bert_probe.analyses.find_heads import Found
-from tests.helpers.browser import KNOWN_RULES, App, Elsewhere, download, rows_of, settled, still, visit
+from tests.helpers.browser import (
+    KNOWN_RULES,
+    App,
+    Elsewhere,
+    download,
+    rows_of,
+    settled,
+    still,
+    turn_to,
+    visit,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -120,9 +130,9 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
     highs = [float(row["next_high"]) for row in rows_of(download(page, "CSV")[1])]
     elsewhere(lambda one: bert_probe.HeadMeans().of(one, lines[:3]).high["next"].ravel()).check(highs)
     # The file is still there after a look at another page.
-    page.get_by_role("link", name="Tokens", exact=True).click()
+    turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    page.get_by_role("link", name="Heads", exact=True).click()
+    turn_to(page, "Heads")
     expect(page.get_by_text("few.txt, as uploaded before.")).to_be_visible()
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
@@ -134,9 +144,9 @@ def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> 
     page.get_by_label("Sentences, one a line").press("Control+Enter")
     page.get_by_role("button", name="Profile 150 sentences").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
-    page.get_by_role("link", name="Tokens", exact=True).click()
+    turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()
-    page.get_by_role("link", name="Heads", exact=True).click()
+    turn_to(page, "Heads")
     expect(page.get_by_text("Means over 150 sentences")).to_be_visible(timeout=60_000)
 
 
@@ -154,7 +164,7 @@ def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
 
 def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
-    page.get_by_role("link", name="Heads", exact=True).click()
+    turn_to(page, "Heads")
     expect(page.get_by_role("heading", name="Heads", level=1)).to_be_visible()
     settled(page)
     expect(page.get_by_role("switch", name="Whole words")).to_be_checked()

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import App, Watch, settled, visit
+from tests.helpers.browser import App, Watch, settled, turn_to, visit
 
 pytestmark = pytest.mark.browser
 
@@ -50,7 +50,7 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
 
 def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap&layer=2")
-    page.get_by_role("link", name="Tokens").click()
+    turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
     settled(page)
     page.go_back()

@@ -13,6 +13,7 @@ import numpy as np
 from playwright.sync_api import Download, Frame, Locator, Page, expect
 
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.web.serve import SECTIONS
 from tests.helpers.exactness import Expected
 
 # Stock Streamlit fails these two by itself.
@@ -86,8 +87,16 @@ def inject(place: Page | Frame) -> None:
     )
 
 
+def turn_to(page: Page, title: str) -> None:
+    """Choose a page in the navigation, which is two clicks."""
+    section = next(one for one, names in SECTIONS.items() if title.lower() in names)
+    page.get_by_test_id("stTopNav").get_by_role("button", name=section, exact=True).click()
+    page.get_by_role("menuitem", name=title, exact=True).click()
+
+
 def go_to(page: Page, title: str) -> None:
-    page.get_by_role("link", name=title, exact=True).click()
+    """Choose a page, and wait until it is drawn."""
+    turn_to(page, title)
     expect(page.get_by_role("heading", name=title, level=1)).to_be_visible()
     settled(page)
 

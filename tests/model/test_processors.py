@@ -2,7 +2,7 @@
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
 here may not hold on another machine. torch reads both settings once, when it is imported. With
-BERT_PROBE_EVERY_PROCESSOR=1 all combinations run, as `make prove` has it.
+BERT_PROBE_PROVE=1 all combinations run, as `make prove` has it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
 USUAL = [("default", 2), ("avx2", 1)]
 """The tests around these have all sets and one thread; here is each other set and number of threads once, as
 a run takes as long as many other tests."""
-COMBINED = EVERY if os.environ.get("BERT_PROBE_EVERY_PROCESSOR") else USUAL
+COMBINED = EVERY if os.environ.get("BERT_PROBE_PROVE") else USUAL
 
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
 """All families and MiniLM beside the raw model; without the longest texts, which take most of the time."""
