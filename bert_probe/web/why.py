@@ -138,16 +138,13 @@ def _finding(found: CheckedMethods) -> str:
     place = int(np.nanargmax(np.where([unit.special for unit in best.units], np.nan, best.scores)))
     word, label = state.plain(shown(best.units[place].display)), methods()[found.best].label
     # With few words a random order is often the best there is, but for the last digits.
-    if fall > high and not np.isclose(fall, high):
-        return (
-            f"“{word}” speaks for it most, says {label}, which foretells best here what leaving words out "
-            f"does: without the words it names first the number falls by {fall:.3f} on average, more than by "
-            f"chance ({low:.3f} to {high:.3f} in random orders)."
-        )
+    more = fall > high and not np.isclose(fall, high)
+    than = "more than by chance" if more else "no more than by chance"
+    doubt = "" if more else ": on this text no method does better than a guess"
     return (
-        f"No method foretells here what leaving words out does: without the words that {label} names first, "
-        f"the best of them, the number falls by {fall:.3f} on average, no more than by chance "
-        f"({low:.3f} to {high:.3f} in random orders)."
+        f"“{word}” speaks for it most, says {label}, which foretells best here what leaving words out does: "
+        f"without the words it names first the number falls by {fall:.3f} on average, {than} "
+        f"({low:.3f} to {high:.3f} in random orders){doubt}."
     )
 
 
