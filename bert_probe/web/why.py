@@ -140,7 +140,7 @@ def _finding(found: CheckedMethods) -> str:
     # With few words a random order is often the best there is, but for the last digits.
     more = fall > high and not np.isclose(fall, high)
     than = "more than by chance" if more else "no more than by chance"
-    doubt = "" if more else ": on this text no method does better than a guess"
+    doubt = "" if more else ": none of the methods that foretell does better than a guess on this text"
     return (
         f"“{word}” speaks for it most, says {label}, which foretells best here what leaving words out does: "
         f"without the words it names first the number falls by {fall:.3f} on average, {than} "
