@@ -161,22 +161,29 @@ def test_an_example_is_one_click_away(app: App, page: Page) -> None:
     expect(page.get_by_label("Cosine similarity of token vectors after layer 6")).to_be_visible()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_page_opens_computed_without_an_error_and_passes_axe(
-    app: App, new_page: Callable[..., Page], theme: str
+def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_themes(
+    app: App, page: Page
 ) -> None:
-    page = visit(new_page(color_scheme=theme), app.origin)
+    visit(page, app.origin)
     found = {}
+    papers = set()
     for title in PAGES:
         go_to(page, title)
         expect(page.get_by_role("button", name="Export").first).to_be_visible()
         expect(page).to_have_title(f"{title} · BERT Probe")
         assert page.locator('[data-testid="stException"]').count() == 0
-        still(page)
-        for violation in Axe().run(page).response["violations"]:
-            if violation["id"] not in KNOWN_RULES:
-                found[title, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
+        for theme in ("light", "dark"):
+            page.emulate_media(color_scheme=theme)
+            still(page)
+            paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
+            papers.add((theme, paper))
+            for violation in Axe().run(page).response["violations"]:
+                if violation["id"] not in KNOWN_RULES:
+                    found[title, theme, violation["id"]] = [
+                        node["html"][:160] for node in violation["nodes"][:3]
+                    ]
     assert found == {}
+    assert len(papers) == 2, "the page follows the theme"
 
 
 def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
