@@ -15,7 +15,9 @@ export function scrolledParts() {
   const stage = stageCanvas("marks");
   const sticky = element("div", { class: "sticky" }, base, stage);
   const extent = element("div", { class: "extent" }, sticky);
-  return { base, stage, sticky, extent, scroll: element("div", { class: "scroll" }, extent) };
+  // The keyboard moves in the picture itself; Firefox would stop at what scrolls around it first.
+  const scroll = element("div", { class: "scroll", tabindex: "-1" }, extent);
+  return { base, stage, sticky, extent, scroll };
 }
 
 /** @typedef {ReturnType<typeof scrolledParts>} ScrolledParts */

@@ -19,7 +19,6 @@ import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
-    ConsoleMessage,
     Page,
     Playwright,
     Request,
@@ -29,6 +28,7 @@ from playwright.sync_api import (
 )
 
 from bert_probe.model.checkpoint import Checkpoint
+from tests.browser import firefox
 from tests.helpers.browser import App, Elsewhere, Watch
 from tests.helpers.exactness import as_raw
 from tests.helpers.installed import free_port
@@ -38,6 +38,9 @@ from tests.helpers.waiting import until_it_answers
 expect.set_options(timeout=30_000)
 
 ROOT = Path(__file__).parents[2]
+
+IN_FIREFOX = os.environ.get("BERT_PROBE_BROWSER") == "firefox"
+"""As `make prove` runs the tests of the components once more."""
 
 USUAL = ViewportSize(width=1280, height=900)
 
@@ -93,8 +96,15 @@ def playwright() -> Iterator[Playwright]:
 
 
 @pytest.fixture(scope="package")
-def chromium(playwright: Playwright) -> Iterator[Browser]:
-    """One browser for all tests in one."""
+def chromium(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests in one; with BERT_PROBE_BROWSER=firefox that is Firefox."""
+    if IN_FIREFOX:
+        found = firefox.installed()
+        assert found, "BERT_PROBE_BROWSER=firefox, and there is none"
+        browser = firefox.launch(playwright, found, tmp_path_factory.mktemp("firefox"))
+        yield browser
+        browser.close()
+        return
     path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
         missing = "No Chromium here: install Debian's package, or set CHROMIUM to a browser's path."
@@ -147,6 +157,8 @@ def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[
     def make(
         viewport: ViewportSize = USUAL, color_scheme: Literal["light", "dark"] = "light", **options: Any
     ) -> Page:
+        if IN_FIREFOX and color_scheme != "light":
+            pytest.skip("no theme can be chosen in a released Firefox")
         page = contexts(**options).new_page()
         pages.append(page)
         page.set_viewport_size(viewport)
@@ -165,6 +177,8 @@ def new_page(contexts: Callable[..., BrowserContext], watch: Watch) -> Iterator[
 
 def _forget(page: Page) -> None:
     page.context.clear_cookies()
+    if IN_FIREFOX:
+        return
     parts = urlsplit(page.url)
     if parts.scheme == "http":
         kept = {"origin": f"{parts.scheme}://{parts.netloc}", "storageTypes": "local_storage,indexeddb"}
@@ -182,13 +196,14 @@ def _put_under(watch: Watch, page: Page) -> None:
         if not _is_ours(request.url):
             watch.foreign.append(request.url)
 
-    def note(message: ConsoleMessage) -> None:
-        if message.type == "error":
-            watch.errors.append(message.text)
+    def note(text: str) -> None:
+        # Firefox tells of the WebAssembly that a package of Streamlit's would use and goes on without.
+        if not (IN_FIREFOX and "blocked WebAssembly" in text):
+            watch.errors.append(text)
 
     page.on("request", look_at)
-    page.on("console", note)
-    page.on("pageerror", lambda error: watch.errors.append(str(error)))
+    page.on("console", lambda message: note(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: note(str(error)))
     page.on("websocket", lambda one: None if _is_ours(one.url) else watch.foreign.append(one.url))
 
 

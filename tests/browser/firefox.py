@@ -1,7 +1,7 @@
 """Firefox as distributions ship it, started by Playwright in place of its own build.
 
 Playwright drives it over WebDriver BiDi. One command that it begins with is not in released Firefoxes yet: it
-is answered here, between the two, and all else is passed on.
+is answered here, between the two, and all else is passed on. So no theme can be chosen in it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,39 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from functools import partial
+from pathlib import Path
 
+from playwright.sync_api import Browser, Playwright
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 
 UNKNOWN = "emulation.setMediaFeaturesOverride"
 LISTENS = re.compile(r"(?<=WebDriver BiDi listening on )ws://[\d.:]+")
+
+
+def installed() -> str | None:
+    """Its path, if there is one."""
+    return os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+
+
+def launch(playwright: Playwright, path: str, folder: Path) -> Browser:
+    """Start it.
+
+    Args:
+        folder: for a script of its start.
+    """
+    started = folder / "firefox"
+    started.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
+    started.chmod(0o755)
+    return playwright.firefox.launch(
+        channel="moz-firefox",
+        executable_path=started,
+        env={**os.environ, "FIREFOX": path},
+        proxy={"server": "http://127.0.0.1:9"},
+    )
 
 
 async def between(address: str, driver: ServerConnection) -> None:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.conftest import IN_FIREFOX
 from tests.browser.demo_components import HOSTILE, attention, tokens
 from tests.helpers.browser import App, focus, saved, settled, still, visit
 from tests.helpers.exactness import assert_printed
@@ -92,6 +93,8 @@ def test_hovering_asks_nothing_of_the_server(page: Page, demo: App) -> None:
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
     canvas = shown(page, demo, "show=20")
     before = len(frames)
+    if IN_FIREFOX and not before:
+        pytest.skip("what drives Firefox tells of no messages")
     assert before, "the app's own start was seen"
     box = canvas.bounding_box()
     assert box is not None
@@ -146,14 +149,16 @@ def test_zoom_scroll_and_cursor_outlive_a_rerun(page: Page, demo: App) -> None:
     scroll = page.locator(".scroll")
     scroll.evaluate("node => node.scrollTo(900, 1200)")
     still(page)
-    before = scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]")
+    # In whole pixels: Firefox moves a scrolled picture by a fraction of one when it is drawn anew.
+    place = "node => [node.scrollLeft, node.scrollTop, node.scrollWidth].map(Math.round)"
+    before = scroll.evaluate(place)
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": box["width"] * 0.6, "y": box["height"] * 0.6})
     page.get_by_text("pinned: Cell").wait_for()
     settled(page)
     still(page)
-    assert scroll.evaluate("node => [node.scrollLeft, node.scrollTop, node.scrollWidth]") == before
+    assert scroll.evaluate(place) == before
 
 
 def test_ctrl_and_wheel_zoom_about_the_pointer(page: Page, demo: App) -> None:
@@ -255,9 +260,11 @@ def test_the_picture_follows_the_theme(new_page: Callable[..., Page], demo: App)
 def test_nothing_jumps_or_spills_on_a_phone(new_page: Callable[..., Page], demo: App) -> None:
     page = new_page(viewport={"width": 360, "height": 740})
     canvas = shown(page, demo, "show=40")
+    canvas.scroll_into_view_if_needed()
     top = canvas.evaluate("node => node.getBoundingClientRect().top")
     canvas.hover(position={"x": 200, "y": 200})
-    assert canvas.evaluate("node => node.getBoundingClientRect().top") == top
+    after = canvas.evaluate("node => node.getBoundingClientRect().top")
+    assert abs(after - top) <= 1, "but for what the pointer scrolls"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator(".matrix").evaluate("node => node.scrollWidth <= node.clientWidth")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, expect
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from tests.browser import firefox as between
+from tests.browser.firefox import installed, launch
 from tests.helpers.exactness import assert_printed
 
 pytestmark = pytest.mark.browser
@@ -23,19 +19,11 @@ TEXT = "Electroencephalographers left the ground."
 
 @pytest.fixture(scope="module")
 def firefox(playwright: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+    path = installed()
     if path is None:
         # In CI too: what these tests hold is held in Chromium, and not every mirror has a Firefox.
         pytest.skip("No Firefox here: install Debian's firefox-esr, or set FIREFOX to a browser's path.")
-    started = tmp_path_factory.mktemp("firefox") / "firefox"
-    started.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(between.__file__)}" "$@"\n')
-    started.chmod(0o755)
-    browser = playwright.firefox.launch(
-        channel="moz-firefox",
-        executable_path=started,
-        env={**os.environ, "FIREFOX": path},
-        proxy={"server": "http://127.0.0.1:9"},
-    )
+    browser = launch(playwright, path, tmp_path_factory.mktemp("firefox"))
     yield browser
     browser.close()
 
