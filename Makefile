@@ -65,6 +65,9 @@ bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESU
 
 prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
 	BERT_PROBE_PROVE=1 $(BIN)/python -m pytest tests/model/test_processors.py tests/analyses/test_layouts.py
+	@# The components once more, in another engine.
+	! command -v firefox-esr >/dev/null || BERT_PROBE_BROWSER=firefox \
+	  $(BIN)/python -m pytest $(addprefix tests/browser/test_,components.py model_view.py head_view.py firefox.py)
 	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.

@@ -15,6 +15,7 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.views.view import STEPS
+from tests.browser.conftest import IN_FIREFOX
 from tests.helpers.browser import (
     App,
     Elsewhere,
@@ -309,7 +310,7 @@ def test_a_layer_that_cannot_be_fetched_is_sent(
     expect(canvas).to_have_attribute("aria-label", "Attention in layer 4, head 2")
     _, numbers = table(page)
     elsewhere(lambda one: one.trace(TEXT).attention(3, 1)[1]).printed(numbers[:, 0], DECIMALS)
-    assert any("404" in error for error in watch.errors)
+    assert IN_FIREFOX or any("404" in error for error in watch.errors), "Firefox's console tells of none"
     watch.errors.clear()
 
 

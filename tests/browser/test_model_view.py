@@ -16,6 +16,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.views import palette
+from tests.browser.conftest import IN_FIREFOX
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.helpers.browser import App, focus, saved, settled, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
@@ -138,6 +139,8 @@ def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demo: App) -
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
     grid = shown(page, demo)
     before = len(frames)
+    if IN_FIREFOX and not before:
+        pytest.skip("what drives Firefox tells of no messages")
     assert before, "the app's own start was seen"
     page.get_by_label("Sort by").select_option("Entropy")
     for column in range(HEADS):
