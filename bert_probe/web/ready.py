@@ -9,11 +9,16 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache
 
+from streamlit import delta_generator
+
 from bert_probe.run.imports import imported_for_good
 
 
 def begin() -> None:
     """Import it in a thread of its own, once for the process."""
+    # At the first element Streamlit looks whether this is a Python prompt, to warn of it, and for that at the
+    # files of all modules: half a second, while thousands are being imported.
+    delta_generator._use_warning_has_been_displayed = True
     _begun()
 
 

@@ -29,7 +29,7 @@ from playwright.sync_api import (
 
 from bert_probe.model.checkpoint import Checkpoint
 from tests.browser import firefox
-from tests.helpers.browser import App, Elsewhere, Watch
+from tests.helpers.browser import IN_FIREFOX, App, Elsewhere, Watch
 from tests.helpers.exactness import as_raw
 from tests.helpers.installed import free_port
 from tests.helpers.waiting import until_it_answers
@@ -38,9 +38,6 @@ from tests.helpers.waiting import until_it_answers
 expect.set_options(timeout=30_000)
 
 ROOT = Path(__file__).parents[2]
-
-IN_FIREFOX = os.environ.get("BERT_PROBE_BROWSER") == "firefox"
-"""As `make prove` runs the tests of the components once more."""
 
 USUAL = ViewportSize(width=1280, height=900)
 

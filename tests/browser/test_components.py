@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import IN_FIREFOX
 from tests.browser.demo_components import HOSTILE, attention, tokens
-from tests.helpers.browser import App, focus, saved, settled, still, visit
+from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
 from tests.helpers.exactness import assert_printed
 
 pytestmark = pytest.mark.browser

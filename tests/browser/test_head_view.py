@@ -15,8 +15,8 @@ import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array
 from bert_probe.views.view import STEPS
-from tests.browser.conftest import IN_FIREFOX
 from tests.helpers.browser import (
+    IN_FIREFOX,
     App,
     Elsewhere,
     Watch,

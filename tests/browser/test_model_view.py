@@ -16,9 +16,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.views import palette
-from tests.browser.conftest import IN_FIREFOX
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
-from tests.helpers.browser import App, focus, saved, settled, still, visit
+from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
 from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser

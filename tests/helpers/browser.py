@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,9 @@ from tests.helpers.exactness import Expected
 # Stock Streamlit fails these two by itself.
 KNOWN_RULES = {"scrollable-region-focusable", "empty-table-header"}
 
+
+IN_FIREFOX = os.environ.get("BERT_PROBE_BROWSER") == "firefox"
+"""As `make prove` runs the tests of the components once more."""
 
 Elsewhere = Callable[[Callable[[Checkpoint], Any]], Expected]
 """An answer of the built-in model → its numbers, as near as another process must have them."""
@@ -111,7 +115,7 @@ def focus(picture: Locator) -> None:
 
 def saved(page: Page, label: str, exact: bool = False) -> Download:
     """The file that a button gives."""
-    if page.context.browser is not None and page.context.browser.browser_type.name == "firefox":
+    if IN_FIREFOX:
         pytest.skip("no file that Firefox saves is told of by what drives it")
     with page.expect_download() as waiting:
         page.get_by_role("button", name=label, exact=exact).click()
