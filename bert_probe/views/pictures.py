@@ -85,7 +85,7 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     """
     texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
     said = [
-        str(result.subject.model.get("model", "given")),
+        " → ".join(str(one.get("model", "given")) for one in result.subject.models),
         steps.title(result) if isinstance(result, AttentionSteps) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]
