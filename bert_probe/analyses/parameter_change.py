@@ -147,7 +147,7 @@ def _changed(row: Parameter, one: torch.Tensor | None, other: torch.Tensor | Non
     if one.shape != other.shape:
         return TensorChange(row, OTHER_SHAPE)
     norms, changes = [0.0], [0.0]
-    blocks = (part.detach().reshape(-1).split(_BLOCK) for part in (one, other))
+    blocks = (torch.split(part.detach().reshape(-1), _BLOCK) for part in (one, other))
     for mine, theirs in zip(*blocks, strict=True):
         a, b = mine.cpu().double(), theirs.cpu().double()
         norms.append(float(torch.linalg.vector_norm(a)))

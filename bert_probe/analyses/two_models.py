@@ -104,7 +104,8 @@ def are_one(subject: Subject, a: Checkpoint, b: Checkpoint) -> bool:
 
 def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
     """All that a model's config says, but for where it came from."""
-    settings: dict[str, Any] = checkpoint.model.config.to_dict()
+    config: Any = checkpoint.model.config
+    settings: dict[str, Any] = config.to_dict()
     return {name: value for name, value in settings.items() if name not in ("_name_or_path", "name_or_path")}
 
 

@@ -84,7 +84,8 @@ class ChangedVectors(Result):
         """Over the units that have a direction, [layer + 1]; NaN where none has."""
         there = ~np.isnan(self.moved)
         sums, counts = np.where(there, self.moved, 0.0).sum(axis=1), there.sum(axis=1)
-        return np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+        mean: Array = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+        return mean
 
     @property
     def most(self) -> Array:

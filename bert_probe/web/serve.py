@@ -43,6 +43,7 @@ PAGES = (
     "embeddings",
     "similarity",
     "compare",
+    "changes",
     "context",
     "sentences",
     "answer",
