@@ -18,20 +18,11 @@ def text_of(a: Checkpoint) -> Trace:
     """The text that both read, as A read it."""
     now = workbench.request()
     traces = workbench.traced(a, now.texts, now.truncate)
-    trace = workbench.chosen_text(workbench.Study(now, a, traces[0], traces[1] if len(traces) > 1 else None))
-    blocks.truncation_notice(trace)
-    return trace
+    return workbench.chosen_text(workbench.Study(now, a, traces[0], traces[1] if len(traces) > 1 else None))
 
 
-def compared(a: Trace, b: Trace) -> None:
+def compared(a: Trace, b: Trace, words: bool) -> None:
     """What both made of the text, then the models themselves."""
-    words = state.switch(
-        "words",
-        "Whole words",
-        False,
-        "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's; "
-        "vectors by their mean.",
-    )
     changed = store.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
     heads = parts.asked(lambda: store.answers.of(HeadChange(words).of, a, b))
     vectors = parts.asked(lambda: store.answers.of(VectorChange(words).of, a, b))
@@ -61,11 +52,20 @@ def main() -> None:
     b = second.opened(named)
     if b is None:
         return
-    trace = text_of(a)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        trace = text_of(a)
+        words = state.switch(
+            "words",
+            "Whole words",
+            False,
+            "Merges the pieces of a word: attention summed over a key's pieces, averaged over a query's; "
+            "vectors by their mean.",
+        )
+    blocks.truncation_notice(trace)
     request = workbench.request()
     other = workbench.traced(b, [(trace.encoding.text, trace.encoding.pair)], request.truncate)
     try:
-        compared(trace, other[0])
+        compared(trace, other[0], words)
     except SelectionError as error:
         second.refused(error, "These two models cannot be compared")
 

@@ -169,6 +169,8 @@ class ChangedAnswers(Result):
                 else "The answers are not the same ones."
             )
         most = int(change.argmax())
+        if self.question.task == COMPARING:
+            return f"The cosine of the two texts went from {self.a[0]:.3g} to {self.b[0]:.3g}."
         return f"‘{self.names[most]}’ changed most: {self.kind} {self.a[most]:.3g} → {self.b[most]:.3g}."
 
     def frame(self) -> pd.DataFrame:

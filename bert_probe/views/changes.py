@@ -16,23 +16,24 @@ from bert_probe.views.text import labels, positions
 
 def of_changed_heads(found: ChangedHeads) -> Heatmap:
     """How much each head changed from A to B."""
-    values = found.total_variation
+    values, scale, unit = _readable(found.total_variation)
     title = "Change of each head's attention from A to B"
-    return by_head(values, "total variation", title, _from_zero(values), "diff-heads")
+    return by_head(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
 def of_changed_vectors(found: ChangedVectors) -> Heatmap:
     """How far each token's vector turned, layer by layer."""
+    values, scale, unit = _readable(found.moved)
     drawing = Drawing(
-        scale=_from_zero(found.moved),
+        scale=scale,
         row_axis="word" if found.question.words else "token",
         column_axis="layer",
-        value_name="1 − cosine",
+        value_name=f"1 − cosine{unit}",
         caption="How far each vector turned from A to B",
         row_positions=positions(found.units),
         file_name="diff-vectors",
     )
-    return Heatmap(found.moved.T, labels(found.units), _layers(len(found.moved)), drawing)
+    return Heatmap(values.T, labels(found.units), _layers(len(found.moved)), drawing)
 
 
 def of_alike_layers(found: AlikeLayers) -> Heatmap:
@@ -49,10 +50,15 @@ def of_alike_layers(found: AlikeLayers) -> Heatmap:
     return Heatmap(found.cka, _layers(rows), _layers(columns), drawing)
 
 
-def _from_zero(values: Array) -> Scale:
-    """To the next round number: a model that was trained a little differs by little."""
-    ends = Scale.from_zero(np.nan_to_num(values), 0.0)
-    return Scale("sequential", 0, ends.high, "sqrt")
+def _readable(values: Array) -> tuple[Array, Scale, str]:
+    """Numbers, a scale from 0 to the next round one, and what they are called.
+
+    A model that was trained a little differs by little, and a cell has room for two decimals.
+    """
+    small = np.nan_to_num(values).max(initial=0.0) < 0.2
+    shown = 100 * values if small else values
+    scale = Scale("sequential", 0, Scale.from_zero(np.nan_to_num(shown), 0.0).high, "sqrt")
+    return shown, scale, ", hundredths" if small else ""
 
 
 def _layers(count: int) -> list[str]:

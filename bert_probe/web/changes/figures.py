@@ -18,13 +18,17 @@ from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
 
 MOST_BARS = 16
 """Answers that are drawn; the table has all."""
+_NEAR = 4
+"""Times the largest value that a curve may lie above it."""
 
 
 def moved_curves(found: ChangedVectors, baseline: BaselineCosines) -> Any:
-    """How far vectors turned by layer: their mean, the farthest, and what unrelated tokens of A are apart."""
+    """How far vectors turned by layer: their mean, the farthest, and, unless these would be a line on the
+    ground beside it, what unrelated tokens of A are apart."""
     figure = go.Figure()
-    apart = 1 - np.array(baseline.unrelated.mean)
-    _curve(figure, "unrelated tokens of A: mean", apart, {"color": GRAY, "dash": "dot"}, "circle")
+    apart = _apart(baseline)
+    if apart.min() <= _NEAR * found.most.max():
+        _curve(figure, "unrelated tokens of A: mean", apart, {"color": GRAY, "dash": "dot"}, "circle")
     _curve(figure, "the farthest", found.most, {"color": SECOND, "width": 2}, "square")
     _curve(figure, "mean", found.mean, {"color": ACCENT, "width": 3}, "circle")
     figure.update_layout(
@@ -36,6 +40,25 @@ def moved_curves(found: ChangedVectors, baseline: BaselineCosines) -> Any:
         hovermode="closest",
     )
     return figure
+
+
+def beside_unrelated(found: ChangedVectors, baseline: BaselineCosines) -> str:
+    """Where the vectors turned most, beside how far unrelated tokens are apart there."""
+    layer = int(np.nan_to_num(found.mean).argmax())
+    if not found.most.any():
+        return (
+            f"Nothing turned. Two unrelated tokens of A are **{_apart(baseline)[-1]:.2f}** apart in the end."
+        )
+    return (
+        f"The mean is largest in layer {layer}: **{found.mean[layer]:.3g}**. Two unrelated tokens of A are "
+        f"**{_apart(baseline)[layer]:.2f}** apart there."
+    )
+
+
+def _apart(baseline: BaselineCosines) -> Array:
+    """1 − cosine of unrelated tokens, mean by layer."""
+    apart: Array = 1 - np.array(baseline.unrelated.mean)
+    return apart
 
 
 def _curve(figure: Any, name: str, values: Array, line: dict[str, Any], symbol: str) -> None:

@@ -1,4 +1,4 @@
-"""What changed from model A to model B, part by part; what cannot be had is a sentence, and the rest stays."""
+"""What changed from model A to model B, part by part; what cannot be had is a sentence, the rest stays."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from bert_probe.model.trace import Trace
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.views.changes import of_alike_layers, of_changed_heads, of_changed_vectors
-from bert_probe.views.measures import CHANGES
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
 from bert_probe.web.changes import second
-from bert_probe.web.changes.figures import MOST_BARS, answer_bars, moved_curves
+from bert_probe.web.changes.figures import MOST_BARS, answer_bars, beside_unrelated, moved_curves
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
 from bert_probe.web.heads import many
@@ -33,6 +32,9 @@ from bert_probe.web.parameters import changed_treemap
 from bert_probe.web.tasks import TASKS
 
 T = TypeVar("T")
+
+_OF_TWO = (ANSWERING, FOLLOWING, COMPARING)
+"""Tasks that read both sentences."""
 
 
 def asked(ask: Callable[[], T]) -> T | UnavailableError:
@@ -80,9 +82,10 @@ def heads(found: ChangedHeads | UnavailableError) -> None:
             alt="Heads by total variation, most changed first",
         )
     blocks.caveat(
-        f"{CHANGES['total_variation'].meaning} Here p and q are the rows of one token in A and in B. "
-        "The colours end at the next round number. A head that changed much need not matter for the "
-        "output: attention is not an explanation by itself (Jain and Wallace 2019)."
+        "Total variation: the share of its attention that a token gives to other keys in B than in A, "
+        "averaged over all tokens; 0 for the same rows, 1 for rows with nothing in common. A head that "
+        "changed much need not matter for the output: attention is not an explanation by itself (Jain and "
+        "Wallace 2019)."
     )
 
 
@@ -99,17 +102,19 @@ def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
     with left:
         heatmap(of_changed_vectors(found), key="changed_vectors")
     with right:
+        baseline = store.answers.of(Baseline().of, a)
+        st.markdown(beside_unrelated(found, baseline))
         st.plotly_chart(
-            moved_curves(found, store.answers.of(Baseline().of, a)),
+            moved_curves(found, baseline),
             width="stretch",
             config=figures.CONFIG,
             alt="1 − cosine by layer: mean of the tokens, the farthest, and unrelated tokens of A",
         )
     blocks.caveat(
         "0: the same direction in both models; layer 0 is the output of the embeddings. A cosine has a "
-        "baseline: the dotted curve is how far two unrelated tokens of A are apart, which in many models "
-        "is little. Where B was not made of A their dimensions mean different things, and the cosine "
-        "between the two says nothing; the alikeness of layers below does."
+        "baseline: judge it by how far unrelated tokens are apart, which in many models is little. Where B "
+        "was not made of A, their dimensions mean different things and a cosine between the two says "
+        "nothing; the alikeness of layers below does."
     )
     with st.expander("The same as a table"):
         units = blocks.named(found.units)
@@ -169,6 +174,9 @@ def answers(a: Trace, b: Checkpoint) -> None:
         _not_to_be_had(tasks)
         return
     task = state.pick("task", "Task", {one: TASKS[one] for one in tasks}, tasks[0], "What both can do.")
+    if task in _OF_TWO and not workbench.request().b.strip():
+        st.info("This is asked of two texts. Write sentence B under Your text, and run.")
+        return
     try:
         found = _answered(a, b, task)
     except ProbeError as error:
@@ -212,8 +220,8 @@ def _answered(a: Trace, b: Checkpoint, task: str) -> ChangedAnswers:
     """
     now = workbench.request()
     text: store.Text = (a.encoding.text, a.encoding.pair)
-    if task in (ANSWERING, FOLLOWING, COMPARING):
-        text = (now.a, now.b if now.b.strip() else None)
+    if task in _OF_TWO:
+        text = (now.a, now.b)
     elif task == LABELLING:
         text = (a.encoding.text, None)
     truncate = now.truncate or task == ANSWERING
@@ -262,7 +270,7 @@ def alikeness(a: Checkpoint, b: Checkpoint) -> None:
     heatmap(of_alike_layers(found), key="alike_layers")
     blocks.caveat(
         f"Linear CKA over {found.examples:,} tokens (Kornblith et al. 2019): 1 where tokens that are alike "
-        "in the one layer are alike in the other, whatever the dimensions mean, so models of any sizes can be "
-        "compared. The few directions in which vectors vary most decide it, and few tokens make it too high: "
-        "compare its values with each other rather than with 1."
+        "in the one layer are alike in the other, whatever the dimensions mean, so models of any sizes can "
+        "be compared. The few directions in which vectors vary most decide it, and few tokens make it too "
+        "high: compare its values with each other rather than with 1."
     )

@@ -91,7 +91,7 @@ def leave() -> None:
 def lead_to(layer: int, head: int) -> None:
     """A head, from 1, with buttons that show it in either model."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f"Layer {layer}, head {head}: show its attention", width="content")
+        st.markdown(f"Show head {layer}.{head}", width="content")
         st.button("in A", on_click=_look, args=(layer, head, False))
         st.button("in B", on_click=_look, args=(layer, head, True))
 
