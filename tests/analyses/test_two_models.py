@@ -55,7 +55,7 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
         expected[layer, head] = np.mean([float((p - q).abs().sum()) / 2 for p, q in rows])
     assert_exact(heads.total_variation, expected)
     assert heads.total_variation.max() > 0.01
-    assert heads.strongest == np.unravel_index(expected.argmax(), expected.shape)
+    assert expected[heads.strongest] == expected.max()
 
     cosines = [
         torch.cosine_similarity(x[0], y[0], dim=-1).numpy()
@@ -166,10 +166,17 @@ def test_a_folder_that_changed_is_two_models(family_folder: Folders, tmp_path: P
 
 
 def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> None:
-    model = in_memory.opened(family_folder("bert"))
+    model, untouched = (in_memory.opened(family_folder("bert")) for _ in range(2))
     tokenizer = in_memory.tokenizer_of(family_folder("bert"))
     a = bert_probe.wrap(model, tokenizer).trace(TEXT)
     in_memory.step(model, a.encoding)
+    parameters = ParameterChange().of(*(bert_probe.wrap(one, tokenizer) for one in (untouched, model)))
+    expected = [
+        float((one - other).detach().double().norm())
+        for one, other in zip(model.parameters(), untouched.parameters(), strict=True)
+    ]
+    assert [row.change for row in parameters.tensors] == pytest.approx(expected)
+    assert max(expected) > 0
     b = bert_probe.wrap(model, tokenizer).trace(TEXT)
     found = HeadChange().of(a, b)
     assert found.total_variation.max() > 0

