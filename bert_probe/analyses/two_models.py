@@ -72,13 +72,13 @@ def check_encodings(one: Encoding, other: Encoding, where: str = "this text") ->
     Raises:
         SelectionError: with the first token that differs.
     """
-    if one.dropped != other.dropped:
+    if one.ids == other.ids:
+        return
+    if one.dropped != other.dropped and len(one) + one.dropped == len(other) + other.dropped:
         raise SelectionError(
             f"Of {where} A reads {len(one):,} tokens and B {len(other):,}, as one of them accepts no more. "
             "Shorten the text, so that both read all of it."
         )
-    if one.ids == other.ids:
-        return
     pairs = zip([*one.tokens, None], [*other.tokens, None], strict=False)
     place, (mine, yours) = next(
         (place, pair)
