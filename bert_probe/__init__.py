@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bert_probe.analyses.ablation import Ablate, AblateEach
+    from bert_probe.analyses.answer_change import AnswerChange
     from bert_probe.analyses.answers import FindAnswer
     from bert_probe.analyses.attention import Attention, AttentionLong
     from bert_probe.analyses.baseline import Baseline
@@ -17,13 +18,16 @@ if TYPE_CHECKING:
     from bert_probe.analyses.embedding import Embedding
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
+    from bert_probe.analyses.head_change import HeadChange
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
+    from bert_probe.analyses.layer_alikeness import LayerAlikeness
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.pair_jacobians import WhyAlike
+    from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.text_classes import ClassifyText
     from bert_probe.analyses.token_labels import LabelTokens
     from bert_probe.analyses.tokens import Tokens
+    from bert_probe.analyses.vector_change import VectorChange
     from bert_probe.analyses.vectors import Vectors
     from bert_probe.analyses.why import Why
     from bert_probe.analyses.why_check import WhyCheck
@@ -64,6 +69,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ablate",
     "AblateEach",
+    "AnswerChange",
     "Attention",
     "AttentionLong",
     "Baseline",
@@ -78,13 +84,16 @@ __all__ = [
     "FindAnswer",
     "FindHeads",
     "Frame",
+    "HeadChange",
     "HeadMeans",
     "HeadView",
     "Heads",
     "HeadsRemoved",
     "LabelTokens",
+    "LayerAlikeness",
     "Lens",
     "NextSentence",
+    "ParameterChange",
     "Parameters",
     "Patch",
     "Pooler",
@@ -101,6 +110,7 @@ __all__ = [
     "Tokens",
     "Trace",
     "UnavailableError",
+    "VectorChange",
     "Vectors",
     "Why",
     "WhyAlike",
@@ -120,6 +130,7 @@ __all__ = [
 _HOMES = {
     "Ablate": "analyses.ablation",
     "AblateEach": "analyses.ablation",
+    "AnswerChange": "analyses.answer_change",
     "Attention": "analyses.attention",
     "AttentionLong": "analyses.attention",
     "Baseline": "analyses.baseline",
@@ -134,13 +145,16 @@ _HOMES = {
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
     "Frame": "notebook.frame",
+    "HeadChange": "analyses.head_change",
     "HeadMeans": "analyses.head_means",
     "HeadView": "notebook.live",
     "Heads": "analyses.heads",
     "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
+    "LayerAlikeness": "analyses.layer_alikeness",
     "Lens": "analyses.lens",
     "NextSentence": "analyses.next_sentence",
+    "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
@@ -157,6 +171,7 @@ _HOMES = {
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
     "UnavailableError": "errors",
+    "VectorChange": "analyses.vector_change",
     "Vectors": "analyses.vectors",
     "Why": "analyses.why",
     "WhyAlike": "analyses.pair_jacobians",

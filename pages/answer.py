@@ -23,15 +23,8 @@ from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, lens, marked, state, store, why, workbench
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export
+from bert_probe.web.tasks import TASKS
 
-TASKS = {
-    "fill-mask": "Fill a mask",
-    "text-classification": "Class of the text",
-    "token-classification": "Labels of tokens",
-    "question-answering": "Answer in a text",
-    "next-sentence-prediction": "Next sentence",
-    "sentence-similarity": "Similarity of A and B",
-}
 MOST_BARS = 20
 ALL_BUT = "The names of labels are the checkpoint's own; what they mean is for those who trained it to say."
 

@@ -49,6 +49,21 @@ class FindAnswer(Prediction):
             UnavailableError: the checkpoint has no such head.
             TextError: there is no pair.
         """
+        found, windows = self.candidates(trace)
+        return Answers(
+            self.resolved(trace),
+            Subject.of(trace),
+            str(trace.encoding.pair),
+            tuple(_best(found, self.top)),
+            windows,
+        )
+
+    def candidates(self, trace: Trace) -> tuple[Mapping[str, Array], int]:
+        """Start, end and probability of all that may be an answer, and the number of windows.
+
+        Raises:
+            UnavailableError, TextError: as `of`.
+        """
         checkpoint, encoding = trace.checkpoint, trace.encoding
         output = output_of(checkpoint, ANSWERING)
         if encoding.pair is None:
@@ -66,13 +81,7 @@ class FindAnswer(Prediction):
             found = _together(
                 [found, _NOTHING | {"probability": [min(float(one[0].prod()) for _, one, _ in shares)]}]
             )
-        return Answers(
-            self.resolved(trace),
-            Subject.of(trace),
-            encoding.pair,
-            tuple(_best(found, self.top)),
-            len(windows),
-        )
+        return found, len(windows)
 
     def _read(self, checkpoint: Checkpoint, output: Output, cut: Encoding) -> list[tuple[Encoding, Array]]:
         """Each window of the whole text, and what the head gives for it, [token, start or end]."""

@@ -78,7 +78,7 @@ class HeadMeans(Question):
             UnavailableError: a model in memory that changes meanwhile.
         """
         checkpoint = checkpoint.now()
-        encodings = _encoded(checkpoint, sentences, truncate, report)
+        encodings = encoded(checkpoint, sentences, truncate, report)
         values = self._measured(checkpoint, encodings, report)
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
         mean = _named(values.mean(axis=0))
@@ -161,7 +161,7 @@ class ProfileMeans(Result):
         return frames.by_head(columns, self.labels)
 
 
-def _encoded(
+def encoded(
     checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, report: Report
 ) -> list[Encoding]:
     """All of them before any is traced: a mistake in the last line is told at once."""

@@ -40,6 +40,10 @@ COMMANDS = {
         "most changed first.",
     ),
     "context": ("pairs", "How alike WORD's vectors in several texts are, at every layer from 0."),
+    "diff": (
+        "diff",
+        "What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.",
+    ),
     "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
     "find": ("heads", "Heads that attend most from one word to another, best first."),
     "heads": (

@@ -51,6 +51,36 @@ def naming_a_model(command: Command) -> Command:
 
     @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
     @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @answering
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        return command(**given)
+
+    return run
+
+
+def two_models(command: Command) -> Command:
+    """MODEL_A and MODEL_B, opened as ``checkpoint`` and ``other``, and the options of every command."""
+
+    @click.argument("model_a")
+    @click.argument("model_b")
+    @click.option("--revision-a", metavar="REV", help="Branch, tag or commit of MODEL_A on the hub.")
+    @click.option("--revision-b", metavar="REV", help="Branch, tag or commit of MODEL_B on the hub.")
+    @answering
+    @functools.wraps(command)
+    def run(
+        model_a: str, model_b: str, revision_a: str | None, revision_b: str | None, dtype: str, **given: Any
+    ) -> Any:
+        checkpoint, other = opened(model_a, revision_a, dtype), opened(model_b, revision_b, dtype)
+        return command(checkpoint=checkpoint, other=other, **given)
+
+    return run
+
+
+def answering(command: Command) -> Command:
+    """The options of every command that answers, whatever models it opens: what these compute in, and where
+    the answer goes."""
+
     @click.option(
         "--dtype",
         type=click.Choice(["auto", "float32", "float16", "bfloat16", "float64"]),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -17,17 +17,19 @@ TEXT = ("text", "pair", "tokens", "tokens_dropped")
 
 @dataclass(frozen=True)
 class Subject:
-    """Who was asked: a model, and the texts that it read.
+    """Who was asked: a model, or two, and the texts that were read.
 
     Attributes:
         model: model, origin, revision, digest of the weights, dtype, device, libraries.
         texts: text, pair, number of tokens and of those cut off; one for each trace.
         sentences: of many sentences their number, digest, and how many tokens were cut off.
+        other: where two models are compared, the second one, which read the same.
     """
 
     model: Mapping[str, Any]
     texts: tuple[Mapping[str, Any], ...] = ()
     sentences: Mapping[str, Any] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *traces: Trace) -> Subject:
@@ -65,13 +67,23 @@ class Subject:
         about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
+    def beside(self, other: Subject) -> Self:
+        """The same, with the model of another subject as the second one."""
+        return replace(self, other=other.model)
+
+    @property
+    def models(self) -> tuple[Mapping[str, Any], ...]:
+        """The model, or both."""
+        return (self.model, self.other) if self.other else (self.model,)
+
     @property
     def record(self) -> dict[str, Any]:
         """All of it, for a file; two texts or more are listed."""
+        models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
-            return {**self.model, **self.texts[0]}
+            return {**models, **self.texts[0]}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
-        return {**self.model, **several, **self.sentences}
+        return {**models, **several, **self.sentences}
 
 
 def _made_by(trace: Trace) -> tuple[object, ...]:

@@ -130,7 +130,8 @@ class Result(ABC):
         of = ", ".join(f"“{_short(text)}”" for text in texts if text)
         if self.subject.sentences:
             of = f"{self.subject.sentences['sentences']:,} sentences"
-        return f"<{self.question!r} of {of or 'the model'} · {self.subject.model.get('model', 'given')}>"
+        models = ", ".join(str(one.get("model", "given")) for one in self.subject.models)
+        return f"<{self.question!r} of {of or 'the model'} · {models}>"
 
     def _repr_html_(self) -> str:
         table = self.table()

@@ -13,6 +13,9 @@ from bert_probe.results.question import Question
 SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""
 
+_SIDES = (("a", "checkpoint"), ("b", "other"))
+"""Of two models that read one text: what each trace is called, and what made it."""
+
 LONGEST_ARGUMENT = 131_071
 """Bytes of one argument on Linux, without the NUL at its end; elsewhere it may be fewer."""
 
@@ -22,18 +25,24 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
+    lines += [f"other = {_opening(subject.other, 'other_model')}"] if subject.other else []
+    models = "checkpoint, other" if subject.other else "checkpoint"
     if subject.sentences:
         lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
-        whom = f"checkpoint, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+        whom = f"{models}, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"
+    elif subject.other:
+        read = [_tracing(*names, text) for text in subject.texts for names in _SIDES]
+        lines += read
+        whom = "a, b" if read else models
     else:
         names = [[], ["trace"], ["a", "b"]][len(subject.texts)]
         lines += [
             f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave"
             if given
-            else _tracing(name, text)
+            else _tracing(name, "checkpoint", text)
             for name, text in zip(names, subject.texts, strict=True)
         ]
         whom = ", ".join(names) or "checkpoint"
@@ -48,13 +57,13 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
         csv_safe: the CSV that it prints holds no text that is a formula.
     """
     model = subject.model
-    if model.get("origin") in ("given", "in memory"):
+    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
         return "# What is only in memory cannot be reached from the command line; use Python."
     if len(subject.texts) > 1 and any(text["pair"] is not None for text in subject.texts):
         return "# The command line compares texts that have no second segment; use Python."
-    words = ["bert-probe", question.command, *question.options()]
-    for option, value in (("--model", _named(model)), ("--revision", model.get("revision"))):
-        words += [option, value] if value else []
+    if len({one.get("dtype") for one in subject.models}) > 1:
+        return "# The command line opens both models in one dtype; use Python."
+    words = ["bert-probe", question.command, *question.options(), *_models(subject)]
     words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
     cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
     words += ["--truncate"] if cut else []
@@ -69,18 +78,36 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     return shlex.join(words)
 
 
+def _models(subject: Subject) -> list[str]:
+    """The options that name the model; of two only their revisions, as they stand before the text."""
+    options: list[str] = []
+    if subject.other:
+        named = zip(("--revision-a", "--revision-b"), subject.models, strict=True)
+        given = [(option, one.get("revision")) for option, one in named]
+    else:
+        given = [("--model", _named(subject.model)), ("--revision", subject.model.get("revision"))]
+    for option, value in given:
+        options += [option, value] if value else []
+    return options
+
+
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
+    models = [str(one["model"]) for one in subject.models] if subject.other else []
     if subject.sentences:
-        return [*question.arguments(), SENTENCES_FILE]
+        return [*question.arguments(), SENTENCES_FILE, *_marked(models)]
     options: list[str] = []
-    words = question.arguments()
+    words = [*models, *question.arguments()]
     for number, text in enumerate(subject.texts):
         option = question.listed or (question.second if number else "")
         options += ["--pair", text["pair"]] if text["pair"] is not None else []
         options += [option, text["text"]] if option else []
         words += [] if option else [text["text"]]
-    return [*options, *(["--"] if any(word.startswith("-") for word in words) else []), *words]
+    return [*options, *_marked(words)]
+
+
+def _marked(words: list[str]) -> list[str]:
+    return ["--", *words] if any(word.startswith("-") for word in words) else words
 
 
 def _named(model: Mapping[str, Any]) -> str | None:
@@ -89,9 +116,10 @@ def _named(model: Mapping[str, Any]) -> str | None:
     return None if name == BUILT_IN else name
 
 
-def _opening(model: Mapping[str, Any]) -> str:
+def _opening(model: Mapping[str, Any], name: str = "model") -> str:
+    """How it is opened; ``name`` stands for one in memory."""
     if model.get("origin") == "in memory":
-        return "bert_probe.wrap(model, tokenizer)"
+        return f"bert_probe.wrap({name}, tokenizer)"
     given = [repr(_named(model))] if _named(model) else []
     given += [f"revision={model['revision']!r}"] if model.get("revision") else []
     given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
@@ -105,8 +133,8 @@ def _tracing_all(texts: Sequence[Mapping[str, Any]]) -> str:
     return f"traces = checkpoint.traces({', '.join(given)})"
 
 
-def _tracing(name: str, text: Mapping[str, Any]) -> str:
+def _tracing(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
     given = [repr(text["text"])]
     given += [repr(text["pair"])] if text["pair"] is not None else []
     given += ["truncate=True"] if text["tokens_dropped"] else []
-    return f"{name} = checkpoint.trace({', '.join(given)})"
+    return f"{name} = {checkpoint}.trace({', '.join(given)})"

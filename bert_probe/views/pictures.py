@@ -9,7 +9,9 @@ from bert_probe.analyses.ablation import Ablation, EachAblation
 from bert_probe.analyses.attention import AttentionMap
 from bert_probe.analyses.context import WordsInContext
 from bert_probe.analyses.find_heads import FoundHeads
+from bert_probe.analyses.head_change import ChangedHeads
 from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.layer_alikeness import AlikeLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
@@ -18,22 +20,26 @@ from bert_probe.analyses.sentence_similarity import TwoTexts
 from bert_probe.analyses.sentences import SentenceVectors
 from bert_probe.analyses.similarity import TokenSimilarity
 from bert_probe.analyses.steps import AttentionSteps
+from bert_probe.analyses.vector_change import ChangedVectors
 from bert_probe.analyses.vectors import TextVectors
 from bert_probe.analyses.why import Explanation
 from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
-from bert_probe.views import answers, heatmaps, matrix, steps
+from bert_probe.views import answers, changes, heatmaps, matrix, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
 
 _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     Ablation: lambda found: list(heatmaps.of_ablation(found).values()),
+    AlikeLayers: lambda found: [changes.of_alike_layers(found)],
     AlikeByInput: lambda found: [answers.of_input_contributions(found)],
     AttentionMap: lambda found: [heatmaps.of_attention(found)],
     AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
+    ChangedHeads: lambda found: [changes.of_changed_heads(found)],
+    ChangedVectors: lambda found: [changes.of_changed_vectors(found)],
     CheckedMethods: lambda found: [answers.of_checked(found)],
     EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
     Explanation: lambda found: [answers.of_explanations([found])],
@@ -52,7 +58,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
 }
 """What is drawn of each, from top to bottom."""
 
-_OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles)
+_OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles, ChangedHeads)
 
 
 def is_drawn(result: Result) -> bool:
@@ -85,7 +91,7 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     """
     texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
     said = [
-        str(result.subject.model.get("model", "given")),
+        " → ".join(str(one.get("model", "given")) for one in result.subject.models),
         steps.title(result) if isinstance(result, AttentionSteps) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]

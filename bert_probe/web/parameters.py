@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from bert_probe.analyses.parameters import Inventory
+from bert_probe.analyses.parameter_change import ChangedParameters
+from bert_probe.analyses.parameters import Inventory, Parameter
+from bert_probe.views import palette
+from bert_probe.views.scale import Scale
 from bert_probe.web.figures import GRAY
 
 _CLEAR = "rgba(0,0,0,0)"
@@ -22,39 +28,138 @@ _PART_COLOURS = {
 """A part has one colour in every layer, with white writing of at least 4:1 on the large ones."""
 
 
-def treemap(found: Inventory, dark: bool) -> Any:
-    """Area by count: group, then part, then tensor."""
-    ground, ink = ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
-    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
-    # Id, label, id of what it lies in, count, colour.
-    areas = [("model", "model", "", found.total, _CLEAR)]
+@dataclass(frozen=True)
+class Area:
+    """A part of a treemap.
+
+    Attributes:
+        id, label, within: its own name, what is written on it, the name of the area that it lies in.
+        count: numbers in it.
+        part: the part of a model that it is, or that it belongs to.
+        of: whether a parameter is one of its own.
+    """
+
+    id: str
+    label: str
+    within: str
+    count: int
+    part: str
+    of: Callable[[Parameter], bool]
+
+
+def areas(found: Inventory) -> list[Area]:
+    """The model, its groups, their parts, and the tensors of these."""
+    made = [Area("model", "model", "", found.total, "", lambda _: True)]
     groups = found.by_group()
     for (group, part), count in found.by_part().items():
         if group in groups:
-            areas.append((group, group, "model", groups.pop(group), _PART_COLOURS.get(group, ground)))
+            made.append(Area(group, group, "model", groups.pop(group), group, _in(group)))
         if part != group:
-            areas.append((f"{group}/{part}", part, group, count, _PART_COLOURS.get(part, ground)))
+            made.append(Area(f"{group}/{part}", part, group, count, part, _in(group, part)))
     for row in found.rows:
         if row.count:
             within = row.group if row.part == row.group else f"{row.group}/{row.part}"
             label = row.name.removesuffix(".weight")
-            areas.append((row.name, label, within, row.count, _PART_COLOURS.get(row.part, GRAY)))
-    ids, labels, parents, values, colours = zip(*areas, strict=True)
+            made.append(Area(row.name, label, within, row.count, row.part, _called(row.name)))
+    return made
+
+
+def _called(name: str) -> Callable[[Parameter], bool]:
+    return lambda row: row.name == name
+
+
+def _in(group: str, part: str | None = None) -> Callable[[Parameter], bool]:
+    return lambda row: row.group == group and part in (None, row.part)
+
+
+def treemap(found: Inventory, dark: bool) -> Any:
+    """Area by count: group, then part, then tensor."""
+    ground, ink = _ground(dark)
+    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
+    made = areas(found)
+    named = {row.name for row in found.rows}
+
+    def colour(area: Area) -> str:
+        if area.id == "model":
+            return _CLEAR
+        return _PART_COLOURS.get(area.part, GRAY if area.id in named else ground)
+
+    colours = [colour(area) for area in made]
+    return _drawn(
+        made,
+        dark,
+        marker={"colors": colours, "line": {"width": 0}},
+        textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
+    )
+
+
+def changed_treemap(found: ChangedParameters, dark: bool) -> Any:
+    """The same areas; the colour is how much of each changed, ‖B − A‖ ÷ ‖A‖, grey where it is not in both."""
+    ground, ink = _ground(dark)
+    made = areas(found.inventory)
+    changes = np.array([found.relative(area.of) for area in made])
+    tensors = [change for area, change in zip(made, changes, strict=True) if area.within]
+    end = Scale.from_zero(np.nan_to_num(np.array(tensors)), 0.0).high
+    scale = palette.sequential(dark)
+
+    def colour(change: float) -> str:
+        return ground if np.isnan(change) else scale[round(min(change / end, 1.0) * (len(scale) - 1))]
+
+    colours = [colour(change) for change in changes]
+    figure = _drawn(
+        made,
+        dark,
+        customdata=["not in both" if np.isnan(change) else f"changed by {change:.3%}" for change in changes],
+        hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
+        marker={"colors": [_CLEAR, *colours[1:]], "line": {"width": 1, "color": ground}},
+        textfont={"color": [ink, *map(_readable, colours[1:])]},
+    )
+    # A treemap with colours of its own has no scale to show: a point that is not seen bears it.
+    figure.add_scatter(
+        x=[None],
+        y=[None],
+        mode="markers",
+        hoverinfo="skip",
+        marker={
+            "color": [0],
+            "cmin": 0,
+            "cmax": end,
+            "colorscale": [[place / 8, scale[round(place / 8 * (len(scale) - 1))]] for place in range(9)],
+            "showscale": True,
+            "colorbar": {"tickformat": "~%", "thickness": 12, "title": {"text": "changed"}},
+        },
+    )
+    return figure.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
+
+
+def _ground(dark: bool) -> tuple[str, str]:
+    """Colours of what has none of its own, and of writing."""
+    return ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
+
+
+def _readable(colour: str) -> str:
+    """Ink that can be read on a colour."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
+
+
+def _drawn(made: Sequence[Area], dark: bool, **look: Any) -> Any:
     figure = go.Figure(
         go.Treemap(
-            ids=ids,
-            labels=labels,
-            parents=parents,
-            values=values,
+            ids=[area.id for area in made],
+            labels=[area.label for area in made],
+            parents=[area.within for area in made],
+            values=[area.count for area in made],
             branchvalues="total",
             maxdepth=3,
             texttemplate="%{label}<br>%{value:,}",
-            hovertemplate="%{label}<br>%{value:,} parameters<br>"
-            "%{percentRoot:.2%} of the model<extra></extra>",
-            marker={"colors": colours, "line": {"width": 0}},
             tiling={"pad": 2, "packing": "binary"},
-            textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
-            pathbar={"visible": True, "textfont": {"color": ink}},
+            pathbar={"visible": True, "textfont": {"color": _ground(dark)[1]}},
+            **{
+                "hovertemplate": "%{label}<br>%{value:,} parameters<br>"
+                "%{percentRoot:.2%} of the model<extra></extra>",
+                **look,
+            },
         )
     )
     figure.update_layout(

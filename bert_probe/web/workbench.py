@@ -197,24 +197,33 @@ def checkpoint() -> Checkpoint:
         CheckpointError: see `bert_probe.load`.
     """
     now = request()
-    found = store.opened(now.model, now.revision)
-    return found if found is not None else _open(now)
+    return open_model(now.model, now.revision)
 
 
-def _open(now: Request) -> Checkpoint:
-    """Open it in a job, whose progress stands where the page will be."""
-    name = state.plain(now.model or BUILT_IN)
+def open_model(model: str, revision: str, key: str = "opening") -> Checkpoint:
+    """A checkpoint, opened if need be in a job, whose progress stands where the page will be.
+
+    Args:
+        key: of the job; a page that opens a second model has two.
+
+    Raises:
+        CheckpointError: see `bert_probe.load`.
+    """
+    there = store.opened(model, revision)
+    if there is not None:
+        return there
+    name = state.plain(model or BUILT_IN)
 
     def about() -> str:
-        return f"Opening {name}. {store.opening(now.model, now.revision).notice}".rstrip()
+        return f"Opening {name}. {store.opening(model, revision).notice}".rstrip()
 
     def work(report: Report) -> Checkpoint:
-        return store.open_checkpoint(now.model, now.revision, report)
+        return store.open_checkpoint(model, revision, report)
 
     with st.spinner(f"Opening {name} …", show_time=False):
         found = jobs.run(
-            "opening",
-            ("opening", now.model, now.revision),
+            key,
+            ("opening", model, revision),
             f"Open {name}",
             work,
             "B",

@@ -6,6 +6,7 @@ import csv
 import io
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +63,20 @@ class Ended:
         return self.err.removeprefix("bert-probe: ").rstrip("\n")
 
 
-def bert_probe(*arguments: str, built_in: Checkpoint | None = None) -> Ended:
+def bert_probe(
+    *arguments: str, built_in: Checkpoint | None = None, there: Mapping[str, Checkpoint] = {}
+) -> Ended:
     """Run a command as ``bert-probe`` would.
 
     Args:
         built_in: stands for the built-in model in float32, which else is opened anew.
+        there: folder → its checkpoint, likewise.
     """
 
     def opened(model: str | None, revision: str | None, **more: str) -> Checkpoint:
         usual = model is None and more.get("dtype", "auto") == "auto"
+        if model in there:
+            return there[model]
         return built_in if built_in and usual else load(model, revision, **more)
 
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="", write_through=True)

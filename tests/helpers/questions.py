@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bert_probe.analyses.ablation import Ablate, AblateEach
+from bert_probe.analyses.answer_change import AnswerChange
 from bert_probe.analyses.answers import FindAnswer
 from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
@@ -14,13 +15,16 @@ from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
+from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.pair_jacobians import WhyAlike
+from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
@@ -33,6 +37,7 @@ from bert_probe.analyses.steps import Steps
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.tokens import Tokens
+from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.analyses.vectors import Vectors
 from bert_probe.analyses.why import Why
 from bert_probe.analyses.why_check import WhyCheck
@@ -40,6 +45,7 @@ from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
+from tests.helpers.changed import after
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
@@ -83,6 +89,22 @@ def river_and_boat(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return (checkpoint,)
+
+
+def before_and_after(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, after(checkpoint)
+
+
+def one_text_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return tuple(one.trace(TEXT) for one in before_and_after(checkpoint))
+
+
+def a_pair_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return tuple(one.trace(TEXT, f"--{OTHER}") for one in before_and_after(checkpoint))
+
+
+def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return *before_and_after(checkpoint), SENTENCES
 
 
 def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -294,6 +316,23 @@ EXAMPLES = (
         {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
         trained="text-classification",
     ),
+    Example(HeadChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
+    Example(HeadChange(words=True), a_pair_in_both, {"words": False}, trained="question-answering"),
+    Example(VectorChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
+    Example(ParameterChange(), before_and_after, trained="fill-mask"),
+    Example(
+        AnswerChange(mask="river"),
+        one_text_in_both,
+        {"task": "fill-mask", "top": 2, "mask": 3},
+        trained="fill-mask",
+    ),
+    Example(
+        AnswerChange("question-answering", top=2),
+        a_pair_in_both,
+        {"task": None, "top": 3, "mask": 3},
+        trained="question-answering",
+    ),
+    Example(LayerAlikeness(examples=8), sentences_in_both, {"examples": 9, "seed": 1}, trained="fill-mask"),
     Example(
         HeadsRemoved(parts=3, seed=1),
         labelled_texts,

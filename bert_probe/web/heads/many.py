@@ -22,17 +22,17 @@ from bert_probe.web.workbench import Request
 MOST = 10_000
 """Sentences that this page takes; their measures are all held until the last is known."""
 
-_SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
+SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
 _FILE, _PASTED = "many_file", "many_pasted"
 
 
 def part(request: Request, checkpoint: Checkpoint) -> None:
     """Draw it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        source = state.pick("sentences", "Sentences", _SOURCES, "sample")
+        source = state.pick("sentences", "Sentences", SOURCES, "sample")
         words = state.switch("words", "Whole words", False, "Merge pieces into words before measuring.")
     try:
-        sentences = _sentences(source)
+        sentences = sentences_of_source(source)
         if not sentences:
             return
         sentence_input.check_number(sentences, MOST)
@@ -46,14 +46,14 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
             "One run of the model for each, batched. You can cancel at any time.",
         )
     except ProbeError as error:
-        _refusal(error)
+        refusal(error)
         return
     if means is not None:
         _result(means, sentences)
 
 
-def _sentences(source: str) -> tuple[str, ...]:
-    """The sentences to profile; empty while there are none."""
+def sentences_of_source(source: str) -> tuple[str, ...]:
+    """The sentences of a choice among `SOURCES`; empty while there are none."""
     if source == "sample":
         blocks.caveat("40 short English sentences on unrelated subjects, shipped with the package.")
         with st.expander("Read them"):
@@ -83,7 +83,8 @@ def _sentences(source: str) -> tuple[str, ...]:
     return sentences_of(content, name)
 
 
-def _refusal(error: ProbeError) -> None:
+def refusal(error: ProbeError) -> None:
+    """Why these sentences give nothing."""
     with st.container(border=True, key="refusal"):
         unread = isinstance(error, TextError)
         st.header("These sentences cannot be read" if unread else "This cannot be shown", anchor=False)

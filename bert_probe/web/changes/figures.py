@@ -1,0 +1,113 @@
+"""What changed between two models as Plotly figures. Nothing here knows Streamlit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from bert_probe.analyses.answer_change import ChangedAnswers
+from bert_probe.analyses.baseline import BaselineCosines
+from bert_probe.analyses.vector_change import ChangedVectors
+from bert_probe.model.trace import Array
+from bert_probe.views.scale import Scale
+from bert_probe.views.text import shown
+from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
+
+MOST_BARS = 16
+"""Answers that are drawn; the table has all."""
+_NEAR = 4
+"""Times the largest value that a curve may lie above it."""
+
+
+def moved_curves(found: ChangedVectors, baseline: BaselineCosines) -> Any:
+    """How far vectors turned by layer: their mean, the farthest, and, unless these would be a line on the
+    ground beside it, what unrelated tokens of A are apart."""
+    figure = go.Figure()
+    apart = _apart(baseline)
+    if apart.min() <= _NEAR * found.most.max():
+        _curve(figure, "unrelated tokens of A: mean", apart, {"color": GRAY, "dash": "dot"}, "circle")
+    _curve(figure, "the farthest", found.most, {"color": SECOND, "width": 2}, "square")
+    _curve(figure, "mean", found.mean, {"color": ACCENT, "width": 3}, "circle")
+    figure.update_layout(
+        height=300,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        legend={"orientation": "h", "y": -0.3, "x": 0},
+        xaxis={"title": "layer", "dtick": max(1, len(found.moved) // 12), "zeroline": False},
+        yaxis={"title": "1 − cosine", "rangemode": "tozero"},
+        hovermode="closest",
+    )
+    return figure
+
+
+def beside_unrelated(found: ChangedVectors, baseline: BaselineCosines) -> str:
+    """Where the vectors turned most, beside how far unrelated tokens are apart there."""
+    layer = int(np.nan_to_num(found.mean).argmax())
+    if not found.most.any():
+        return (
+            f"Nothing turned. Two unrelated tokens of A are **{_apart(baseline)[-1]:.2f}** apart in the end."
+        )
+    return (
+        f"The mean is largest in layer {layer}: **{found.mean[layer]:.3g}**. Two unrelated tokens of A are "
+        f"**{_apart(baseline)[layer]:.2f}** apart there."
+    )
+
+
+def _apart(baseline: BaselineCosines) -> Array:
+    """1 − cosine of unrelated tokens, mean by layer."""
+    apart: Array = 1 - np.array(baseline.unrelated.mean)
+    return apart
+
+
+def _curve(figure: Any, name: str, values: Array, line: dict[str, Any], symbol: str) -> None:
+    figure.add_scatter(
+        x=list(range(len(values))),
+        y=values,
+        mode="lines+markers",
+        name=name,
+        line=line,
+        marker={"symbol": symbol, "size": 7},
+        hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
+    )
+
+
+def answer_bars(found: ChangedAnswers) -> Any:
+    """A pair of bars for each answer, A's above B's."""
+    names = [as_text(shown(name)) for name in found.names[:MOST_BARS]]
+    short = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
+    figure = go.Figure()
+    for side, values, colour in (("A", found.a, GRAY), ("B", found.b, ACCENT)):
+        figure.add_bar(
+            x=values[:MOST_BARS],
+            y=list(range(len(names))),
+            orientation="h",
+            name=side,
+            customdata=names,
+            marker={"color": colour},
+            hovertemplate=f"%{{customdata}}: %{{x:.6f}}<extra>{side}</extra>",
+        )
+    figure.update_layout(
+        barmode="group",
+        height=96 + 40 * len(names),
+        margin={"l": 0, "r": 24, "t": 8, "b": 0},
+        bargap=0.3,
+        xaxis={"title": found.kind, "range": _range(found)},
+        yaxis={
+            "tickvals": list(range(len(names))),
+            "ticktext": short,
+            "autorange": "reversed",
+            "zeroline": False,
+        },
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+    )
+    return figure
+
+
+def _range(found: ChangedAnswers) -> Sequence[float] | None:
+    """From 0 to the next round number; of numbers that may be negative whatever fits."""
+    both = np.nan_to_num(np.concatenate([found.a, found.b]))
+    if found.kind != "probability" and both.min(initial=0.0) < 0:
+        return None
+    return [0, Scale.from_zero(both, 0.0).high]

@@ -1,0 +1,107 @@
+"""The second model of the page, B: the field in which it is named, opening it, and exchanging it with A."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.web import places, state, workbench
+from bert_probe.web.attention import shown
+
+_MODEL, _REVISION = "other", "other_revision"
+"""Of the address and of the fields."""
+_LEAVING = "leaving for attention"
+"""Session key that a button sets which leads to another page, where A is by then what was B."""
+
+
+class Named(NamedTuple):
+    """What somebody calls B."""
+
+    model: str
+    revision: str
+
+
+def field() -> Named | None:
+    """Draw the fields; None while no second model is named."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(width=420):
+            model = state.words(_MODEL, "Second model, B", "Folder or hub id").strip()
+        with st.container(width=200):
+            revision = state.words(_REVISION, "Revision of B", "Newest").strip()
+        if model:
+            st.button("Exchange A and B", on_click=exchange)
+    return Named("" if model == BUILT_IN else model, revision) if model else None
+
+
+def missing(a: Checkpoint) -> None:
+    """What to do where no second model is named."""
+    with st.container(border=True, key="no_second"):
+        st.header("A second model is needed", anchor=False)
+        st.markdown(
+            f"Model A is **{state.plain(a.description.name)}**, of the workbench. Name another one above: a "
+            "folder on this machine, or a hub id. It must have the same tokenizer as A. Most can be said "
+            "where B was made of A by training it further; of models of other sizes, what has a counterpart "
+            "is compared."
+        )
+        st.button("Compare A with itself", type="primary", on_click=_itself, args=(a.description.name,))
+        st.caption("Of a model and itself nothing differs: every number is exactly 0.")
+
+
+def opened(named: Named) -> Checkpoint | None:
+    """B, opened with its progress shown; None where it cannot be, which is said."""
+    try:
+        return workbench.open_model(named.model, named.revision, "opening the second model")
+    except ProbeError as error:
+        refused(error, "The second model cannot be opened")
+        return None
+
+
+def refused(error: ProbeError, title: str) -> None:
+    """Why there is nothing to compare."""
+    with st.container(border=True, key="refusal"):
+        st.header(title, anchor=False)
+        st.text(str(error))
+        st.caption("Name another second model above. Everything you typed and chose is still there.")
+
+
+def exchange() -> None:
+    """What is B becomes the model of the workbench, and the other way round."""
+    now = workbench.request()
+    model = str(st.session_state[_MODEL]).strip()
+    asked = replace(
+        now,
+        model="" if model == BUILT_IN else model,
+        revision=str(st.session_state[_REVISION]).strip(),
+    )
+    workbench.ask(asked)
+    st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
+
+
+def leave() -> None:
+    """Go to the page that a button led to."""
+    if st.session_state.pop(_LEAVING, False):
+        st.switch_page(places.page("attention"))
+
+
+def lead_to(layer: int, head: int) -> None:
+    """A head, from 1, with buttons that show it in either model."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"Show head {layer}.{head}", width="content")
+        st.button("in A", on_click=_look, args=(layer, head, False))
+        st.button("in B", on_click=_look, args=(layer, head, True))
+
+
+def _look(layer: int, head: int, other: bool) -> None:
+    shown.look_at(layer, (head - 1,))
+    if other:
+        exchange()
+    st.session_state[_LEAVING] = True
+
+
+def _itself(name: str) -> None:
+    st.session_state[_MODEL], st.session_state[_REVISION] = name, workbench.request().revision

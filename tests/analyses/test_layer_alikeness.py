@@ -1,0 +1,136 @@
+"""Linear CKA: by hand, by its other formula, against raw transformers, and what must not change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_probe import LayerAlikeness
+from bert_probe.analyses.layer_alikeness import linear_cka
+from bert_probe.errors import ShapeError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import families
+from tests.helpers.changed import after, folder_after
+from tests.helpers.exactness import assert_exact
+from tests.helpers.raw import Raw, keep_doubles
+
+Opened = Callable[[str], Checkpoint]
+SENTENCES = families.SENTENCES[:5]
+
+
+def test_cka_by_hand() -> None:
+    # Of one dimension it is the square of the correlation: here that of (1, -1, 0) and (1, 0, -1), ½.
+    assert linear_cka(np.array([[4.0], [2.0], [3.0]]), np.array([[1.0], [0.0], [-1.0]])) == pytest.approx(
+        0.25
+    )
+    # XᵀX = 2 I, of length √8; YᵀY = 2; YᵀX = (2, 0), its square 4.
+    x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    assert linear_cka(x, x[:, :1]) == pytest.approx(4 / (8**0.5 * 2))
+    assert linear_cka(x[:, :1], x[:, 1:]) == 0
+
+
+def by_examples(x: np.ndarray, y: np.ndarray) -> float:
+    """The same by the products of examples with examples, [example, example], doubly centred."""
+    centre = np.eye(len(x)) - 1 / len(x)
+    k, m = (centre @ (one @ one.T) @ centre for one in (x, y))
+    return float((k * m).sum() / np.sqrt((k * k).sum() * (m * m).sum()))
+
+
+@given(st.integers(0, 10_000), st.integers(3, 12), st.integers(1, 5), st.integers(1, 5))
+@settings(deadline=None, max_examples=40)
+def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: int) -> None:
+    random = np.random.default_rng(seed)
+    x, y = random.normal(size=(examples, wide)), random.normal(size=(examples, narrow))
+    value = linear_cka(x, y)
+    assert_exact(np.float64(value), by_examples(x, y))
+    assert 0 <= value <= 1
+    turn, _ = np.linalg.qr(random.normal(size=(wide, wide)))
+    for other in (x @ turn, x * 1e-150, x * -3e140, x + random.normal(size=wide), x[:, ::-1]):
+        assert_exact(np.float64(linear_cka(other, y)), value)
+    order = random.permutation(examples)
+    assert_exact(np.float64(linear_cka(x[order], y[order])), value)
+    assert_exact(np.float64(linear_cka(y, x)), value)
+    assert linear_cka(x, x) == 1
+    assert_exact(np.float64(linear_cka(x, x @ turn * 7)), 1)
+
+
+def test_what_is_no_direction_or_no_pair_of_matrices() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 3))
+    assert np.isnan(linear_cka(x, np.full((4, 2), 0.1)))
+    with pytest.raises(ShapeError, match="same examples"):
+        linear_cka(x, x[:3])
+
+
+def test_layers_agree_with_raw_transformers(
+    double_family: Opened, family_folder: Callable[[str], Path]
+) -> None:
+    a = double_family("bert")
+    b = after(a)
+    keep_doubles(b.model)
+    states = []
+    for side, folder in ((a, family_folder("bert")), (b, folder_after(family_folder("bert")))):
+        raw = Raw(folder, "float64")
+        outputs = [(raw.run(side.encode(text)).hidden_states, side.encode(text)) for text in SENTENCES]
+        states.append(
+            [
+                np.concatenate(
+                    [
+                        hidden[layer][0][[not token.special for token in read.tokens]].numpy()
+                        for hidden, read in outputs
+                    ]
+                )
+                for layer in range(4)
+            ]
+        )
+    found = LayerAlikeness().of(a, b, SENTENCES)
+    assert_exact(found.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
+    assert found.examples == len(states[0][0])
+    assert found.cka.max() < 1
+    table = found.table()
+    assert list(table) == ["layer_a", "layer_b", "cka"]
+    assert table["cka"].tolist() == found.cka.ravel().tolist()
+    assert found.finding.startswith(f"Layer {np.diagonal(found.cka).argmin()} is the least like itself")
+
+
+def test_of_many_tokens_some_are_drawn_and_by_the_seed(family: Opened) -> None:
+    a, b = family("bert"), after(family("bert"))
+    few = [LayerAlikeness(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
+    assert [one.examples for one in few] == [20, 20, 20]
+    assert np.array_equal(few[0].cka, few[1].cka)
+    assert not np.allclose(few[0].cka, few[2].cka)
+    assert np.array_equal(LayerAlikeness(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
+
+
+def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
+    a, b = family("bert"), after(family("bert"))
+    seen: list[tuple[int, int]] = []
+    LayerAlikeness().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done: int, _total: int) -> None:
+        if done > 2 * len(SENTENCES):
+            raise StopError
+
+    with pytest.raises(StopError):
+        LayerAlikeness().of(a, b, SENTENCES, report=stop)
+
+
+def test_texts_that_cannot_be_compared_are_refused(family: Opened) -> None:
+    a, b = family("bert"), after(family("bert"))
+    with pytest.raises(TextError, match="there is only one"):
+        LayerAlikeness().of(a, b, ["we"])
+    with pytest.raises(TextError, match="no sentence"):
+        LayerAlikeness().of(a, b, [" "])
+    long = "we had left " * 60
+    with pytest.raises(TooLongError, match="Line 2"):
+        LayerAlikeness().of(a, b, ["we left", long])
+    found = LayerAlikeness().of(a, b, ["we left", long], truncate=True)
+    assert found.provenance["tokens_dropped"] == 182 - 160

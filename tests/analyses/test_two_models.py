@@ -1,0 +1,340 @@
+"""Two models on one text: by hand, against raw transformers on both sides, and what must hold for any two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bert_probe
+from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe.analyses.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
+from bert_probe.errors import SelectionError, UnavailableError, WeightsError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.words import word_lens
+from bert_probe.views import pictures
+from tests.helpers import families, in_memory
+from tests.helpers.changed import after, changed, folder_after
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import PAIR, TEXT
+from tests.helpers.folders import change_config, change_weights, copy
+from tests.helpers.raw import Raw, keep_doubles
+
+Folders = Callable[[str], Path]
+Opened = Callable[[str], Checkpoint]
+SENTENCES = families.SENTENCES[:4]
+
+
+def double_after(checkpoint: Checkpoint) -> Checkpoint:
+    """What a float64 checkpoint became, all of it in float64."""
+    other = after(checkpoint)
+    keep_doubles(other.model)
+    return other
+
+
+# ---------------------------------------------------------------- against raw transformers
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
+def test_heads_vectors_and_parameters_agree_with_raw_transformers(
+    name: str, double_family: Opened, family_folder: Folders
+) -> None:
+    folder = family_folder(name)
+    checkpoint = double_family(name)
+    a, b = checkpoint.trace(TEXT), double_after(checkpoint).trace(TEXT)
+    raw = [Raw(one, "float64") for one in (folder, folder_after(folder))]
+    one, two = (side.run(a.encoding) for side in raw)
+    heads = HeadChange().of(a, b)
+    expected = np.zeros(heads.total_variation.shape)
+    for layer, head in np.ndindex(expected.shape):
+        rows = zip(one.attentions[layer][0, head], two.attentions[layer][0, head], strict=True)
+        expected[layer, head] = np.mean([float((p - q).abs().sum()) / 2 for p, q in rows])
+    assert_exact(heads.total_variation, expected)
+    assert heads.total_variation.max() > 0.01
+    assert expected[heads.strongest] == expected.max()
+
+    cosines = [
+        torch.cosine_similarity(x[0], y[0], dim=-1).numpy()
+        for x, y in zip(one.hidden_states, two.hidden_states, strict=True)
+    ]
+    moved = VectorChange().of(a, b)
+    assert_exact(1 - moved.moved, cosines)
+    assert_exact(moved.mean, 1 - np.mean(cosines, axis=1))
+    assert moved.moved.max() > 0.001
+
+    found = ParameterChange().of(checkpoint, after(checkpoint))
+    theirs = dict(raw[1].model.named_parameters())
+    for row, (parameter, own) in zip(found.tensors, raw[0].model.named_parameters(), strict=True):
+        assert (row.parameter.name, row.there) == (parameter, BOTH)
+        expected_change = float((theirs[parameter] - own).detach().norm() / own.detach().norm())
+        assert_exact(np.float64(row.relative), expected_change, parameter)
+    whole = [torch.cat([one.detach().flatten() for one in side.model.parameters()]) for side in raw]
+    assert_exact(np.float64(found.relative()), float((whole[1] - whole[0]).norm() / whole[0].norm()))
+
+
+def test_words_are_merged_before_they_are_compared(double_family: Opened) -> None:
+    checkpoint = double_family("bert")
+    a, b = checkpoint.trace("engineers crossing"), double_after(checkpoint).trace("engineers crossing")
+    lens = word_lens(a)
+    assert len(lens.units) < len(a.tokens)
+    p, q = (lens.merge(one.attention(1, 2)) for one in (a, b))
+    assert_exact(HeadChange(words=True).of(a, b).total_variation[1, 2], np.abs(p - q).sum(axis=1).mean() / 2)
+    x, y = (lens.average(one.vectors(2)) for one in (a, b))
+    cosines = (x * y).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    found = VectorChange(words=True).of(a, b)
+    assert_exact(1 - found.moved[2], cosines)
+    assert list(found.table().index) == list(map(str, lens.units))
+
+
+def test_heads_by_hand(family: Opened) -> None:
+    checkpoint = family("mpnet")  # of which the weights themselves are kept
+    a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
+    assert len(a.tokens) == 3
+    one = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
+    two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
+    a, b = (
+        replace(trace, weights=(np.stack([rows, one, one, two]),) * 3) for trace, rows in ((a, one), (b, two))
+    )
+    # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
+    np.testing.assert_allclose(HeadChange().of(a, b).total_variation, [[0.3, 0, 0, 0]] * 3, atol=1e-7)
+    # Of layers that are equal the first is named.
+    assert "Head 1.1 changed most: total variation 0.3" in HeadChange().of(a, b).finding
+
+
+# ---------------------------------------------------------------- one model
+
+
+def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = None) -> None:
+    """Fail unless every number of what differs between the two is 0, to the bit."""
+    one, two = a.trace(text), b.trace(text)
+    assert one is not two
+    heads, vectors = HeadChange().of(one, two), VectorChange().of(one, two)
+    assert not heads.total_variation.any()
+    assert not vectors.moved.any()
+    assert (heads.finding, vectors.finding) == ("No head attends differently.", "No vector turned.")
+    parameters = ParameterChange().of(a, b)
+    assert {(row.there, row.change, row.relative) for row in parameters.tensors} == {(BOTH, 0.0, 0.0)}
+    assert (parameters.relative(), parameters.finding) == (0.0, "No parameter changed.")
+    answers = AnswerChange().of(a.trace(text, pair), b.trace(text, pair))
+    assert not answers.difference.any()
+    assert answers.finding in (
+        "No answer changed.",
+        f"The cosine of the two texts went from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
+    )
+    layers = LayerAlikeness().of(a, b, SENTENCES)
+    assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
+    assert layers.finding == "Every layer is as it was: CKA 1."
+
+
+def test_the_same_checkpoint_twice_differs_in_nothing_to_the_bit(minilm: Checkpoint) -> None:
+    exactly_nothing(minilm, bert_probe.load(), TEXT, PAIR)
+
+
+def test_the_same_files_under_two_names_differ_in_nothing(
+    trained_folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    folder = trained_folder("bert", "fill-mask")
+    elsewhere = bert_probe.load(copy(folder, tmp_path / "elsewhere"))
+    exactly_nothing(bert_probe.load(folder), elsewhere, f"{TEXT} [MASK]")
+
+
+def test_the_same_weights_under_other_settings_are_another_model(
+    family_folder: Folders, family: Opened, tmp_path: Path
+) -> None:
+    folder = copy(family_folder("bert"), tmp_path / "relu")
+    change_config(folder, hidden_act="relu")
+    a, b = family("bert"), bert_probe.load(folder)
+    assert a.description.weights_sha256 == b.description.weights_sha256
+    assert HeadChange().of(a.trace(TEXT), b.trace(TEXT)).total_variation.max() > 0.001
+    assert not any(row.change for row in ParameterChange().of(a, b).tensors)
+    assert LayerAlikeness().of(a, b, SENTENCES).cka[3, 3] < 1
+
+
+def test_a_folder_that_changed_is_two_models(family_folder: Folders, tmp_path: Path) -> None:
+    folder = copy(family_folder("bert"), tmp_path / "trained")
+    before = bert_probe.load(folder)
+    change_weights(folder, lambda weights: {name: part * 1.5 for name, part in weights.items()})
+    found = ParameterChange().of(before, bert_probe.load(folder))
+    assert {round(row.relative, 6) for row in found.tensors} == {0.5}
+    provenance = found.provenance
+    assert provenance["model"] == provenance["other_model"]["model"] == str(folder)
+    assert provenance["weights_sha256"] != provenance["other_model"]["weights_sha256"]
+
+
+def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> None:
+    model, untouched = (in_memory.opened(family_folder("bert")) for _ in range(2))
+    tokenizer = in_memory.tokenizer_of(family_folder("bert"))
+    a = bert_probe.wrap(model, tokenizer).trace(TEXT)
+    in_memory.step(model, a.encoding)
+    parameters = ParameterChange().of(*(bert_probe.wrap(one, tokenizer) for one in (untouched, model)))
+    expected = [
+        float((one - other).detach().double().norm())
+        for one, other in zip(model.parameters(), untouched.parameters(), strict=True)
+    ]
+    assert [row.change for row in parameters.tensors] == pytest.approx(expected)
+    assert max(expected) > 0
+    b = bert_probe.wrap(model, tokenizer).trace(TEXT)
+    found = HeadChange().of(a, b)
+    assert found.total_variation.max() > 0
+    assert "other = bert_probe.wrap(other_model, tokenizer)" in found.python
+    assert found.shell.startswith("# ")
+
+
+# ---------------------------------------------------------------- models of other sizes
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A BERT with the same tokenizer, of more layers, heads and dimensions."""
+    folder = tmp_path_factory.mktemp("larger")
+    families.build("bert", folder, num_hidden_layers=4, num_attention_heads=6, hidden_size=48)
+    return bert_probe.load(folder)
+
+
+def test_what_has_no_counterpart_is_a_sentence(family: Opened, larger: Checkpoint) -> None:
+    a, b = family("bert").trace(TEXT), larger.trace(TEXT)
+    with pytest.raises(
+        UnavailableError, match="A has 3 layers of 4 heads and B 4 layers of 6 heads: no head"
+    ):
+        HeadChange().of(a, b)
+    with pytest.raises(
+        UnavailableError, match="3 layers with vectors of 32 numbers and B 4 of 48: no vector"
+    ):
+        VectorChange().of(a, b)
+    found = LayerAlikeness().of(family("bert"), larger, SENTENCES)
+    assert found.cka.shape == (4, 5)
+    assert ((found.cka > 0) & (found.cka < 1)).all()
+    assert found.finding.startswith("The last layer of A is most like layer ")
+
+
+def test_parameters_of_equal_name_and_shape_are_compared_and_others_listed(
+    family: Opened, larger: Checkpoint
+) -> None:
+    found = ParameterChange().of(family("bert"), larger)
+    there = {row.parameter.name: row for row in found.tensors}
+    assert there["encoder.layer.0.intermediate.dense.bias"].there == BOTH
+    assert there["embeddings.word_embeddings.weight"].there == OTHER_SHAPE
+    assert there["encoder.layer.3.output.dense.bias"].there == ONLY_B
+    back = ParameterChange().of(larger, family("bert"))
+    assert {row.there for row in back.tensors} == {BOTH, OTHER_SHAPE, ONLY_A}
+    assert len(back.tensors) == len(found.tensors)
+    assert len(found.compared) + len(found.others) == len(found.tensors)
+    table = found.table()
+    assert table["relative"].isna().tolist() == [row.there != BOTH for row in found.tensors]
+    assert found.facts["not_compared"] == len(found.others)
+
+
+def test_a_tensor_of_zeros_has_no_relative_change(family_folder: Folders, tmp_path: Path) -> None:
+    name = "encoder.layer.0.output.dense.bias"
+    folder = copy(family_folder("bert"), tmp_path / "zeros")
+    change_weights(folder, lambda weights: weights | {name: torch.zeros_like(weights[name])})
+    zeros = bert_probe.load(folder)
+    rows = {row.parameter.name: row for row in ParameterChange().of(zeros, bert_probe.load(folder)).tensors}
+    assert rows[name].relative == 0
+    found = ParameterChange().of(zeros, bert_probe.load(family_folder("bert")))
+    row = next(row for row in found.tensors if row.parameter.name == name)
+    assert row.norm == 0 < row.change
+    assert np.isnan(row.relative)
+    assert "No parameter" not in found.finding
+    assert np.isfinite(found.relative())
+    assert found.save(tmp_path / "found.json")
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_other_tokenizers_are_refused_with_what_differs(
+    family: Opened, minilm: Checkpoint, tmp_path: Path, family_folder: Folders
+) -> None:
+    a, b = family("bert"), minilm
+    said = "120 pieces in A and 30,522 in B; number 1 is ‘\\[UNK\\]’ in A, .* and ‘\\[unused0\\]’ in B"
+    for ask in (
+        lambda: HeadChange().of(a.trace(TEXT), b.trace(TEXT)),
+        lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
+        lambda: AnswerChange().of(a.trace(TEXT), b.trace(TEXT)),
+        lambda: ParameterChange().of(a, b),
+        lambda: LayerAlikeness().of(a, b, SENTENCES),
+    ):
+        with pytest.raises(SelectionError, match=said):
+            ask()
+    # The same pieces, but capitals are kept.
+    folder = copy(family_folder("bert"), tmp_path / "cased")
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))
+    cased = bert_probe.load(folder)
+    with pytest.raises(SelectionError, match="token 1 of this text is ‘almost’ in A and ‘\\[UNK\\]’ in B"):
+        HeadChange().of(a.trace(TEXT), cased.trace(TEXT))
+    with pytest.raises(SelectionError, match="token 1 of sentence 2 is ‘we’ in A"):
+        LayerAlikeness().of(a, cased, ["we had left", "We had left"])
+    assert ParameterChange().of(a, cased).finding == "No parameter changed."
+
+
+def test_two_texts_and_texts_of_two_lengths_are_refused(
+    family: Opened, family_folder: Folders, tmp_path: Path
+) -> None:
+    a = family("bert")
+    with pytest.raises(SelectionError, match="on one text, and these are two"):
+        HeadChange().of(a.trace("we left"), a.trace("we left it"))
+    folder = copy(family_folder("bert"), tmp_path / "short")
+    change_config(folder, max_position_embeddings=20)
+    change_weights(
+        folder,
+        lambda weights: {
+            name: part[:20].contiguous() if "position_embeddings" in name else part
+            for name, part in weights.items()
+        },
+    )
+    short = bert_probe.load(folder)
+    long = "we had left " * 10
+    with pytest.raises(SelectionError, match="Of this text A reads 32 tokens and B 20"):
+        HeadChange().of(a.trace(long), short.trace(long, truncate=True))
+
+
+def test_numbers_that_no_model_made_are_refused(family: Opened) -> None:
+    trace = family("bert").trace(TEXT)
+    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.tokens)
+    with pytest.raises(UnavailableError, match="not made by a model that is open here"):
+        HeadChange().of(given, given)
+
+
+def test_weights_that_are_no_numbers_are_refused(family_folder: Folders, tmp_path: Path) -> None:
+    folder = copy(family_folder("bert"), tmp_path / "nan")
+    change_weights(folder, lambda weights: {name: part * float("nan") for name, part in weights.items()})
+    with pytest.raises(WeightsError):
+        bert_probe.load(folder)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
+    a, b = family("bert"), after(family("bert"))
+    traces = a.trace(TEXT), b.trace(TEXT)
+    for result, shape in (
+        (HeadChange().of(*traces), (3, 4)),
+        (VectorChange().of(*traces), (len(traces[0].tokens), 4)),
+        (LayerAlikeness().of(a, b, SENTENCES), (4, 4)),
+    ):
+        (drawn,) = pictures.heatmaps_of(result)
+        assert drawn.values.shape == shape
+        assert f"{a.description.name} → {b.description.name}" in pictures.page(result).title
+    with pytest.raises(UnavailableError, match="ParameterChange has no picture"):
+        ParameterChange().of(a, b).show()
+
+
+def test_small_changes_are_drawn_in_hundredths(
+    family: Opened, tmp_path: Path, family_folder: Folders
+) -> None:
+    a = family("bert")
+    near = bert_probe.load(changed(family_folder("bert"), tmp_path / "near", 0.001))
+    for other, unit in ((near, ", hundredths"), (after(a), "")):
+        found = HeadChange().of(a.trace(TEXT), other.trace(TEXT))
+        (drawn,) = pictures.heatmaps_of(found)
+        assert drawn.drawing["value_name"] == f"total variation{unit}"
+        factor = 100 if unit else 1
+        assert np.array_equal(drawn.values, factor * found.total_variation)
+        assert drawn.values.max() <= drawn.drawing["scale"].high

