@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
     from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
     from bert_probe.text.sentence_files import read_sentences
+    from bert_probe.text.tagged import read_tagged
 
 __version__ = "0.1.0"
 
@@ -91,6 +93,7 @@ __all__ = [
     "ProbeError",
     "Projection",
     "Reach",
+    "Relations",
     "Result",
     "SelectionError",
     "SentenceSimilarity",
@@ -112,6 +115,7 @@ __all__ = [
     "load",
     "model_view",
     "read_sentences",
+    "read_tagged",
     "save",
     "show",
     "wrap",
@@ -147,6 +151,7 @@ _HOMES = {
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",
+    "Relations": "analyses.probes.relations",
     "Result": "results.result",
     "SelectionError": "errors",
     "SentenceSimilarity": "analyses.sentence_similarity",
@@ -168,6 +173,7 @@ _HOMES = {
     "load": "model.loading",
     "model_view": "notebook.views",
     "read_sentences": "text.sentence_files",
+    "read_tagged": "text.tagged",
     "save": "results.result",
     "show": "notebook.views",
     "wrap": "model.wrapping",

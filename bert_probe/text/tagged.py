@@ -55,7 +55,7 @@ class TaggedSentence:
     relations: tuple[str, ...]
     text: str
     spans: tuple[tuple[int, int], ...]
-    about: Mapping[str, str]
+    about: Mapping[str, str] = field(hash=False)
     line: int
 
     def __post_init__(self) -> None:
