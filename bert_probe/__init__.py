@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.probes.layers import Probe
     from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
@@ -90,6 +91,7 @@ __all__ = [
     "Parameters",
     "Patch",
     "Pooler",
+    "Probe",
     "ProbeError",
     "Projection",
     "Reach",
@@ -148,6 +150,7 @@ _HOMES = {
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",

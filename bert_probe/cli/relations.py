@@ -27,6 +27,8 @@ def relations(
 
     DEV chooses head, direction and offset; TEST is what the accuracies are of.
     """
-    files = [read_tagged(file) for file in (chosen, reported)]
+    first, second = (read_tagged(file) for file in (chosen, reported))
     with terminal_bar("Relations", "sentences") as report:
-        return Relations(show="all" if every else "best", **asked).of(checkpoint, *files, truncate, report)
+        return Relations(show="all" if every else "best", **asked).of(
+            checkpoint, first, second, truncate, report
+        )

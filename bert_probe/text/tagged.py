@@ -146,7 +146,8 @@ class _Columns:
         self._columns: int | None = None
 
     def sentence(self, block: list[tuple[int, str]]) -> TaggedSentence | None:
-        words, tags = [], []
+        words: list[str] = []
+        tags: list[str] = []
         about: dict[str, str] = {}
         first = 0
         for line, text in block:

@@ -35,7 +35,7 @@ class PlacedWords:
 
 
 def placed(sentence: TaggedSentence, encoding: Encoding) -> PlacedWords:
-    """A token belongs to the word that most of its characters are of; of two that have as many to the first."""
+    """A token belongs to the word that most of its characters are of, the first of two that have as many."""
     of_character = np.full(len(sentence.text), NOWHERE)
     for word in reversed(range(len(sentence.words))):
         start, end = sentence.spans[word]
@@ -54,7 +54,7 @@ def placed(sentence: TaggedSentence, encoding: Encoding) -> PlacedWords:
         written = tokens[0].display if owner == NOWHERE else sentence.words[owner]
         positions = tuple(token.position for token in tokens)
         units.append(Unit(written, positions, tokens[0].segment, tokens[0].special))
-    for word in np.flatnonzero(of_word == NOWHERE):
+    for word in np.flatnonzero(of_word == NOWHERE).tolist():
         shared = _sharing(sentence.spans[word], encoding.tokens, owners)
         if shared is not None:
             of_word[word] = of_word[shared]

@@ -34,7 +34,7 @@ def read(checkpoint: Checkpoint, files: Files, truncate: bool, report: Report) -
     """
     found = []
     for name, sentences in files.items():
-        if isinstance(sentences, str) or not all(isinstance(one, TaggedSentence) for one in sentences):
+        if not all(isinstance(one, TaggedSentence) for one in sentences):
             raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it.")
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give one or more.")

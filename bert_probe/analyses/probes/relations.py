@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +75,7 @@ class Relations(Question):
             for part in every
         ]
         relations, left_out = _in_both(dict(zip(files, pairs, strict=True)))
-        total = sum(len(part.sentences) for part in every)
-        first, second = (
-            _count(checkpoint, part, of_part, relations, lambda more, done=done: report(done + more, total))
-            for part, of_part, done in zip(every, pairs, (0, len(every[0].sentences)), strict=True)
-        )
+        first, second = _count(checkpoint, every, pairs, relations, report)
         offsets = [first.best_offset(relation) for relation in range(len(relations))]
         at_offset = [second.at_offset(relation, offset) for relation, offset in enumerate(offsets)]
         order = np.argsort(-second.count, kind="stable")
@@ -157,22 +153,26 @@ def _in_both(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[st
 
 def _count(
     checkpoint: Checkpoint,
-    part: reading.Read,
-    pairs: Sequence[_Pairs],
+    every: Sequence[reading.Read],
+    pairs: Sequence[Sequence[_Pairs]],
     relations: Sequence[str],
-    report: Callable[[int], None],
-) -> _Counted:
-    """Run the model on a file, and count of each relation how often each head finds it."""
+    report: Report,
+) -> list[_Counted]:
+    """Run the model on each file, and count of each relation how often each head finds it."""
     about = checkpoint.description
-    counted, done = _Counted(relations, about.layers, about.heads), 0
-    for group in batches([len(one) for one in part.encodings], BATCH_TOKENS, checkpoint.pads):
-        report(done)
-        traces = checkpoint.trace_encodings([part.encodings[index] for index in group])
-        for index, trace in zip(group, traces, strict=True):
-            counted.add(pairs[index], trace)
-        done += len(group)
-    report(done)
-    return counted
+    total, done = sum(len(part.sentences) for part in every), 0
+    found = []
+    for part, of_part in zip(every, pairs, strict=True):
+        counted = _Counted(relations, about.layers, about.heads)
+        for group in batches([len(one) for one in part.encodings], BATCH_TOKENS, checkpoint.pads):
+            report(done, total)
+            traces = checkpoint.trace_encodings([part.encodings[index] for index in group])
+            for index, trace in zip(group, traces, strict=True):
+                counted.add(of_part[index], trace)
+            done += len(group)
+        found.append(counted)
+    report(done, total)
+    return found
 
 
 def _named(relation: str, universal: bool) -> str:
