@@ -23,7 +23,7 @@ from bert_probe.text.tagged import read_tagged
 def relations(
     checkpoint: Checkpoint, asked: dict[str, Any], chosen: Path, reported: Path, every: bool, truncate: bool
 ) -> RelationHeads:
-    """For each relation the head that attends from a word to its syntactic head, or back.
+    """For each relation of a treebank the head that attends from a word to its syntactic head, or back.
 
     DEV chooses head, direction and offset; TEST is what the accuracies are of.
     """

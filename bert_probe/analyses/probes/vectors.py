@@ -103,7 +103,7 @@ def planned(checkpoint: Checkpoint, parts: Sequence[Pooled], layers: Sequence[in
 def by_layer(
     checkpoint: Checkpoint, parts: Sequence[Pooled], passes: Passes, steps: Steps
 ) -> Iterator[list[torch.Tensor]]:
-    """For each layer in turn the vectors of each part, [vector, hidden] in float32, or float64 where the model
+    """Of each layer in turn the vectors of each part, [vector, hidden]: float32, or float64 where the model
     computes in it.
 
     Raises:
