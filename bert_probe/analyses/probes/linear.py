@@ -18,7 +18,7 @@ from bert_probe.model.trace import Array
 
 PENALTY = 1.0
 """On standardised vectors; what scikit-learn calls C is one over it."""
-TOLERANCE = 5e-6
+TOLERANCE = 2e-5
 """The fit ends when a step lowers the mean loss by less, in nats."""
 MOST_STEPS = 200
 FAINT = 1e-7
