@@ -94,9 +94,9 @@ def _shown(
         blocks.caveat(f"Not in the first file, so left out: {state.plain(', '.join(found.left_out), 1000)}.")
     blocks.caveat(
         "Of a word's attention to the other words the strongest counts (Clark et al. 2019); pieces are "
-        "merged into words. Head, direction and offset, in words from the dependent, are chosen on the first "
-        "file; the accuracies are of the second. A head that finds a relation is not shown to be used for it, and "
-        "where a fixed offset does as well it may know no more than that."
+        "merged into words. Head, direction and offset, in words from the dependent, are chosen on the "
+        "first file; the accuracies are of the second. A head that finds a relation is not shown to be used "
+        "for it, and where a fixed offset does as well it may know no more than that."
     )
 
 
