@@ -1,7 +1,8 @@
 """``python -m benchmarks.probes FOLDER``: probes and relations on the English Web Treebank.
 
 The folder holds train, dev and test of Universal Dependencies, each as .conllu.gz or .conllu; they are not of
-this project. Figures to be met were measured on the built-in model by independent code, heads and offsets chosen and reported on test.
+this project. Figures to be met were measured on the built-in model by independent code, heads and offsets
+chosen and reported on test.
 """
 
 from __future__ import annotations
