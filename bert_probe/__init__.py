@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.probes.layers import Probe
+    from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
     from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
     from bert_probe.text.sentence_files import read_sentences
+    from bert_probe.text.tagged import read_tagged
 
 __version__ = "0.1.0"
 
@@ -97,9 +100,11 @@ __all__ = [
     "Parameters",
     "Patch",
     "Pooler",
+    "Probe",
     "ProbeError",
     "Projection",
     "Reach",
+    "Relations",
     "Result",
     "SelectionError",
     "SentenceSimilarity",
@@ -122,6 +127,7 @@ __all__ = [
     "load",
     "model_view",
     "read_sentences",
+    "read_tagged",
     "save",
     "show",
     "wrap",
@@ -158,9 +164,11 @@ _HOMES = {
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",
+    "Relations": "analyses.probes.relations",
     "Result": "results.result",
     "SelectionError": "errors",
     "SentenceSimilarity": "analyses.sentence_similarity",
@@ -183,6 +191,7 @@ _HOMES = {
     "load": "model.loading",
     "model_view": "notebook.views",
     "read_sentences": "text.sentence_files",
+    "read_tagged": "text.tagged",
     "save": "results.result",
     "show": "notebook.views",
     "wrap": "model.wrapping",

@@ -28,8 +28,13 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     lines += [f"other = {_opening(subject.other, 'other_model')}"] if subject.other else []
     models = "checkpoint, other" if subject.other else "checkpoint"
     if subject.sentences:
-        lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
-        whom = f"{models}, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+        files = subject.sentences.get("files")
+        if files is None:
+            lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
+        else:
+            lines += [f"{name} = bert_probe.read_tagged({one['file']!r})" for name, one in files.items()]
+        names = ", ".join(files or ["sentences"])
+        whom = f"{models}, {names}{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"
@@ -94,6 +99,12 @@ def _models(subject: Subject) -> list[str]:
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
     models = [str(one["model"]) for one in subject.models] if subject.other else []
+    if "files" in subject.sentences:
+        files = subject.sentences["files"].items()
+        parted = [
+            ([question.files[name]] if name in question.files else [], one["file"]) for name, one in files
+        ]
+        return [word for option, file in parted for word in (*option, file)]
     if subject.sentences:
         return [*question.arguments(), SENTENCES_FILE, *_marked(models)]
     options: list[str] = []

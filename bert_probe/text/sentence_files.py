@@ -8,6 +8,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -85,12 +86,23 @@ def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ..
         EmptyTextError: nothing in it.
         SelectionError: no such column, or several and none named.
     """
+    with opened(file) as (stream, name):
+        return _sentences(stream, name, column)
+
+
+@contextmanager
+def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file to be read, and its name.
+
+    Raises:
+        TextError: it cannot be opened, or is larger than `MAX_BYTES`.
+    """
     path = Path(file)
     try:
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size > MAX_BYTES:  # 0 of a pipe
                 raise _too_large(path.name)
-            return _sentences(stream, path.name, column)
+            yield stream, path.name
     except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
@@ -109,7 +121,7 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
 
 
 def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
-    written = _lines(stream, name)
+    written = lines_of(stream, name)
     if _is_table(name):
         header, rows = _table(written, name)
         place = _column(header, column, name)
@@ -143,7 +155,7 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(_table(_lines(io.BytesIO(content), name), name)[0]) if _is_table(name) else ()
+    return tuple(_table(lines_of(io.BytesIO(content), name), name)[0]) if _is_table(name) else ()
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -158,8 +170,12 @@ def _is_table(name: str) -> bool:
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
-def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """The lines of a file, each with its end, which is always "\\n" here, however it was written."""
+def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a file, each with its end, which is always "\\n" here, however it was written.
+
+    Raises:
+        TextError: not UTF-8, a NUL in it, or larger than `MAX_BYTES`.
+    """
     begun = ""
     line = 1
     for text in _decoded(stream, name):
