@@ -8,6 +8,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -85,15 +86,8 @@ def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ..
         EmptyTextError: nothing in it.
         SelectionError: no such column, or several and none named.
     """
-    path = Path(file)
-    try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > MAX_BYTES:  # 0 of a pipe
-                raise _too_large(path.name)
-            return _sentences(stream, path.name, column)
-    except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
-        reason = getattr(error, "strerror", None) or error
-        raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
+    with opened(file) as (stream, name):
+        return _sentences(stream, name, column)
 
 
 def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
@@ -108,10 +102,28 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
     return _sentences(io.BytesIO(content), name, column)
 
 
+@contextmanager
+def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file of a reader's, open, and its name.
+
+    Raises:
+        TextError: it cannot be opened, or is larger than `MAX_BYTES`.
+    """
+    path = Path(file)
+    try:
+        with path.open("rb") as stream:
+            if os.fstat(stream.fileno()).st_size > MAX_BYTES:  # 0 of a pipe
+                raise _too_large(path.name)
+            yield stream, path.name
+    except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
+
+
 def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
-    written = _lines(stream, name)
-    if _is_table(name):
-        header, rows = _table(written, name)
+    written = written_lines(stream, name)
+    if is_table(name):
+        header, rows = table_of(written, name)
         place = _column(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
         cells = ((line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place)
@@ -143,7 +155,7 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(_table(_lines(io.BytesIO(content), name), name)[0]) if _is_table(name) else ()
+    return tuple(table_of(written_lines(io.BytesIO(content), name), name)[0]) if is_table(name) else ()
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -154,12 +166,17 @@ def usual_column(columns: Sequence[str]) -> int | None:
     return usual[0] if len(usual) == 1 else None
 
 
-def _is_table(name: str) -> bool:
+def is_table(name: str) -> bool:
+    """Whether a file of this name is read as a table."""
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
-def _lines(stream: BinaryIO, name: str) -> Iterator[str]:
-    """The lines of a file, each with its end, which is always "\\n" here, however it was written."""
+def written_lines(stream: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a file, each with its end, which is always "\\n" here, however it was written.
+
+    Raises:
+        TextError: not UTF-8, a NUL, or more than `MAX_BYTES`.
+    """
     begun = ""
     line = 1
     for text in _decoded(stream, name):
@@ -200,8 +217,15 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
             return
 
 
-def _table(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Header and rows, each with the line that it begins on; cells are parted by the header's own mark."""
+def table_of(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Header and rows, each with the line that it begins on; cells are parted by the header's own mark.
+
+    Args:
+        written: lines, as `written_lines` gives them; only rows that hold something are given.
+
+    Raises:
+        TextError: no table; EmptyTextError: not even a header.
+    """
     begun = []
     for line in written:
         begun.append(line)
