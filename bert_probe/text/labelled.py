@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.faults import Faults
-from bert_probe.text.sentence_files import is_table, lines, opened, table_of, written_lines
+from bert_probe.text.sentence_files import is_table, lines, lines_of, opened, table_of
 
 CLASSES, SEVERAL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, SEVERAL, NUMBER)
@@ -115,7 +115,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None) -> Labelled:
         raise SelectionError(f"There is no kind of labels {kind!r}; there are {', '.join(KINDS)}.")
     if not is_table(name):
         raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv or .tsv file.")
-    header, rows = table_of(written_lines(stream, name), name)
+    header, rows = table_of(lines_of(stream, name), name)
     places, label_column = _columns(header, name)
     faults = Faults(name)
     cells = [*_cells(rows, len(header), places, header, faults)]

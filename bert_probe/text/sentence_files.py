@@ -90,21 +90,9 @@ def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ..
         return _sentences(stream, name, column)
 
 
-def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
-    """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
-
-    Args:
-        name: of the file; its ending tells a table from a text.
-
-    Raises:
-        TextError, EmptyTextError, SelectionError: as `read_sentences`.
-    """
-    return _sentences(io.BytesIO(content), name, column)
-
-
 @contextmanager
 def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
-    """A file of a reader's, open, and its name.
+    """A file to be read, and its name.
 
     Raises:
         TextError: it cannot be opened, or is larger than `MAX_BYTES`.
@@ -120,8 +108,20 @@ def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
 
+def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
+    """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
+
+    Args:
+        name: of the file; its ending tells a table from a text.
+
+    Raises:
+        TextError, EmptyTextError, SelectionError: as `read_sentences`.
+    """
+    return _sentences(io.BytesIO(content), name, column)
+
+
 def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
-    written = written_lines(stream, name)
+    written = lines_of(stream, name)
     if is_table(name):
         header, rows = table_of(written, name)
         place = _column(header, column, name)
@@ -155,7 +155,7 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(table_of(written_lines(io.BytesIO(content), name), name)[0]) if is_table(name) else ()
+    return tuple(table_of(lines_of(io.BytesIO(content), name), name)[0]) if is_table(name) else ()
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -171,11 +171,11 @@ def is_table(name: str) -> bool:
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
-def written_lines(stream: BinaryIO, name: str) -> Iterator[str]:
+def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
     """The lines of a file, each with its end, which is always "\\n" here, however it was written.
 
     Raises:
-        TextError: not UTF-8, a NUL, or more than `MAX_BYTES`.
+        TextError: not UTF-8, a NUL in it, or larger than `MAX_BYTES`.
     """
     begun = ""
     line = 1
@@ -221,7 +221,7 @@ def table_of(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tup
     """Header and rows, each with the line that it begins on; cells are parted by the header's own mark.
 
     Args:
-        written: lines, as `written_lines` gives them; only rows that hold something are given.
+        written: lines, as `lines_of` gives them; only rows that hold something are given.
 
     Raises:
         TextError: no table; EmptyTextError: not even a header.
