@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.baseline import Baseline
     from bert_probe.analyses.context import Context
     from bert_probe.analyses.embedding import Embedding
+    from bert_probe.analyses.evaluation import Evaluate
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_means import HeadMeans
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
+    from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
+    from bert_probe.text.tagged import read_tagged
 
 __version__ = "0.1.0"
 
@@ -74,6 +77,7 @@ __all__ = [
     "CompareRow",
     "Context",
     "Embedding",
+    "Evaluate",
     "FillMask",
     "FindAnswer",
     "FindHeads",
@@ -111,7 +115,9 @@ __all__ = [
     "head_view",
     "load",
     "model_view",
+    "read_labelled",
     "read_sentences",
+    "read_tagged",
     "save",
     "show",
     "wrap",
@@ -130,6 +136,7 @@ _HOMES = {
     "CompareRow": "analyses.minimal_pair",
     "Context": "analyses.context",
     "Embedding": "analyses.embedding",
+    "Evaluate": "analyses.evaluation",
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
@@ -167,7 +174,9 @@ _HOMES = {
     "head_view": "notebook.views",
     "load": "model.loading",
     "model_view": "notebook.views",
+    "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
+    "read_tagged": "text.tagged",
     "save": "results.result",
     "show": "notebook.views",
     "wrap": "model.wrapping",

@@ -41,6 +41,10 @@ COMMANDS = {
     ),
     "context": ("pairs", "How alike WORD's vectors in several texts are, at every layer from 0."),
     "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
+    "evaluate": (
+        "evaluate",
+        "How well the trained head of the model in FOLDER answers the labelled texts of DATA.",
+    ),
     "find": ("heads", "Heads that attend most from one word to another, best first."),
     "heads": (
         "heads",

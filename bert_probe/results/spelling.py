@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from bert_probe.model.sources import BUILT_IN
@@ -12,6 +13,10 @@ from bert_probe.results.question import Question
 
 SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""
+LABELLED_FILE, TAGGED_FILE = "labelled.csv", "tagged.conll"
+"""The file that they read where texts have labels, or words have tags."""
+TRAINING = "training"
+"""What the file of training rows is called, before its ending."""
 
 LONGEST_ARGUMENT = 131_071
 """Bytes of one argument on Linux, without the NUL at its end; elsewhere it may be fewer."""
@@ -22,7 +27,12 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
-    if subject.sentences:
+    if "labels" in subject.sentences:
+        read = _reading_labels(subject.sentences)
+        lines += [f"{name} = {reading}" for name, reading in read.items()]
+        cut = ["truncate=True"] if subject.sentences["tokens_dropped"] else []
+        whom = ", ".join(["checkpoint", *read, *cut])
+    elif subject.sentences:
         lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
         whom = f"checkpoint, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
     elif question.listed:
@@ -71,6 +81,10 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
 
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
+    if "labels" in subject.sentences:
+        file, training = labelled_files(subject.sentences["labels"])
+        learned = ["--training", training] if f"{TRAINING}_sha256" in subject.sentences else []
+        return [*learned, *question.arguments(), file]
     if subject.sentences:
         return [*question.arguments(), SENTENCES_FILE]
     options: list[str] = []
@@ -81,6 +95,23 @@ def _texts(question: Question, subject: Subject) -> list[str]:
         options += [option, text["text"]] if option else []
         words += [] if option else [text["text"]]
     return [*options, *(["--"] if any(word.startswith("-") for word in words) else []), *words]
+
+
+def labelled_files(kind: str) -> tuple[str, str]:
+    """Names of the file with labels of a kind, and of the one with training rows."""
+    file = TAGGED_FILE if kind == "tags" else LABELLED_FILE
+    return file, f"{TRAINING}{PurePath(file).suffix}"
+
+
+def _reading_labels(sentences: Mapping[str, Any]) -> dict[str, str]:
+    """Name → the call that reads its file."""
+    kind = sentences["labels"]
+    names = ["rows", *([TRAINING] if f"{TRAINING}_sha256" in sentences else [])]
+    how = ("read_tagged", "") if kind == "tags" else ("read_labelled", f", {kind!r}")
+    return {
+        name: f"bert_probe.{how[0]}({file!r}{how[1]})"
+        for name, file in zip(names, labelled_files(kind), strict=False)
+    }
 
 
 def _named(model: Mapping[str, Any]) -> str | None:

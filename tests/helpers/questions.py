@@ -12,6 +12,7 @@ from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
+from bert_probe.analyses.evaluation import Evaluate
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.head_means import HeadMeans
@@ -40,10 +41,14 @@ from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
+from bert_probe.text.labelled import labelled_of
+from bert_probe.text.tagged import tagged_of
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
 LABELLED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
+TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
+TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
 
 
@@ -89,6 +94,15 @@ def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, LABELLED
 
 
+def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
+    return checkpoint, rows, rows
+
+
+def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, tagged_of(TAGGED.encode(), "tagged.conll")
+
+
 def many_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, SENTENCES
 
@@ -104,6 +118,7 @@ class Example:
         idle: fields that say nothing of this table, so that its provenance leaves them out.
         trained: for a question to an output head, the task of the tiny BERT that is asked; else the built-in.
         file: lines of the file that both lines read, where they read one.
+        files: name → text of the files that they read instead, where texts have labels.
     """
 
     asked: Question
@@ -112,6 +127,7 @@ class Example:
     idle: tuple[str, ...] = ()
     trained: str = ""
     file: tuple[str, ...] = SENTENCES
+    files: dict[str, str] = field(default_factory=dict)
 
 
 _ABLATE = {"heads": [(1, 1)], "replacement": "mean", "show": "set", "specials": True}
@@ -300,5 +316,19 @@ EXAMPLES = (
         {"parts": 2, "seed": 2},
         trained="text-classification",
         file=LABELLED,
+    ),
+    Example(
+        Evaluate(),
+        a_table,
+        {"show": "texts"},
+        trained="text-classification",
+        files={"labelled.csv": TABLE, "training.csv": TABLE},
+    ),
+    Example(
+        Evaluate("classes"),
+        tagged_sentences,
+        {"show": "wrong"},
+        trained="token-classification",
+        files={"tagged.conll": TAGGED},
     ),
 )
