@@ -15,7 +15,7 @@ from bert_probe.analyses import guesses, scores
 from bert_probe.analyses.judging import TAGS, Answers, head_for, of_texts, of_words
 from bert_probe.analyses.numbers import some_of
 from bert_probe.analyses.predicting import sigmoid, softmax
-from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, TextError
+from bert_probe.errors import EmptyTextError, FaultyFileError, SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
@@ -130,8 +130,9 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
                 faults.add(line, f"{label[:40]} is no label of {checkpoint.description.name}")
     try:
         faults.check()
-    except TextError as error:
-        raise TextError(f"{error} Its labels are {some_of(labels)}.") from None
+    except FaultyFileError as error:
+        said = f"{error} Its labels are {some_of(labels)}."
+        raise FaultyFileError(said, error.faults, error.count) from None
 
 
 def _given(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:

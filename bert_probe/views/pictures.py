@@ -8,8 +8,10 @@ from typing import Any, Final
 from bert_probe.analyses.ablation import Ablation, EachAblation
 from bert_probe.analyses.attention import AttentionMap
 from bert_probe.analyses.context import WordsInContext
+from bert_probe.analyses.evaluation import Evaluation
 from bert_probe.analyses.find_heads import FoundHeads
 from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
@@ -24,6 +26,7 @@ from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
+from bert_probe.text.labelled import CLASSES
 from bert_probe.views import answers, heatmaps, matrix, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
@@ -35,6 +38,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     AttentionMap: lambda found: [heatmaps.of_attention(found)],
     AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
     CheckedMethods: lambda found: [answers.of_checked(found)],
+    Evaluation: lambda found: [answers.of_confusion(found)],
     EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
     Explanation: lambda found: [answers.of_explanations([found])],
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
@@ -57,6 +61,8 @@ _OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, Hea
 
 def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
+    if isinstance(result, Evaluation):
+        return result.kind in (CLASSES, TAGS)
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 

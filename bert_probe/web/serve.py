@@ -46,6 +46,7 @@ PAGES = (
     "context",
     "sentences",
     "answer",
+    "train",
     "parameters",
 )
 """Names of the pages, their files and addresses, in the order of the navigation."""
