@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
+    from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
+    from bert_probe.training.teach import Teach
 
 __version__ = "0.1.0"
 
@@ -97,6 +99,7 @@ __all__ = [
     "Sentences",
     "Similarity",
     "Steps",
+    "Teach",
     "TextError",
     "Tokens",
     "Trace",
@@ -111,6 +114,7 @@ __all__ = [
     "head_view",
     "load",
     "model_view",
+    "read_labelled",
     "read_sentences",
     "save",
     "show",
@@ -153,6 +157,7 @@ _HOMES = {
     "Sentences": "analyses.sentences",
     "Similarity": "analyses.similarity",
     "Steps": "analyses.steps",
+    "Teach": "training.teach",
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
@@ -167,6 +172,7 @@ _HOMES = {
     "head_view": "notebook.views",
     "load": "model.loading",
     "model_view": "notebook.views",
+    "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "save": "results.result",
     "show": "notebook.views",
