@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
     from bert_probe.text.tagged import read_tagged
+    from bert_probe.training.teach import Teach
 
 __version__ = "0.1.0"
 
@@ -101,6 +102,7 @@ __all__ = [
     "Sentences",
     "Similarity",
     "Steps",
+    "Teach",
     "TextError",
     "Tokens",
     "Trace",
@@ -160,6 +162,7 @@ _HOMES = {
     "Sentences": "analyses.sentences",
     "Similarity": "analyses.similarity",
     "Steps": "analyses.steps",
+    "Teach": "training.teach",
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",

@@ -75,6 +75,10 @@ COMMANDS = {
     ),
     "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
     "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
+    "train": (
+        "train",
+        "Teach a model a task on DATA, and save it; the loss and the score on held-out texts as it goes.",
+    ),
     "why": (
         "why",
         "Which tokens, words or heads one number of the model's answer for TEXT depends on.",

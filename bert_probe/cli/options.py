@@ -77,7 +77,7 @@ def naming_a_model(command: Command) -> Command:
         if out is not None:
             save(table, out, csv_safe, overwrite=force)
             return
-        _print(files.to_bytes(table, "csv", csv_safe))
+        print_bytes(files.to_bytes(table, "csv", csv_safe))
 
     return run
 
@@ -200,7 +200,7 @@ def two_texts(command: Command) -> Command:
     return run
 
 
-def _print(content: bytes) -> None:
+def print_bytes(content: bytes) -> None:
     """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Give a file with --out.")

@@ -26,7 +26,7 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
-    lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
+    lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
     if "labels" in subject.sentences:
         read = _reading_labels(subject.sentences)
         lines += [f"{name} = {reading}" for name, reading in read.items()]
@@ -63,7 +63,7 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     if len(subject.texts) > 1 and any(text["pair"] is not None for text in subject.texts):
         return "# The command line compares texts that have no second segment; use Python."
     words = ["bert-probe", question.command, *question.options()]
-    for option, value in (("--model", _named(model)), ("--revision", model.get("revision"))):
+    for option, value in (("--model", named(model)), ("--revision", model.get("revision"))):
         words += [option, value] if value else []
     words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
     cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
@@ -114,16 +114,17 @@ def _reading_labels(sentences: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _named(model: Mapping[str, Any]) -> str | None:
+def named(model: Mapping[str, Any]) -> str | None:
     """The name that opens it; None for the built-in."""
     name: str | None = model.get("model")
     return None if name == BUILT_IN else name
 
 
-def _opening(model: Mapping[str, Any]) -> str:
+def opening(model: Mapping[str, Any]) -> str:
+    """The Python expression that opens it."""
     if model.get("origin") == "in memory":
         return "bert_probe.wrap(model, tokenizer)"
-    given = [repr(_named(model))] if _named(model) else []
+    given = [repr(named(model))] if named(model) else []
     given += [f"revision={model['revision']!r}"] if model.get("revision") else []
     given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
     return f"bert_probe.load({', '.join(given)})"

@@ -11,7 +11,7 @@ from bert_probe.text.tagged import TaggedSentence
 
 
 def as_file(rows: Labelled | Sequence[TaggedSentence]) -> bytes:
-    """CSV of labelled texts, CoNLL of tagged sentences; what is read from it is the same but for the lines."""
+    """CSV of labelled texts, CoNLL of tagged sentences; read again they differ in lines alone."""
     if not isinstance(rows, Labelled):
         sentences = (
             "".join(f"{word}\t{tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in rows

@@ -1,4 +1,4 @@
-"""What an answer depends on, as heatmaps: pairs of tokens, parts that are patched, methods, heads, classes."""
+"""What answers depend on, and how right they are, as heatmaps."""
 
 from __future__ import annotations
 

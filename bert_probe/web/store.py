@@ -88,7 +88,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
     def made() -> Checkpoint:
         if model.startswith(_LENT):
             raise NotFoundError(
-                "This model was trained here and never saved, and it is no longer kept. Train it again, then save it."
+                "This model was trained here, never saved, and is kept no longer. Train it again and save it."
             )
         from bert_probe.model.loading import load  # imported by `ready` meanwhile
 

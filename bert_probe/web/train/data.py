@@ -26,9 +26,9 @@ _TABLES, _TAGGED = ("csv", "tsv"), ("conll", "conllu")
 _SHOWN = 100
 """Rows of the preview."""
 _FORM = (
-    "A table with a header, **text** and **label**, or **text_a**, **text_b** and **label**; several labels of "
-    "a text stand in a column **labels** with | between. Or CoNLL: a word and its tag a line, a blank line "
-    "between sentences."
+    "A table with a header, **text** and **label**, or **text_a**, **text_b** and **label**; several labels "
+    "of a text stand in a column **labels** with | between. Or CoNLL: a word and its tag a line, with blank "
+    "lines between sentences."
 )
 
 
@@ -103,7 +103,7 @@ def _file(key: str, label: str) -> tuple[str, Rows] | None:
         [*_TABLES, *_TAGGED],
         key=upload,
         on_change=keep,
-        help=f"In UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",
+        help=f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",
     )
     if kept not in st.session_state:
         return None

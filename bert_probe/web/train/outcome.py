@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import MAIN, Evaluation
+from bert_probe.analyses.evaluation import MAIN, Evaluation, Rows
 from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
 from bert_probe.errors import ProbeError
@@ -21,7 +22,7 @@ from bert_probe.training.taught import Taught
 from bert_probe.views.answers import of_confusion
 from bert_probe.web import blocks, figures, places, state, store, workbench
 from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export, written
+from bert_probe.web.export import More, export, written
 from bert_probe.web.train import pictures
 from bert_probe.web.train.running import Outcome
 
@@ -122,7 +123,7 @@ def _classes(taught: Taught, judged: Evaluation) -> None:
             alt="Precision, recall, F1 and count of each class",
         )
         blocks.caveat(
-            "Precision: of the texts answered so, the share that is right. Recall: of the texts that are so, the "
+            "Precision: of the texts answered so, the share that is right. Recall: of those that are so, the "
             "share that is found. F1 is their harmonic mean; count is how many there are."
         )
     if judged.kind == SEVERAL:
@@ -167,7 +168,7 @@ def _listed(taught: Taught, judged: Evaluation, units: Array | Sequence[int], ke
         st.caption(f"The first {_LISTED} of {len(units):,}; the export has all.")
 
 
-def _answered(row: dict[str, Any]) -> str:
+def _answered(row: Mapping[Any, Any]) -> str:
     """Right, answered, and how sure, for a line."""
     right, answered = (state.plain(str(row[name])) or "none" for name in ("true", "predicted"))
     sure = f", {row['probability']:.1%} sure" if "probability" in row else ""
@@ -231,22 +232,19 @@ def _write(taught: Taught, place: str, replaces: bool) -> None:
     st.session_state[_SAVED] = str(folder)
 
 
-def _more(taught: Taught, judged: Evaluation) -> list[Any]:
+def _more(taught: Taught, judged: Evaluation) -> list[More]:
     """Further tables, and the files that the lines read."""
-    files: list[Any] = []
-    for show, label in (
-        ("classes", "Class by class"),
-        ("confusion", "Confusion matrix"),
-        ("texts", "Every text"),
-    ):
-        if (
-            show == "texts"
-            or judged.kind not in (NUMBER,)
-            and not (show == "confusion" and judged.kind == SEVERAL)
-        ):
-            shown = judged.showing(show=show)
-            files.append((label, f"{show}.csv", lambda safe, shown=shown: written(shown, "csv", safe)))
+    shows = {"classes": "Class by class", "confusion": "Confusion matrix", "texts": "Every text"}
+    missing = {NUMBER: ("classes", "confusion"), SEVERAL: ("confusion",)}.get(judged.kind, ())
+    tables: list[More] = [
+        (label, f"{show}.csv", partial(written, judged.showing(show=show), "csv"))
+        for show, label in shows.items()
+        if show not in missing
+    ]
     held_out, training = spelling.labelled_files(judged.kind)
-    files.append(("The held-out rows", held_out, lambda _: as_file(taught.held_out)))
-    files.append(("The training rows", training, lambda _: as_file(taught.data)))
-    return files
+    files = (("The held-out rows", held_out, taught.held_out), ("The training rows", training, taught.data))
+    return [*tables, *((label, name, partial(_file, rows)) for label, name, rows in files)]
+
+
+def _file(rows: Rows, _csv_safe: bool) -> bytes:
+    return as_file(rows)

@@ -122,7 +122,7 @@ def _question(chosen: str, share: float, checkpoint: Checkpoint) -> Teach:
             seed = _number("seed", "Seed", 0, 0, 2**32 - 1)
     st.caption(
         f"Where the encoder is updated, the BERT paper found {EPOCHS[0]} to {EPOCHS[-1]} epochs, batches of "
-        f"{' or '.join(map(str, BATCHES))} and a rate of {' or '.join(f'{one:g}' for one in RATES)} to work. A "
+        f"{' or '.join(map(str, BATCHES))} and a rate of {', '.join(f'{one:g}' for one in RATES)} to work. A "
         "head alone begins with nothing known: it takes larger steps, and more of them. The same seed gives "
         "the same weights again."
     )
