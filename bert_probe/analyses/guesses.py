@@ -17,10 +17,10 @@ from bert_probe.text.tagged import TaggedSentence
 MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_words", "by_word"
 
 ABOUT = {
-    MOST_FREQUENT: "always the most frequent answer",
-    MEAN: "always the mean",
     BAG_OF_WORDS: "a bag of words",
-    BY_WORD: "the most frequent tag of each word",
+    BY_WORD: "each word's most frequent tag",
+    MOST_FREQUENT: "the most frequent answer",
+    MEAN: "the mean",
 }
 """Baseline → what it is, for people. The bag of words is a logistic regression (ridge, for numbers) on tf-idf
 of words and of pairs of neighbouring words, with scikit-learn's own settings."""

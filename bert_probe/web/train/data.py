@@ -164,7 +164,7 @@ def preview(rows: Rows) -> None:
             table,
             hide_index=True,
             width="stretch",
-            height=min(38 + 35 * len(table), 212),
+            height=min(38 + 35 * len(table), 250),
             column_config={
                 "count": st.column_config.ProgressColumn(
                     "count", format="%d", min_value=0, max_value=max(counts.values(), default=1)

@@ -16,7 +16,7 @@ from bert_probe.analyses.judging import TAGS
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Array
 from bert_probe.results import spelling
-from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL
+from bert_probe.text.labelled import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
 from bert_probe.training.taught import Taught
 from bert_probe.views.answers import of_confusion
@@ -36,6 +36,7 @@ ANSWER = places.page("answer")
 def part(found: Outcome) -> None:
     """Draw it."""
     taught, judged = found.taught, found.evaluation
+    st.divider()
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.header("What was learned", anchor=False, width="content")
         st.space("stretch")
@@ -43,11 +44,9 @@ def part(found: Outcome) -> None:
         if judged is not None:
             export(judged, "evaluation", _more(taught, judged))
     if judged is None:
-        st.markdown(
-            f"Nothing was held out, so nobody can tell how good it is. {taught.best.loss:.4f} is the loss."
-        )
+        st.markdown("Nothing was held out, so nobody can tell how good it is.")
     else:
-        _compared(judged)
+        _compared(taught, judged)
     for note in taught.notes:
         st.caption(state.plain(note, 1_000))
     _save(taught)
@@ -64,43 +63,44 @@ def part(found: Outcome) -> None:
         )
 
 
-def _compared(judged: Evaluation) -> None:
+def _compared(taught: Taught, judged: Evaluation) -> None:
     """One sentence, and a bar for the model and for each baseline."""
     measure, values = MAIN[judged.kind], judged.measures
-    st.markdown(sentence(judged))
-    names = ["this model", *(ABOUT[name] for name in judged.baselines)]
+    said = sentence(judged)
+    st.markdown(said)
     low = values.get(f"{measure}_low")
     interval = None if low is None else (low, values[f"{measure}_high"])
+    bars = {"this model": judged.main, **dict(_baselines(judged))}
     st.plotly_chart(
-        pictures.against(
-            names, [values[measure], *judged.baselines.values()], interval, measure.replace("_", " ")
-        ),
+        pictures.against(bars, interval, measure.replace("_", " ")),
         width="stretch",
         config=figures.CONFIG,
-        alt=sentence(judged).replace("**", ""),
+        alt=said.replace("*", ""),
     )
+    blocks.caveat(
+        f"Of {len(taught.history)} evaluations on these very texts the best was kept, which flatters the model a "
+        "little. A bag of words is a regression on words and pairs of words (tf-idf), learned from the same texts."
+    )
+
+
+def _baselines(judged: Evaluation) -> list[tuple[str, float]]:
+    return [(ABOUT[name], judged.baselines[name]) for name in ABOUT if name in judged.baselines]
 
 
 def sentence(judged: Evaluation) -> str:
     """How good the answers are, in Markdown."""
-    values, count = judged.measures, len(judged.texts)
-    others = [f"{ABOUT[name]} {_said(judged, value)}" for name, value in judged.baselines.items()]
-    beside = f"; {', '.join(reversed(others))}" if others else ""
+    values, count, measure = judged.measures, len(judged.texts), MAIN[judged.kind]
     if judged.kind == NUMBER:
-        return f"On {count:,} held-out texts the mean squared error is **{values['mse']:.4g}**{beside}."
-    what = {CLASSES: "is right", SEVERAL: "has all labels right", TAGS: "is right"}[judged.kind]
+        others = [f", that of {name} {value:.4g}" for name, value in _baselines(judged)]
+        return (
+            f"On {count:,} held-out texts its mean squared error is **{judged.main:.4g}**{''.join(others)}."
+        )
+    what = "has all labels right" if judged.kind == SEVERAL else "is right"
     units = "words" if judged.kind == TAGS else "texts"
-    measure = MAIN[judged.kind]
-    sure = (
-        f" (95 % interval {values[f'{measure}_low']:.0%} to {values[f'{measure}_high']:.0%})"
-        if f"{measure}_low" in values
-        else ""
-    )
-    return f"On {count:,} held-out {units} the model {what} in **{values[measure]:.1%}**{sure}{beside}."
-
-
-def _said(judged: Evaluation, value: float) -> str:
-    return f"has {value:.4g}" if judged.kind == NUMBER else f"is in {value:.1%}"
+    low, high = values.get(f"{measure}_low"), values.get(f"{measure}_high")
+    sure = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
+    others = [f", {name} in {value:.1%}" for name, value in _baselines(judged)]
+    return f"On {count:,} held-out {units} the model {what} in **{judged.main:.1%}**{sure}{''.join(others)}."
 
 
 def _classes(taught: Taught, judged: Evaluation) -> None:

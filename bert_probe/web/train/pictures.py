@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -63,40 +63,42 @@ def course(reached: Sequence[Reached], measure: str, steps: int, kept: Reached |
     return figure
 
 
-def against(
-    names: Sequence[str], values: Sequence[float], interval: tuple[float, float] | None, measure: str
-) -> Any:
-    """A bar for the model and one for each baseline, the model first, with its interval."""
-    colours = [ACCENT, *[GRAY] * (len(names) - 1)]
-    error = None
-    if interval is not None:
-        low, high = interval
-        error = {
-            "type": "data",
-            "symmetric": False,
-            "array": [high - values[0], *[0] * (len(names) - 1)],
-            "arrayminus": [values[0] - low, *[0] * (len(names) - 1)],
-            "color": GRAY,
-        }
+def against(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
+    """A bar for the model, the first, with its interval; and one for each baseline."""
+    names, values = [as_text(name) for name in bars], [*bars.values()]
     figure = go.Figure(
         go.Bar(
             x=values,
             y=list(range(len(names))),
             orientation="h",
-            marker={"color": colours},
-            error_x=error,
-            customdata=[as_text(name) for name in names],
+            marker={"color": [ACCENT, *[GRAY] * (len(names) - 1)]},
+            customdata=names,
             hovertemplate="%{customdata}: %{x:.4f}<extra></extra>",
         )
     )
+    if interval is not None:
+        low, high = interval
+        figure.add_scatter(
+            x=[values[0]],
+            y=[0],
+            mode="markers",
+            marker={"color": SECOND, "size": 1},
+            error_x={
+                "array": [high - values[0]],
+                "arrayminus": [values[0] - low],
+                "color": SECOND,
+                "width": 6,
+            },
+            hovertemplate=f"95% interval: {low:.4f} to {high:.4f}<extra></extra>",
+        )
     figure.update_layout(
         height=52 + 34 * len(names),
         margin={"l": 0, "r": 16, "t": 8, "b": 0},
         bargap=0.35,
-        xaxis={"title": measure, "range": None if measure == "mse" else [0, 1]},
+        xaxis={"title": measure, "range": None if measure == "mse" else [0, 1.005]},
         yaxis={
             "tickvals": list(range(len(names))),
-            "ticktext": [as_text(name) for name in names],
+            "ticktext": names,
             "autorange": "reversed",
             "zeroline": False,
         },

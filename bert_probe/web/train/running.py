@@ -20,8 +20,6 @@ from bert_probe.web import figures, jobs, sessions, state
 from bert_probe.web.train import pictures
 
 _RUN, _OUTCOME, _SAID = "train_run", "train_outcome", "train_said"
-_STEPS = 1_000
-"""What the bar of a training counts, as its own steps are of two kinds: texts read, and steps."""
 
 
 @dataclass(frozen=True, eq=False)
