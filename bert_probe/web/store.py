@@ -53,11 +53,11 @@ def opened(model: str, revision: str) -> Checkpoint | None:
     return _checkpoints.get((model, revision))
 
 
-def lend(checkpoint: Checkpoint, name: str | None = None) -> str:
+def lend(checkpoint: Checkpoint, name: str = "") -> str:
     """A name by which the pages open a checkpoint that is in memory only, for as long as it is kept.
 
     Args:
-        name: that it was lent by before.
+        name: that it was lent by before; "" for none.
     """
     given = name or f"{_LENT}{secrets.token_hex(8)}"
     _checkpoints.once((given, ""), lambda: checkpoint)

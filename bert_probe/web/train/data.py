@@ -140,7 +140,7 @@ def _refused(error: TextError, name: str) -> None:
             return
         faults = "fault" if error.count == 1 else "faults"
         st.markdown(f"{state.plain(name)} has {error.count:,} {faults}:")
-        st.markdown("\n".join(f"- line {line:,}: {state.plain(what)}" for line, what in error.faults))
+        st.markdown("\n".join(f"- line {line:,}: {state.plain(what)}" for line, what in sorted(error.faults)))
         if error.count > len(error.faults):
             st.caption(f"And {error.count - len(error.faults):,} more.")
         st.caption("Mend the file and give it again. What you chose is still there.")

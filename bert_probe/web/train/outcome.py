@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
@@ -13,7 +12,7 @@ import streamlit as st
 from bert_probe.analyses.evaluation import MAIN, Evaluation, Rows
 from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
-from bert_probe.errors import ProbeError
+from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.trace import Array
 from bert_probe.results import spelling
 from bert_probe.text.labelled import NUMBER, SEVERAL
@@ -28,7 +27,7 @@ from bert_probe.web.train.running import Outcome
 
 _LISTED = 10
 """Texts of a list; the export has all."""
-_PLACE, _REPLACE, _SAVED, _NAME = "train_folder", "train_replace", "train_saved", "train_name"
+_PLACE, _REPLACE = "train_folder", "train_replace"
 _LISTS = {"wrong": "Surely wrong", "uncertain": "Least certain"}
 ANSWER = places.page("answer")
 
@@ -40,7 +39,7 @@ def part(found: Outcome) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.header("What was learned", anchor=False, width="content")
         st.space("stretch")
-        export(taught, "training", [], "The course of the training.", label="Export the training")
+        export(taught, "training", _data(found), "The course of the training.", label="Export the training")
         if judged is not None:
             export(judged, "evaluation", _more(taught, judged))
     if judged is None:
@@ -49,10 +48,10 @@ def part(found: Outcome) -> None:
         _compared(taught, judged)
     for note in taught.notes:
         st.caption(state.plain(note, 1_000))
-    _save(taught)
+    _save(found)
     if judged is not None:
-        _classes(taught, judged)
-        _texts(taught, judged)
+        _classes(found, judged)
+        _texts(found, judged)
     with st.expander("The course of the training"):
         st.plotly_chart(
             pictures.course(taught.history, taught.measure, taught.history[-1].step, taught.best),
@@ -78,8 +77,8 @@ def _compared(taught: Taught, judged: Evaluation) -> None:
         alt=said.replace("*", ""),
     )
     blocks.caveat(
-        f"Of {len(taught.history)} evaluations on these very texts the best was kept, which flatters the model a "
-        "little. A bag of words is a regression on words and pairs of words (tf-idf), learned from the same texts."
+        f"The best of {len(taught.history)} evaluations on these very texts was kept, which flatters the model "
+        "a little. A bag of words is a regression on words and pairs of words, taught with the same texts."
     )
 
 
@@ -103,7 +102,7 @@ def sentence(judged: Evaluation) -> str:
     return f"On {count:,} held-out {units} the model {what} in **{judged.main:.1%}**{sure}{''.join(others)}."
 
 
-def _classes(taught: Taught, judged: Evaluation) -> None:
+def _classes(found: Outcome, judged: Evaluation) -> None:
     """Precision and recall of each class, and which are taken for which."""
     if judged.kind == NUMBER:
         return
@@ -137,24 +136,24 @@ def _classes(taught: Taught, judged: Evaluation) -> None:
         true, answered = judged.labels[cell.row], judged.labels[cell.column]
         units = judged.where(cell.row, cell.column)
         st.markdown(f"**{state.plain(true)} answered as {state.plain(answered)}**: {len(units):,}")
-        _listed(taught, judged, units, "cell")
+        _listed(found, judged, units, "cell")
 
 
-def _texts(taught: Taught, judged: Evaluation) -> None:
+def _texts(found: Outcome, judged: Evaluation) -> None:
     """Those to look at first."""
     if judged.kind == NUMBER:
         st.header("Furthest off", anchor=False)
-        _listed(taught, judged, judged.surely_wrong, "wrong")
+        _listed(found, judged, judged.surely_wrong, "wrong")
         return
     st.header("Texts to look at", anchor=False)
     which = state.pick("train_texts", "Texts to look at", _LISTS, "wrong")
     units = judged.surely_wrong if which == "wrong" else judged.least_certain
     if not len(units):
         st.caption("None is answered wrong.")
-    _listed(taught, judged, units, which)
+    _listed(found, judged, units, which)
 
 
-def _listed(taught: Taught, judged: Evaluation, units: Array | Sequence[int], key: str) -> None:
+def _listed(found: Outcome, judged: Evaluation, units: Array | Sequence[int], key: str) -> None:
     """Texts with their answers, each to be opened with the model that gave them."""
     table = judged.listed(units[:_LISTED])
     for number, row in enumerate(table.to_dict("records")):
@@ -162,8 +161,13 @@ def _listed(taught: Taught, judged: Evaluation, units: Array | Sequence[int], ke
             with st.container(width="stretch"):
                 pair = f" / {state.plain(row['pair'], 300)}" if row.get("pair") else ""
                 st.markdown(f"{state.plain(row['text'], 300)}{pair}  \n:gray[{_answered(row)}]")
-            if judged.kind != TAGS and st.button("Open in Answer", key=f"open {key} {number}"):
-                _ask(taught, row["text"], row.get("pair"))
+            if judged.kind != TAGS and st.button(
+                "Open in Answer",
+                key=f"open {key} {number}",
+                on_click=_ask,
+                args=(found, row["text"], row.get("pair")),
+            ):
+                st.switch_page(ANSWER)
     if len(units) > _LISTED:
         st.caption(f"The first {_LISTED} of {len(units):,}; the export has all.")
 
@@ -175,27 +179,29 @@ def _answered(row: Mapping[Any, Any]) -> str:
     return f"line {row['line']:,} · right is **{right}** · answered **{answered}**{sure}"
 
 
-def _ask(taught: Taught, text: str, pair: str | None) -> None:
-    """Show what the trained model makes of a text."""
-    name = st.session_state.get(_SAVED) or _lent(taught)
-    asked = replace(workbench.request(), a=text, b=pair or "", model=name, revision="", truncate=True)
+def _ask(found: Outcome, text: str, pair: str | None) -> None:
+    """Let the workbench hold the trained model and a text."""
+    asked = replace(workbench.request(), a=text, b=pair or "", model=_name(found), revision="")
     workbench.ask(replace(asked, relation="pair") if pair else asked)
-    st.switch_page(ANSWER)
 
 
-def _lent(taught: Taught) -> str:
-    """The name by which the pages open a model that is in memory only."""
-    held: str | None = st.session_state.get(_NAME)
-    name = st.session_state[_NAME] = store.lend(taught.checkpoint, held)
-    state.hold(_NAME)
-    return name
+def _use(found: Outcome) -> None:
+    """Let the workbench hold the trained model, with the text that it has."""
+    workbench.ask(replace(workbench.request(), model=_name(found), revision=""))
 
 
-def _save(taught: Taught) -> None:
+def _name(found: Outcome) -> str:
+    """By which the pages open the model: its folder, or the name that it is lent by."""
+    if not found.folder:
+        found.lent = store.lend(found.taught.checkpoint, found.lent)
+    return found.folder or found.lent
+
+
+def _save(found: Outcome) -> None:
     """Write the model where the reader wants it, and let the workbench have it."""
     with st.container(border=True, key="save"):
         st.markdown("**Keep it**")
-        state.hold(_PLACE, _SAVED)
+        state.hold(_PLACE)
         with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
             with st.container(width=460):
                 place = st.text_input(
@@ -204,32 +210,33 @@ def _save(taught: Taught) -> None:
                     placeholder="/home/me/models/topics",
                     help="On the machine that the app runs on. An ordinary Hugging Face folder is written.",
                     persist_state="session",
-                )
+                ).strip()
             replaces = st.checkbox("Replace a model that is there", key=_REPLACE)
-            if st.button("Save", disabled=not place.strip()):
-                _write(taught, place.strip(), replaces)
-        saved = st.session_state.get(_SAVED)
+            wanted = st.button("Save")
+        if wanted:
+            _write(found, place, replaces)
+        kept = (
+            f"Saved in {state.plain(found.folder, 400)}, which every page can open."
+            if found.folder
+            else "Until it is saved it is in memory only, and gone when this page is closed."
+        )
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            if saved:
-                st.caption(f"Saved in {state.plain(saved, 400)}, which every page can open.", width="content")
-            else:
-                st.caption(
-                    "Until it is saved it is in memory, and gone when this page is closed.", width="content"
-                )
-            if st.button("Open it", help="The workbench's model becomes this one, on every page."):
-                name = saved or _lent(taught)
-                workbench.ask(replace(workbench.request(), model=name, revision=""))
+            st.caption(kept, width="content")
+            about = "The workbench's model becomes this one, on every page."
+            if st.button("Open it", help=about, on_click=_use, args=(found,)):
                 st.switch_page(ANSWER)
 
 
-def _write(taught: Taught, place: str, replaces: bool) -> None:
+def _write(found: Outcome, place: str, replaces: bool) -> None:
     try:
-        folder = taught.save_model(Path(place), replaces).absolute()
+        if not place:
+            raise ExportError("No folder is given. Write one, such as the one shown in gray.")
+        folder = str(found.taught.save_model(place, replaces).absolute())
     except ProbeError as error:
         st.error(state.plain(str(error), 600))
         return
-    store.forget(str(folder))
-    st.session_state[_SAVED] = str(folder)
+    store.forget(folder)
+    found.folder = folder
 
 
 def _more(taught: Taught, judged: Evaluation) -> list[More]:
@@ -244,6 +251,16 @@ def _more(taught: Taught, judged: Evaluation) -> list[More]:
     held_out, training = spelling.labelled_files(judged.kind)
     files = (("The held-out rows", held_out, taught.held_out), ("The training rows", training, taught.data))
     return [*tables, *((label, name, partial(_file, rows)) for label, name, rows in files)]
+
+
+def _data(found: Outcome) -> list[More]:
+    """The files that the lines of a training read."""
+    given = {"data": found.data.rows, "held_out": found.data.held_out}
+    return [
+        (f"The rows, {name}", name, partial(_file, rows))
+        for part, name in found.taught.files.items()
+        if (rows := given.get(part)) is not None
+    ]
 
 
 def _file(rows: Rows, _csv_safe: bool) -> bytes:

@@ -56,7 +56,14 @@ def course(reached: Sequence[Reached], measure: str, steps: int, kept: Reached |
         legend={"orientation": "h", "y": -0.28, "x": 0},
         xaxis={"title": "step", "range": [0, steps * 1.02], "zeroline": False},
         yaxis={"title": "loss", "rangemode": "tozero", "zeroline": False},
-        yaxis2={"title": measure, "overlaying": "y", "side": "right", "showgrid": False, "zeroline": False}
+        yaxis2={
+            "title": measure,
+            "overlaying": "y",
+            "side": "right",
+            "showgrid": False,
+            "zeroline": False,
+            "tickmode": "auto",
+        }
         | ({"range": [0, 1.02]} if measure in ("accuracy", "micro F1") else {}),
         hovermode="x unified",
     )

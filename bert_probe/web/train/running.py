@@ -18,20 +18,27 @@ from bert_probe.training.taught import Taught
 from bert_probe.training.teach import Plan
 from bert_probe.web import figures, jobs, sessions, state
 from bert_probe.web.train import pictures
+from bert_probe.web.train.data import Data
 
 _RUN, _OUTCOME, _SAID = "train_run", "train_outcome", "train_said"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Outcome:
     """What came of a training.
 
     Attributes:
+        data: as the reader gave them.
         evaluation: of the held-out texts; None where there are none, or none with labels.
+        folder: where the model is saved; "" where it is in memory only.
+        lent: the name by which pages open it from there; "" while none does.
     """
 
+    data: Data
     taught: Taught
     evaluation: Evaluation | None
+    folder: str = ""
+    lent: str = ""
 
 
 @dataclass(eq=False)
@@ -39,12 +46,13 @@ class Run:
     """A training that somebody watches.
 
     Attributes:
-        plan: what is done.
+        data: what to learn from; plan: what is done.
         reached: every evaluation so far.
         stop: set to end it at the next step, with the best so far.
         began: when, by the monotonic clock.
     """
 
+    data: Data
     plan: Plan
     reached: list[Reached] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
@@ -59,7 +67,7 @@ class Run:
             report(done, total)
 
         taught = self.plan.carried_out(told, self.reached.append)
-        return Outcome(taught, _evaluated(taught))
+        return Outcome(self.data, taught, _evaluated(taught))
 
     def left(self, done: int, total: int) -> str:
         """About how long it will take, in words; "" while nobody can tell."""
@@ -78,9 +86,9 @@ def _evaluated(taught: Taught) -> Evaluation | None:
     return Evaluate().of(taught.checkpoint, held_out, taught.data, truncate=True)
 
 
-def start(plan: Plan) -> None:
+def start(data: Data, plan: Plan) -> None:
     """Begin; what an earlier one gave is let go."""
-    run = Run(plan)
+    run = Run(data, plan)
     job: Job[Outcome] = Job(run, run.work, partial(sessions.is_here, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)
