@@ -30,7 +30,7 @@ def main() -> None:
     blocks.heading(
         "Train",
         "Give texts with their right answers, and the model learns to give such answers: a small head is put "
-        "on top of it and, if you like, the model itself is changed. The model you began with stays as it is.",
+        "on top of it and, if you like, the model itself is changed. The one you began with stays as it is.",
     )
     checkpoint = workbench.checkpoint()
     if running.is_running():

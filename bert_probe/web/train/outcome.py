@@ -77,8 +77,8 @@ def _compared(taught: Taught, judged: Evaluation) -> None:
         alt=said.replace("*", ""),
     )
     blocks.caveat(
-        f"The best of {len(taught.history)} evaluations on these very texts was kept, which flatters the model "
-        "a little. A bag of words is a regression on words and pairs of words, taught with the same texts."
+        f"The best of {len(taught.history)} evaluations on these very texts was kept, which flatters it a "
+        "little. A bag of words is a regression on words and pairs of words, taught with the same texts."
     )
 
 
