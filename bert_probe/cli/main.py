@@ -77,7 +77,7 @@ COMMANDS = {
     "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
     "train": (
         "train",
-        "Teach a model a task on DATA, and save it; the loss and the score on held-out texts as it goes.",
+        "Teach a model a task on DATA, and save it in a folder that every command opens.",
     ),
     "why": (
         "why",

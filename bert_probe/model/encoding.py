@@ -279,14 +279,7 @@ class Encoder:
     def inputs(
         self, text: str, max_tokens: int | None = None, truncate: bool = False, pair: str | None = None
     ) -> Inputs:
-        """What `encode` gives to the model, without the tokens.
-
-        Args:
-            max_tokens: a limit below the model's own.
-
-        Raises:
-            EmptyTextError, TooLongError, TextError: as `encode`.
-        """
+        """What `encode` gives to the model, without the tokens; takes and raises the same."""
         limit = self.max_tokens if max_tokens is None else max_tokens
         texts = (text,) if pair is None else (text, pair)
         pieces, dropped = self._fitted(texts, limit, truncate)

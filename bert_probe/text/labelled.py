@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.faults import Faults
@@ -117,15 +117,18 @@ def _read(stream: BinaryIO, name: str, kind: str | None) -> Labelled:
         raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv or .tsv file.")
     header, rows = table_of(lines_of(stream, name), name)
     places, label_column = _columns(header, name)
-    faults = Faults(name)
-    cells = [*_cells(rows, len(header), places, header, faults)]
-    if not cells and not faults.count:
+    cells = [_cells(line, row, places, header) for line, row in rows]
+    if not cells:
         raise EmptyTextError(f"{name} holds no rows. {_FORM}.")
-    chosen = kind or _guessed(label_column, [label for *_, label in cells])
-    found = [
-        Row(texts[0], texts[1] if len(texts) > 1 else None, _label(label, chosen, line, faults), line)
-        for line, texts, label in cells
-    ]
+    chosen = kind or _guessed(label_column, [one.label for one in cells if not one.fault])
+    faults = Faults(name)
+    found = []
+    for one in cells:
+        label, fault = _label(one.label, chosen)
+        if one.fault or fault:
+            faults.add(one.line, one.fault or fault)
+        else:
+            found.append(Row(one.texts[0], one.texts[1] if len(one.texts) > 1 else None, label, one.line))
     faults.check()
     labelled = Labelled.of(chosen, found)
     if len(labelled.labels) > MAX_LABELS:
@@ -155,27 +158,23 @@ def _columns(header: Sequence[str], name: str) -> tuple[list[int], str]:
     return [called.index(column) for column in names], labels[0]
 
 
-def _cells(
-    rows: Iterator[tuple[int, list[str]]],
-    width: int,
-    places: Sequence[int],
-    header: Sequence[str],
-    faults: Faults,
-) -> Iterator[tuple[int, list[str], str]]:
-    """Line, texts and label of each row that has them."""
-    *of_texts, of_label = places
-    for line, row in rows:
-        if len(row) != width:
-            cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-            faults.add(line, f"{cells} where the header has {width}; quote a text that holds the separator")
-            continue
-        # A line break within a cell becomes a space.
-        texts = [" ".join(lines(row[place])) for place in of_texts]
-        empty = [header[place] for place, text in zip(of_texts, texts, strict=True) if not text]
-        if empty:
-            faults.add(line, f"{empty[0]} is empty")
-        else:
-            yield line, texts, " ".join(lines(row[of_label]))
+class _Cells(NamedTuple):
+    """What a row holds, and what is wrong with it, if anything."""
+
+    line: int
+    texts: list[str]
+    label: str
+    fault: str
+
+
+def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequence[str]) -> _Cells:
+    if len(row) != len(header):
+        cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+        width = f"{cells} where the header has {len(header)}; quote a text that holds the separator"
+        return _Cells(line, [], "", width)
+    *texts, label = (" ".join(lines(row[place])) for place in places)  # a line break becomes a space
+    empty = [header[place] for place, text in zip(places, texts, strict=False) if not text]
+    return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "")
 
 
 def _guessed(column: str, written: Sequence[str]) -> str:
@@ -191,22 +190,17 @@ def _number(written: str) -> bool:
     return bool(_NUMBER.fullmatch(written)) and math.isfinite(float(written))
 
 
-def _label(written: str, kind: str, line: int, faults: Faults) -> Label:
-    """What a cell says; what is wrong with it is noted."""
+def _label(written: str, kind: str) -> tuple[Label, str]:
+    """What a cell says, and what is wrong with it, or ""."""
     if kind == SEVERAL:
-        if not written:
-            return ()  # a text that has none of the labels
-        parts = [part.strip() for part in written.split(SEPARATOR)]
-        if not all(parts):
-            faults.add(line, f"an empty label among {written[:40]}")
-        return tuple(sorted(set(parts)))
+        # A text may have none of the labels.
+        parts = [part.strip() for part in written.split(SEPARATOR)] if written else []
+        return tuple(sorted(set(parts))), "" if all(parts) else f"an empty label among {written[:40]}"
     if not written:
-        faults.add(line, "no label")
-    elif kind == NUMBER:
-        if _number(written):
-            return float(written)
-        faults.add(line, f"{written[:40]} is no number")
-    return written
+        return written, "no label"
+    if kind == NUMBER:
+        return (float(written), "") if _number(written) else (0.0, f"{written[:40]} is no number")
+    return written, ""
 
 
 def _named(labels: Iterable[Label]) -> Iterator[str]:

@@ -78,7 +78,8 @@ class Course:
         Args:
             updated: parameters that change.
             held_out: gives loss and measure; calls its argument now and then, as it goes.
-            patience: evaluations without a better one after which it ends.
+            patience: evaluations in a row with neither a better measure nor a smaller loss than any before,
+                after which it ends.
             before: what the report has counted already.
         """
         self.history: list[Evaluation] = []
@@ -91,6 +92,7 @@ class Course:
         self._due = {math.ceil(steps * number / times) for number in range(1, times + 1)}
         self._losses: list[torch.Tensor] = []
         self._kept: dict[str, torch.Tensor] = {}
+        self._least, self._without = math.inf, 0
         self._start = time.monotonic()
 
     def step(self, done: int, loss: torch.Tensor) -> bool:
@@ -119,12 +121,16 @@ class Course:
             return
         found = Evaluation(done, self._epochs * done / self._steps, loss, held_out_loss, measure, seconds)
         self.history.append(found)
-        if self.best is None or _rank(found) > _rank(self.best):
+        better = self.best is None or _rank(found) > _rank(self.best)
+        hopeful = better or found.held_out_loss < self._least
+        self._least = min(self._least, found.held_out_loss)
+        self._without = 0 if hopeful else self._without + 1
+        if better:
             self.best = found
             for name, part in self._updated.items():
                 kept = self._kept.setdefault(name, torch.empty_like(part, requires_grad=False))
                 kept.copy_(part.detach())
-        elif len(self.history) - self.history.index(self.best) > self._patience:
+        elif self._without == self._patience:
             self.ended = EARLY
         self._told(found)
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from bert_probe.errors import UnavailableError
-from bert_probe.model.forward import BATCH_TOKENS, batches
+from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.model.outputs import Output
 from bert_probe.training.course import Course
 from bert_probe.training.lessons import UNTAUGHT, Example, Lesson
@@ -74,7 +74,7 @@ class HeadAlone:
         device = next(self._whole.parameters()).device
         states = [torch.empty(0)] * len(examples)
         pooled, targets = list(states), list(states)
-        for group in batches([len(one) for one in examples], BATCH_TOKENS):
+        for group in self._lesson.groups(examples, BATCH_TOKENS):
             given = self._lesson.batch([examples[place] for place in group])
             right = given.pop("labels").to(device)
             inputs = {name: part.to(device) for name, part in given.items()}

@@ -14,10 +14,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
 from bert_probe.model.encoding import Inputs
-from bert_probe.model.forward import pad
+from bert_probe.model.forward import batches, pad
 from bert_probe.model.trace import Array
 from bert_probe.text.faults import Faults
 from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled, Row
+from bert_probe.training.pace import Alike
 
 UNTAUGHT = -100
 """Stands where nothing is learned, as torch's losses have it."""
@@ -48,7 +49,8 @@ class Lesson(ABC):
         task: as transformers names it; of_tokens: the head looks at each token by itself.
         labels: what the head's numbers are of; problem: what kind of classes, as a config says it.
         measure: what the best is chosen by, the larger the better.
-        padding: what fills up shorter texts of a batch, by the name of the input.
+        padding: what fills up shorter texts of a batch, by the name of the input; pads: whether texts of
+            different lengths may share one.
     """
 
     task: ClassVar[str]
@@ -57,6 +59,7 @@ class Lesson(ABC):
     problem: str = ""
     measure: str
     padding: Mapping[str, int]
+    pads: bool
 
     @abstractmethod
     def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[Example]:
@@ -70,6 +73,14 @@ class Lesson(ABC):
         """Inputs [text, token], padded on the right, and what is right under ``labels``."""
         given = pad([one.inputs for one in examples], self.padding)
         return given | {"labels": self.right(examples, given["input_ids"].shape[1])}
+
+    def order(self, examples: Sequence[Example], batch: int, seed: int) -> Alike:
+        """Batches in which they are taught."""
+        return Alike([len(one) for one in examples], batch, seed, self.pads)
+
+    def groups(self, examples: Sequence[Example], tokens: int) -> list[list[int]]:
+        """Places of examples that are read together, of at most so many tokens."""
+        return batches([len(one) for one in examples], tokens, self.pads)
 
     @abstractmethod
     def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
@@ -116,7 +127,7 @@ class TextLesson(Lesson):
         self.kind = data.kind
         self.problem, self.measure = _PROBLEMS[data.kind], _MEASURES[data.kind]
         self.labels = labels or (NUMBER,)
-        self.padding = checkpoint.padding
+        self.padding, self.pads = checkpoint.padding, checkpoint.pads
         self._places = {label: place for place, label in enumerate(self.labels)}
 
     def examples(self, checkpoint: Checkpoint, data: Sequence[Row], longest: int | None) -> list[Example]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ class Beside:
         head = head_parts(whole)
         config = peft.LoraConfig(r=RANK, lora_alpha=SCALE, lora_dropout=0.0, target_modules=[*beside(whole)])
         self._whole = whole
-        self._around: Any = peft.get_peft_model(whole, config)
+        with _unwarned():
+            self._around: Any = peft.get_peft_model(whole, config)
         for part in head.values():
             part.requires_grad_(True)
         self.updated = {name: part for name, part in whole.named_parameters() if part.requires_grad}
@@ -71,9 +73,16 @@ class Beside:
             config.modules_to_save = sorted({_module(name, self._whole) for name in head_parts(self._whole)})
             config.inference_mode = True
             adapter = Adapter(config, parts)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _unwarned():
             return self._around.merge_and_unload(), adapter
+
+
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Without what peft and transformers warn each other of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _module(name: str, whole: Any) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from bert_probe.errors import SubjectError, TextError
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
-from bert_probe.model.forward import BATCH_TOKENS, batches
+from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.text.labelled import Labelled, Row
 from bert_probe.training.lessons import Example, Lesson, TextLesson
 from bert_probe.training.models import in_its_order
@@ -41,7 +41,7 @@ class Material:
 
     def batches(self) -> list[dict[str, torch.Tensor]]:
         """The held-out texts, those of about one length together."""
-        groups = batches([len(one) for one in self.held_out], BATCH_TOKENS // 2)
+        groups = self.lesson.groups(self.held_out, BATCH_TOKENS // 2)
         return [self.lesson.batch([self.held_out[place] for place in group]) for group in groups]
 
 

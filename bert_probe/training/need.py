@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_probe.model.checkpoint import FILLING
+from bert_probe.model.forward import BATCH_TOKENS
 from bert_probe.training.lessons import Example, Lesson
 from bert_probe.training.updates import HEAD, TOP, trainable
 
@@ -37,7 +38,8 @@ def need(whole: Any, lesson: Lesson, update: str, batch: int, examples: Sequence
     if update == HEAD and lesson.task != FILLING:
         # Vectors that are kept, at worst of every token, while the encoder runs without gradients.
         kept = sum(len(one) for one in examples) if lesson.of_tokens else len(examples)
-        activations = kept * hidden + 8192 * (_STATES * hidden + _INNER * inner)
+        at_once = min(BATCH_TOKENS, sum(len(one) for one in examples))
+        activations = kept * hidden + at_once * (_STATES * hidden + _INNER * inner)
     else:
         deep = int(update.partition(":")[2]) if update.startswith(TOP) else 1 if update == HEAD else layers
         of_layer = tokens * (_STATES * hidden + _INNER * inner + _WEIGHTS * heads * longest)

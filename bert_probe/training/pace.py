@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Usual:
 
     Attributes:
         epochs: how often each text is seen; rate: the highest learning rate.
-        patience: evaluations without a better one after which the training ends.
+        patience: evaluations in a row that give no hope, see `Course`, after which the training ends.
     """
 
     epochs: int
@@ -59,10 +60,10 @@ class Pace:
     """How texts are gone through.
 
     Attributes:
-        count: of texts; batch: in a step.
+        batches: steps in which each text is seen once; batch: texts in each at most.
     """
 
-    count: int
+    batches: int
     epochs: int
     batch: int
     rate: float
@@ -71,7 +72,7 @@ class Pace:
     @property
     def steps(self) -> int:
         """In all epochs."""
-        return math.ceil(self.count / self.batch) * self.epochs
+        return self.batches * self.epochs
 
     @property
     def warm_up(self) -> int:
@@ -90,22 +91,28 @@ class Pace:
 
 
 class Alike:
-    """Places of texts in batches of about one length, every one once, in an order drawn anew each epoch."""
+    """Places of texts in batches of about one length, every one once, in an order drawn anew each epoch.
 
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
-        self._lengths = torch.tensor(lengths)
-        self._batch = batch
+    Args:
+        pads: lengths may differ within a batch; else none needs any padding.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch: int, seed: int, pads: bool = True) -> None:
+        self._lengths, self._batch, self._pads = torch.tensor(lengths), batch, pads
         self._random = torch.Generator().manual_seed(seed)
 
     def __len__(self) -> int:
-        return math.ceil(len(self._lengths) / self._batch)
+        counts = [len(self._lengths)] if self._pads else Counter(self._lengths.tolist()).values()
+        return sum(math.ceil(count / self._batch) for count in counts)
 
     def __iter__(self) -> Iterator[list[int]]:
-        found: list[torch.Tensor] = []
-        for pool in torch.split(
-            torch.randperm(len(self._lengths), generator=self._random), self._batch * _POOL
-        ):
-            found += torch.split(pool[self._lengths[pool].argsort(stable=True)], self._batch)
+        places = torch.randperm(len(self._lengths), generator=self._random)
+        if self._pads:
+            pools = torch.split(places, self._batch * _POOL)
+            alike = [pool[self._lengths[pool].argsort(stable=True)] for pool in pools]
+        else:
+            alike = [places[self._lengths[places] == length] for length in sorted({*self._lengths.tolist()})]
+        found = [part for one in alike for part in torch.split(one, self._batch)]
         for place in torch.randperm(len(found), generator=self._random):
             yield found[int(place)].tolist()
 

@@ -26,6 +26,8 @@ def check_place(place: Path, size: int, replaces: bool) -> None:
             be written; a disk too full.
     """
     try:
+        with suppress(FileNotFoundError):
+            os.lstat(place)  # a name that no file can have is refused here
         if place.exists() and not place.is_dir():
             raise ExportError(f"{place} is a file, and a folder is to be written. Choose another name.")
         holds = place.is_dir() and any(place.iterdir())

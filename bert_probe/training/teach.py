@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 from bert_probe.errors import memory_errors
@@ -85,7 +86,11 @@ class Teach(Question):
         )
         assert asked_for.epochs is not None  # both are given now
         assert asked_for.rate is not None
-        pace = Pace(len(found.taught), asked_for.epochs, self.batch, asked_for.rate, meant.patience)
+        # A head alone is taught on vectors, which need no padding.
+        alone = _alone_taught(self.update, lesson)
+        many = ceil(len(found.taught) / self.batch)
+        batches = many if alone else len(lesson.order(found.taught, self.batch, self.seed))
+        pace = Pace(batches, asked_for.epochs, self.batch, asked_for.rate, meant.patience)
         return Plan(
             asked_for,
             checkpoint,
@@ -202,7 +207,7 @@ class Plan:
         """Update parameters of a model, which then has the best of them."""
         material, lesson = self.material, self.material.lesson
         device = self.checkpoint.device
-        if self.question.update == HEAD and lesson.task != FILLING:
+        if _alone_taught(self.question.update, lesson):
             alone = HeadAlone(whole.eval(), lesson)
             texts = len(material.taught) + len(material.held_out)
             read = 0
@@ -235,6 +240,11 @@ class Plan:
         asked_for = asked_of(self.material.lesson, whole, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
         return Course(updated, asked_for, steps, epochs, patience, report, told, before)
+
+
+def _alone_taught(update: str, lesson: Lesson) -> bool:
+    """Whether the head is taught on vectors that are computed once; masks are drawn anew for each epoch."""
+    return update == HEAD and lesson.task != FILLING
 
 
 def _of_texts(checkpoint: Checkpoint, lesson: Lesson, examples: Sequence[Example]) -> list[str]:

@@ -13,7 +13,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from bert_probe.model.weights import QUIET
 from bert_probe.training.course import Course
 from bert_probe.training.lessons import Example, Lesson
-from bert_probe.training.pace import Alike, Pace
+from bert_probe.training.pace import Pace
 
 
 def teach(
@@ -73,7 +73,7 @@ class _Steps(Trainer):  # type: ignore[misc]
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Batches of about one length."""
-        order = Alike([len(one) for one in self.train_dataset], self.pace.batch, self.args.seed)
+        order = self.lesson.order(self.train_dataset, self.pace.batch, self.args.seed)
         return DataLoader(self.train_dataset, batch_sampler=order, collate_fn=self.lesson.batch)
 
     def compute_loss(
