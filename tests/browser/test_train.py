@@ -1,4 +1,4 @@
-"""A person trains for the first time: the example, its course, which texts went wrong, and one of them in Answer."""
+"""A first training: the example, its course, which texts went wrong, and one of them in Answer."""
 
 from __future__ import annotations
 
