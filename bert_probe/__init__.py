@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.probes.layers import Probe
+    from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
     from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -59,7 +61,11 @@ if TYPE_CHECKING:
     from bert_probe.results.result import Result, save
     from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
+<<<<<<< HEAD
     from bert_probe.training.teach import Teach
+=======
+    from bert_probe.text.tagged import read_tagged
+>>>>>>> probes
 
 __version__ = "0.1.0"
 
@@ -90,9 +96,11 @@ __all__ = [
     "Parameters",
     "Patch",
     "Pooler",
+    "Probe",
     "ProbeError",
     "Projection",
     "Reach",
+    "Relations",
     "Result",
     "SelectionError",
     "SentenceSimilarity",
@@ -116,6 +124,7 @@ __all__ = [
     "model_view",
     "read_labelled",
     "read_sentences",
+    "read_tagged",
     "save",
     "show",
     "wrap",
@@ -148,9 +157,11 @@ _HOMES = {
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",
+    "Relations": "analyses.probes.relations",
     "Result": "results.result",
     "SelectionError": "errors",
     "SentenceSimilarity": "analyses.sentence_similarity",
@@ -174,6 +185,7 @@ _HOMES = {
     "model_view": "notebook.views",
     "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
+    "read_tagged": "text.tagged",
     "save": "results.result",
     "show": "notebook.views",
     "wrap": "model.wrapping",

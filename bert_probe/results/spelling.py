@@ -23,8 +23,13 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
     if subject.sentences:
-        lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
-        whom = f"checkpoint, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+        files = subject.sentences.get("files")
+        if files is None:
+            lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
+        else:
+            lines += [f"{name} = bert_probe.read_tagged({one['file']!r})" for name, one in files.items()]
+        names = ", ".join(files or ["sentences"])
+        whom = f"checkpoint, {names}{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"
@@ -71,6 +76,12 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
 
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
+    if "files" in subject.sentences:
+        files = subject.sentences["files"].items()
+        parted = [
+            ([question.files[name]] if name in question.files else [], one["file"]) for name, one in files
+        ]
+        return [word for option, file in parted for word in (*option, file)]
     if subject.sentences:
         return [*question.arguments(), SENTENCES_FILE]
     options: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
@@ -58,9 +58,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(lines: Sequence[str]) -> None:
-    """The file that both lines read, in the folder that one works in."""
-    Path(SENTENCES_FILE).write_text("".join(f"{one}\n" for one in lines), encoding="utf-8")
+def write(example: Example) -> None:
+    """The files that both lines read, in the folder that one works in."""
+    lines = "".join(f"{one}\n" for one in example.file)
+    for name, content in {SENTENCES_FILE: lines, **example.files}.items():
+        Path(name).write_text(content, encoding="utf-8")
 
 
 def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:
@@ -84,7 +86,7 @@ def test_every_question_has_an_example() -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
-    write(example.file)
+    write(example)
     *lines, last = result.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
@@ -98,7 +100,7 @@ def test_the_shell_line_writes_the_same_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
     result = answers[repr(example.asked)]
-    write(example.file)
+    write(example)
     program, *words = shlex.split(result.shell)
     assert program == "bert-probe"
     with pytest.raises(SystemExit) as ended:
