@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.probes.layers import Probe
+    from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
     from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -93,9 +95,11 @@ __all__ = [
     "Parameters",
     "Patch",
     "Pooler",
+    "Probe",
     "ProbeError",
     "Projection",
     "Reach",
+    "Relations",
     "Result",
     "SelectionError",
     "SentenceSimilarity",
@@ -153,9 +157,11 @@ _HOMES = {
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
     "Reach": "analyses.reach",
+    "Relations": "analyses.probes.relations",
     "Result": "results.result",
     "SelectionError": "errors",
     "SentenceSimilarity": "analyses.sentence_similarity",

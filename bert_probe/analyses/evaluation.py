@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -59,6 +57,8 @@ class Evaluate(Question):
         show: which table; see `SHOWS`.
     """
 
+    files: ClassVar[Mapping[str, str]] = {"training": "--training"}
+
     show: str = asked(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
 
     def of(
@@ -95,7 +95,8 @@ class Evaluate(Question):
         found: Answers = answer(checkpoint, output, given, truncate, report)
         true = _true(rows, found, output.labels)
         predicted, certainty = _DECIDED[kind](found.logits)
-        subject = Subject(checkpoint.provenance(), (), _about(rows, training, kind, found.dropped))
+        files = {"rows": rows} | ({} if training is None else {"training": training})
+        subject = Subject.of_tagged(checkpoint, files, found.dropped)
         return Evaluation(
             self,
             subject,
@@ -178,22 +179,6 @@ def _written(rows: Rows, found: Answers) -> tuple[tuple[str, ...], tuple[str | N
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
     words = tuple(rows[text].words[word] for text, word in zip(found.texts, found.words, strict=True))
     return words, (None,) * len(words), np.array([rows[text].line for text in found.texts])
-
-
-def _about(rows: Rows, training: Rows | None, kind: str, dropped: int) -> dict[str, Any]:
-    """The rows, for provenance and for the lines that ask again."""
-    count = len(rows.rows) if isinstance(rows, Labelled) else len(rows)
-    learned = {} if training is None else {"training_sha256": digest_of(training)}
-    about = {"sentences": count, "labels": kind, "sentences_sha256": digest_of(rows), **learned}
-    return about | {"tokens_dropped": dropped}
-
-
-def digest_of(rows: Rows) -> str:
-    """SHA-256 of texts and labels, whatever the file looked like."""
-    if isinstance(rows, Labelled):
-        return rows.digest
-    written = "".join(f"{json.dumps([one.text, one.words, one.tags])}\n" for one in rows)
-    return hashlib.sha256(written.encode()).hexdigest()
 
 
 def _baselines(rows: Rows, training: Rows, found: Answers, predicted: Array) -> dict[str, float]:

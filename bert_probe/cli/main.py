@@ -61,6 +61,11 @@ COMMANDS = {
     ),
     "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
     "predict": ("predict", "What the model's trained head answers for TEXT."),
+    "probe": ("probe", "How well the tags of DATA can be read off each layer's vectors by a linear map."),
+    "relations": (
+        "relations",
+        "For each relation of a treebank the head that attends from a word to its syntactic head, or back.",
+    ),
     "rollout": (
         "attention",
         "How much of each token reaches each other one through all layers of attention.",

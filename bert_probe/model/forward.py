@@ -50,8 +50,13 @@ def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> d
     return inputs
 
 
-def forward(checkpoint: Checkpoint, texts: Sequence[Encoding | Inputs]) -> tuple[Any, torch.Tensor]:
+def forward(
+    checkpoint: Checkpoint, texts: Sequence[Encoding | Inputs], states: bool = False
+) -> tuple[Any, torch.Tensor]:
     """A batch of texts through the model, keeping nothing of what happens within.
+
+    Args:
+        states: the output holds the hidden states of every layer.
 
     Returns:
         The model's output, and 1 at tokens and 0 at padding, [text, token].
@@ -60,7 +65,7 @@ def forward(checkpoint: Checkpoint, texts: Sequence[Encoding | Inputs]) -> tuple
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
     mask = torch.arange(int(lengths.max()), device=checkpoint.device) < lengths[:, None]
     with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
-        return model(**inputs), mask.long()
+        return model(**inputs, output_hidden_states=states), mask.long()
 
 
 def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | Inputs]) -> dict[str, torch.Tensor]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.text.labelled import Labelled
+
+if TYPE_CHECKING:
+    from bert_probe.text.tagged import TaggedSentence
 
 TEXT = ("text", "pair", "tokens", "tokens_dropped")
 """Of a trace's provenance, what is said of its text; all else is said of the model."""
@@ -22,7 +27,8 @@ class Subject:
     Attributes:
         model: model, origin, revision, digest of the weights, dtype, device, libraries.
         texts: text, pair, number of tokens and of those cut off; one for each trace.
-        sentences: of many sentences their number, digest, and how many tokens were cut off.
+        sentences: of many sentences their number, digest, and how many tokens were cut off; of tagged ones
+            their files, by what they are to the question.
     """
 
     model: Mapping[str, Any]
@@ -65,6 +71,24 @@ class Subject:
         about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
+    @classmethod
+    def of_tagged(
+        cls, checkpoint: Checkpoint, files: Mapping[str, Labelled | Sequence[TaggedSentence]], dropped: int
+    ) -> Subject:
+        """Files of tagged sentences, or of labelled texts, each read by itself.
+
+        Args:
+            files: what they hold, by the name of the argument that each was given as.
+            dropped: tokens that were cut off, over all sentences.
+        """
+        told = {
+            name: _labelled(name, rows) if isinstance(rows, Labelled) else _tagged(name, rows)
+            for name, rows in files.items()
+        }
+        count = sum(one["sentences"] for one in told.values())
+        about = {"sentences": count, "files": told, "tokens_dropped": dropped}
+        return cls(checkpoint.provenance(), (), about)
+
     @property
     def record(self) -> dict[str, Any]:
         """All of it, for a file; two texts or more are listed."""
@@ -72,6 +96,27 @@ class Subject:
             return {**self.model, **self.texts[0]}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
         return {**self.model, **several, **self.sentences}
+
+
+def _labelled(name: str, rows: Labelled) -> dict[str, Any]:
+    """What is said of a file of labelled texts; the name is one that the lines of a result read."""
+    return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
+
+
+def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
+    """What is said of a file of tagged sentences; the name is one that the lines of a result read."""
+    digest = hashlib.sha256()
+    for one in sentences:
+        parts = [one.words, one.tags, one.heads, one.relations, one.text, dict(one.about)]
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+    ending = "conllu" if any(one.heads for one in sentences) else "conll"
+    words = sum(len(one.words) for one in sentences)
+    return {
+        "file": f"{name}.{ending}",
+        "sentences": len(sentences),
+        "words": words,
+        "sha256": digest.hexdigest(),
+    }
 
 
 def _made_by(trace: Trace) -> tuple[object, ...]:

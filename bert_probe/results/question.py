@@ -118,6 +118,9 @@ class Question:
     command: ClassVar[str]
     listed: ClassVar[str] = ""
     """For a question that is asked of a list of texts, the option that stands before each of them."""
+    files: ClassVar[Mapping[str, str]] = {}
+    """For a question that is asked of files of tagged sentences, the option before a file, by the name of its
+    argument; one without is given as it is."""
     second: ClassVar[str] = ""
     """For a question that is asked of two texts, the option before the second one, where it has one."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from bert_probe.model.sources import BUILT_IN
@@ -13,10 +12,6 @@ from bert_probe.results.question import Question
 
 SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""
-LABELLED_FILE, TAGGED_FILE = "labelled.csv", "tagged.conll"
-"""The file that they read where texts have labels, or words have tags."""
-TRAINING = "training"
-"""What the file of training rows is called, before its ending."""
 
 LONGEST_ARGUMENT = 131_071
 """Bytes of one argument on Linux, without the NUL at its end; elsewhere it may be fewer."""
@@ -27,14 +22,14 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
-    if "labels" in subject.sentences:
-        read = _reading_labels(subject.sentences)
-        lines += [f"{name} = {reading}" for name, reading in read.items()]
+    if subject.sentences:
+        files = subject.sentences.get("files")
+        if files is None:
+            lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
+        else:
+            lines += [f"{name} = bert_probe.{_reading(one)}" for name, one in files.items()]
         cut = ["truncate=True"] if subject.sentences["tokens_dropped"] else []
-        whom = ", ".join(["checkpoint", *read, *cut])
-    elif subject.sentences:
-        lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
-        whom = f"checkpoint, sentences{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+        whom = ", ".join(["checkpoint", *(files or ["sentences"]), *cut])
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"
@@ -81,10 +76,12 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
 
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
-    if "labels" in subject.sentences:
-        file, training = labelled_files(subject.sentences["labels"])
-        learned = ["--training", training] if f"{TRAINING}_sha256" in subject.sentences else []
-        return [*learned, *question.arguments(), file]
+    if "files" in subject.sentences:
+        files = subject.sentences["files"].items()
+        parted = [
+            ([question.files[name]] if name in question.files else [], one["file"]) for name, one in files
+        ]
+        return [word for option, file in parted for word in (*option, file)]
     if subject.sentences:
         return [*question.arguments(), SENTENCES_FILE]
     options: list[str] = []
@@ -97,21 +94,11 @@ def _texts(question: Question, subject: Subject) -> list[str]:
     return [*options, *(["--"] if any(word.startswith("-") for word in words) else []), *words]
 
 
-def labelled_files(kind: str) -> tuple[str, str]:
-    """Names of the file with labels of a kind, and of the one with training rows."""
-    file = TAGGED_FILE if kind == "tags" else LABELLED_FILE
-    return file, f"{TRAINING}{PurePath(file).suffix}"
-
-
-def _reading_labels(sentences: Mapping[str, Any]) -> dict[str, str]:
-    """Name → the call that reads its file."""
-    kind = sentences["labels"]
-    names = ["rows", *([TRAINING] if f"{TRAINING}_sha256" in sentences else [])]
-    how = ("read_tagged", "") if kind == "tags" else ("read_labelled", f", {kind!r}")
-    return {
-        name: f"bert_probe.{how[0]}({file!r}{how[1]})"
-        for name, file in zip(names, labelled_files(kind), strict=False)
-    }
+def _reading(file: Mapping[str, Any]) -> str:
+    """The call that reads a file of labelled texts, or of tagged sentences."""
+    if "kind" in file:
+        return f"read_labelled({file['file']!r}, {file['kind']!r})"
+    return f"read_tagged({file['file']!r})"
 
 
 def named(model: Mapping[str, Any]) -> str | None:

@@ -55,7 +55,7 @@ class TaggedSentence:
     relations: tuple[str, ...]
     text: str
     spans: tuple[tuple[int, int], ...]
-    about: Mapping[str, str]
+    about: Mapping[str, str] = field(hash=False)
     line: int
 
     def __post_init__(self) -> None:
@@ -146,7 +146,8 @@ class _Columns:
         self._columns: int | None = None
 
     def sentence(self, block: list[tuple[int, str]]) -> TaggedSentence | None:
-        words, tags = [], []
+        words: list[str] = []
+        tags: list[str] = []
         about: dict[str, str] = {}
         first = 0
         for line, text in block:

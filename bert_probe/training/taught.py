@@ -114,6 +114,10 @@ class Taught(Result):
         text = card(self.provenance, self.labels, self.frame(), self.notes)
         (folder / CARD).write_text(text, encoding="utf-8")
 
+    def lines(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
+        """Both; no text is in the table."""
+        return self.python, self.shell
+
     @property
     def python(self) -> str:
         """A script whose last line makes this table again, with the data in the files that it names."""

@@ -25,6 +25,8 @@ from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
+from bert_probe.analyses.probes.layers import Probe
+from bert_probe.analyses.probes.relations import Relations
 from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -43,6 +45,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
 from bert_probe.text.labelled import labelled_of
 from bert_probe.text.tagged import tagged_of
+from tests.helpers import treebank
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
@@ -107,6 +110,14 @@ def many_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, SENTENCES
 
 
+def two_treebanks(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, treebank.SAILING, treebank.SLEEPING
+
+
+def tagged_words(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, treebank.TAGGED
+
+
 @dataclass(frozen=True)
 class Example:
     """A question, whom it is asked of, and for each of its fields another value that it could have.
@@ -118,7 +129,7 @@ class Example:
         idle: fields that say nothing of this table, so that its provenance leaves them out.
         trained: for a question to an output head, the task of the tiny BERT that is asked; else the built-in.
         file: lines of the file that both lines read, where they read one.
-        files: name → text of the files that they read instead, where texts have labels.
+        files: other files that they read, by their names.
     """
 
     asked: Question
@@ -221,6 +232,30 @@ EXAMPLES = (
         idle=("count",),
     ),
     Example(Sentences("max", "nearest", count=3), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}),
+    Example(
+        Relations(show="all"),
+        two_treebanks,
+        {"universal": True, "show": "best"},
+        files={"chosen.conllu": treebank.SAILING_FILE, "reported.conllu": treebank.SLEEPING_FILE},
+    ),
+    Example(
+        Relations(universal=True),
+        two_treebanks,
+        {"universal": False, "show": "all"},
+        files={"chosen.conllu": treebank.SAILING_FILE, "reported.conllu": treebank.SLEEPING_FILE},
+    ),
+    Example(
+        Probe(layers=[0, -1], confidence=0.9, seed=2),
+        tagged_words,
+        {"label": "genre", "layers": [1], "confidence": 0.5, "seed": 3},
+        files={"data.conll": treebank.TAGGED_FILE},
+    ),
+    Example(
+        Probe(label="genre"),
+        two_treebanks,
+        {"label": None, "layers": [1], "confidence": 0.5, "seed": 3},
+        files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
+    ),
     Example(Projection(), many_sentences, {"method": "tsne", "pooling": "cls"}),
     Example(Projection("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
     Example(
@@ -322,13 +357,13 @@ EXAMPLES = (
         a_table,
         {"show": "texts"},
         trained="text-classification",
-        files={"labelled.csv": TABLE, "training.csv": TABLE},
+        files={"rows.csv": TABLE, "training.csv": TABLE},
     ),
     Example(
         Evaluate("classes"),
         tagged_sentences,
         {"show": "wrong"},
         trained="token-classification",
-        files={"tagged.conll": TAGGED},
+        files={"rows.conll": TAGGED},
     ),
 )

@@ -60,9 +60,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(example: Example) -> None:
     """The files that both lines read, in the folder that one works in."""
-    files = example.files or {SENTENCES_FILE: "".join(f"{one}\n" for one in example.file)}
-    for name, text in files.items():
-        Path(name).write_text(text, encoding="utf-8")
+    lines = "".join(f"{one}\n" for one in example.file)
+    for name, content in {SENTENCES_FILE: lines, **example.files}.items():
+        Path(name).write_text(content, encoding="utf-8")
 
 
 def same_numbers(one: pd.DataFrame, other: pd.DataFrame) -> None:

@@ -14,7 +14,6 @@ from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
 from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.trace import Array
-from bert_probe.results import spelling
 from bert_probe.text.labelled import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
 from bert_probe.training.taught import Taught
@@ -248,9 +247,9 @@ def _more(taught: Taught, judged: Evaluation) -> list[More]:
         for show, label in shows.items()
         if show not in missing
     ]
-    held_out, training = spelling.labelled_files(judged.kind)
-    files = (("The held-out rows", held_out, taught.held_out), ("The training rows", training, taught.data))
-    return [*tables, *((label, name, partial(_file, rows)) for label, name, rows in files)]
+    said = judged.subject.sentences["files"]
+    files = (("The held-out rows", "rows", taught.held_out), ("The training rows", "training", taught.data))
+    return [*tables, *((label, said[name]["file"], partial(_file, rows)) for label, name, rows in files)]
 
 
 def _data(found: Outcome) -> list[More]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import digest_of
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.text.labelled import Labelled
 from bert_probe.training.pace import BATCHES, EPOCHS, RATES, usual
@@ -55,14 +54,18 @@ def _counts(checkpoint: Checkpoint, data: Data) -> list[Count]:
 
 def _plan(asked: Teach, checkpoint: Checkpoint, data: Data) -> Plan:
     """What it would take; worked out again only when something changes, as it reads all texts."""
-    digests = tuple(None if rows is None else digest_of(rows) for rows in (data.rows, data.held_out))
-    cause = (asked, checkpoint.cause, digests)
-    held = st.session_state.get(_PLAN)
-    if held is None or held[0] != cause:
+    held: tuple[Hashable, Data, Plan] | None = st.session_state.get(_PLAN)
+    cause = (asked, checkpoint.cause)
+    if (
+        held is None
+        or held[0] != cause
+        or held[1].rows is not data.rows
+        or held[1].held_out is not data.held_out
+    ):
         with st.spinner("Reading the texts …", show_time=False):
-            held = st.session_state[_PLAN] = (cause, asked.plan(checkpoint, data.rows, data.held_out))
-    planned: Plan = held[1]
-    return planned
+            held = cause, data, asked.plan(checkpoint, data.rows, data.held_out)
+        st.session_state[_PLAN] = held
+    return held[2]
 
 
 def _update(known: Sequence[Count]) -> str:

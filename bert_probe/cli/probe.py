@@ -1,0 +1,34 @@
+"""The command on what each layer knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.analyses.probes.layers import Probe, ProbedLayers
+from bert_probe.cli.options import asking, common
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run.progress import terminal_bar
+from bert_probe.text.tagged import read_tagged
+
+
+@click.command()
+@common
+@asking(Probe)
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--held-out", type=click.Path(path_type=Path), metavar="FILE", help="To measure on; else a fifth of DATA."
+)
+def probe(
+    checkpoint: Checkpoint, asked: dict[str, Any], data: Path, held_out: Path | None, truncate: bool
+) -> ProbedLayers:
+    """How well the tags of DATA can be read off each layer's vectors by a linear map.
+
+    DATA is CoNLL (a word and its tag on each line, a blank line between sentences) or CoNLL-U.
+    """
+    first = read_tagged(data)
+    second = None if held_out is None else read_tagged(held_out)
+    with terminal_bar("Probing", "steps") as report:
+        return Probe(**asked).of(checkpoint, first, second, truncate, report)

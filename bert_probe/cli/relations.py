@@ -1,0 +1,34 @@
+"""The command on heads against a treebank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.analyses.probes.relations import RelationHeads, Relations
+from bert_probe.cli.options import asking, common
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run.progress import terminal_bar
+from bert_probe.text.tagged import read_tagged
+
+
+@click.command()
+@common
+@asking(Relations)
+@click.argument("chosen", metavar="DEV.conllu", type=click.Path(path_type=Path))
+@click.argument("reported", metavar="TEST.conllu", type=click.Path(path_type=Path))
+@click.option("--all", "every", is_flag=True, help="Every head and direction, not only the best one.")
+def relations(
+    checkpoint: Checkpoint, asked: dict[str, Any], chosen: Path, reported: Path, every: bool, truncate: bool
+) -> RelationHeads:
+    """For each relation of a treebank the head that attends from a word to its syntactic head, or back.
+
+    DEV chooses head, direction and offset; TEST is what the accuracies are of.
+    """
+    first, second = (read_tagged(file) for file in (chosen, reported))
+    with terminal_bar("Relations", "sentences") as report:
+        return Relations(show="all" if every else "best", **asked).of(
+            checkpoint, first, second, truncate, report
+        )

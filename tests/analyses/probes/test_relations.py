@@ -1,0 +1,165 @@
+"""Heads against a treebank: held against a plain loop over raw attention, and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_probe import Relations
+from bert_probe.analyses.probes.relations import DIRECTIONS, RelationExample, examples
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Token
+from bert_probe.results import files
+from bert_probe.text.tagged import TaggedSentence
+from tests.helpers.command_line import bert_probe
+from tests.helpers.raw import Raw
+from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read
+
+# Words that this family's tokenizer cuts into pieces.
+PIECES = read(
+    conllu(
+        (
+            ("Three", "NUM", 2, "nummod"),
+            ("engineers", "NOUN", 3, "nsubj"),
+            ("repaired", "VERB", 0, "root"),
+            ("bridges", "NOUN", 3, "obj"),
+            (",", "PUNCT", 3, "punct"),
+            ("unknown", "ADJ", 4, "amod"),
+        ),
+        (("It", "PRON", 2, "nsubj"), ("holds", "VERB", 0, "root"), ("grounds", "NOUN", 2, "obj")),
+    )
+)
+
+
+def guess(weights: np.ndarray, tokens: tuple[Token, ...], of: TaggedSentence, asking: int) -> int:
+    """The word that most attention of a word goes to: summed over pieces, averaged over its own."""
+    pieces = [
+        [i for i, token in enumerate(tokens) if not token.special and start <= token.start < end]
+        for start, end in of.spans
+    ]
+    sums = [
+        np.mean([sum(weights[query, key] for key in keys) for query in pieces[asking]]) for keys in pieces
+    ]
+    return max((word for word in range(len(of.words)) if word != asking), key=lambda word: sums[word])
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "deberta-v2"])
+def test_every_head_is_right_as_often_as_the_raw_model_says(
+    name: str, family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
+) -> None:
+    checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
+    found = Relations().of(checkpoint, PIECES, PIECES)
+    for index, relation in enumerate(found.relations):
+        right = np.zeros(found.accuracies.shape[1:])
+        count = 0
+        for one in PIECES:
+            encoding = checkpoint.encode(one.text)
+            attentions = raw.run(encoding).attentions
+            for word, head in enumerate(one.heads):
+                if one.relations[word] != relation:
+                    continue
+                count += 1
+                for layer, weights in enumerate(attentions):
+                    for number, of_head in enumerate(weights[0].numpy()):
+                        right[0, layer, number] += guess(of_head, encoding.tokens, one, word) == head
+                        right[1, layer, number] += guess(of_head, encoding.tokens, one, head) == word
+        assert found.counts[index] == count
+        np.testing.assert_array_equal(found.accuracies[index], right / count)
+
+
+def test_what_one_file_chooses_the_other_reports(minilm: Checkpoint) -> None:
+    found = Relations().of(minilm, SAILING, SLEEPING)
+    assert found.relations == ("det", "nsubj", "obj", "punct")
+    assert found.counts.tolist() == [2, 2, 1, 1]
+    assert found.left_out == ("advmod",)
+    swapped = Relations().of(minilm, SLEEPING, SAILING)
+    for name, best in zip(found.relations, found.best, strict=True):
+        here, there = found.relations.index(name), swapped.relations.index(name)
+        np.testing.assert_array_equal(found.chosen[here], swapped.accuracies[there])
+        place = DIRECTIONS.index(best.direction), best.layer, best.head
+        assert found.chosen[here][place] == found.chosen[here].max()
+        assert best.accuracy == found.accuracies[here][place]
+
+
+def test_offsets_by_hand(minilm: Checkpoint) -> None:
+    found = Relations().of(minilm, SAILING, SLEEPING)
+    offsets = {one.relation: (one.offset, one.offset_accuracy) for one in found.best}
+    # The determiner before its noun, the noun before its verb, the object two words after it.
+    assert offsets == {"det": (1, 1.0), "nsubj": (1, 1.0), "obj": (-2, 1.0), "punct": (-3, 1.0)}
+
+
+def test_subtypes_are_apart_unless_taken_together(minilm: Checkpoint) -> None:
+    apart = Relations().of(minilm, SAILING, SAILING)
+    together = Relations(universal=True).of(minilm, SAILING, SAILING)
+    assert dict(zip(apart.relations, apart.counts, strict=True))["nsubj:outer"] == 1
+    assert dict(zip(together.relations, together.counts, strict=True))["nsubj"] == 3
+
+
+def test_all_heads_are_a_row_each_and_the_best_is_among_them(minilm: Checkpoint) -> None:
+    found = Relations().of(minilm, SAILING, SLEEPING)
+    every = found.showing(show="all").table().set_index(["relation", "direction", "layer", "head"])
+    assert len(every) == 4 * 2 * 72
+    for row in found.table().itertuples():
+        of = every.loc[(row.relation, row.direction, row.layer, row.head)]
+        assert of["accuracy"] == row.accuracy
+        assert of["chosen_accuracy"] == every.loc[row.relation]["chosen_accuracy"].max()
+
+
+def test_words_that_cannot_be_told_apart_are_no_pair_and_lone_words_have_no_guess(minilm: Checkpoint) -> None:
+    two = (("can", "AUX", 2, "aux"), ("\u200b", "X", 0, "root"))
+    alone = (("Can", "AUX", 2, "aux"), ("go", "VERB", 0, "root"), ("\u200b", "X", 2, "dep"))
+    bank = read(conllu(alone, two))
+    found = Relations().of(minilm, bank, bank)
+    assert (found.relations, found.counts.tolist()) == (("aux",), [1])
+    assert (found.accuracies == 1).all(), "there is but one other word"
+
+
+def test_examples_are_found_in_the_file() -> None:
+    assert list(examples(SAILING, "obj")) == [RelationExample(0, 4, 2), RelationExample(1, 4, 2)]
+    assert list(examples(SAILING, "nsubj", universal=True))[-1] == RelationExample(2, 0, 1)
+    with pytest.raises(SelectionError, match="There is no relation goeswith in these sentences"):
+        list(examples(SAILING, "goeswith"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reported", "error", "told"),
+    [
+        (SAILING, TAGGED, TextError, "no relation between two words in reported. Give a treebank"),
+        (SAILING, (), EmptyTextError, "There is no sentence in reported"),
+        ("text", SAILING, TextError, "chosen must be a list of tagged sentences, as read_tagged gives it"),
+        (SAILING[2:], SLEEPING[1:], TextError, "No relation is in both files"),
+        ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
+    ],
+)
+def test_what_cannot_be_asked(
+    minilm: Checkpoint,
+    chosen: tuple[TaggedSentence, ...],
+    reported: object,
+    error: type[Exception],
+    told: str,
+) -> None:
+    with pytest.raises(error) as refused:
+        Relations().of(minilm, chosen, reported)
+    assert told in str(refused.value)
+
+
+def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+    paths = [tmp_path / "dev.conllu", tmp_path / "test.conllu"]
+    for path, content in zip(paths, (SAILING_FILE, SLEEPING_FILE), strict=True):
+        path.write_text(content, encoding="utf-8")
+    ended = bert_probe("relations", *map(str, paths), built_in=minilm)
+    assert ended.text == files.to_csv(Relations().of(minilm, SAILING, SLEEPING).table())
+    header = "relation,count,layer,head,direction,accuracy,offset,offset_accuracy"
+    assert ended.text.splitlines()[0] == header
+    broken = SAILING_FILE.replace("\t3\tnsubj", "\t9\tnsubj")
+    paths[0].write_text(broken, encoding="utf-8")
+    told = bert_probe("relations", *map(str, paths), built_in=minilm).refusal
+    assert told == (
+        "dev.conllu has 2 faults: line 3: head 9 of a sentence of 6 words; line 11: head 9 of a sentence of "
+        "6 words. Mend the file and give it again."
+    )
