@@ -113,14 +113,14 @@ class Result(ABC):
     @property
     def python(self) -> str:
         """A script whose last line makes this table again."""
-        return self.lines()[0]
+        return self.spelled()[0]
 
     @property
     def shell(self) -> str:
         """The command that prints this table again."""
-        return self.lines()[1]
+        return self.spelled()[1]
 
-    def lines(self, csv_safe: bool = False) -> tuple[str, str]:
+    def spelled(self, csv_safe: bool = False) -> tuple[str, str]:
         """Both, in Python and in the shell.
 
         Args:

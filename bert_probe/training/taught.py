@@ -114,7 +114,7 @@ class Taught(Result):
         text = card(self.provenance, self.labels, self.frame(), self.notes)
         (folder / CARD).write_text(text, encoding="utf-8")
 
-    def lines(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
+    def spelled(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
         """Both; no text is in the table."""
         return self.python, self.shell
 

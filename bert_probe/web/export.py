@@ -65,7 +65,7 @@ def export(
             _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
         for named, file_name, make in more if ready() else ():
             _download(named, file_name, partial(make, csv_safe))
-        python, shell = result.lines(csv_safe)
+        python, shell = result.spelled(csv_safe)
         _code("The same in Python", python, "python", f"{name}.py")
         _code("The same on the command line", shell, "bash", f"{name}.sh")
 
