@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.baseline import Baseline
     from bert_probe.analyses.context import Context
     from bert_probe.analyses.embedding import Embedding
+    from bert_probe.analyses.evaluation import Evaluate
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_change import HeadChange
@@ -64,8 +65,10 @@ if TYPE_CHECKING:
     from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
     from bert_probe.results.result import Result, save
+    from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
     from bert_probe.text.tagged import read_tagged
+    from bert_probe.training.teach import Teach
 
 __version__ = "0.1.0"
 
@@ -83,6 +86,7 @@ __all__ = [
     "CompareRow",
     "Context",
     "Embedding",
+    "Evaluate",
     "FillMask",
     "FindAnswer",
     "FindHeads",
@@ -111,6 +115,7 @@ __all__ = [
     "Sentences",
     "Similarity",
     "Steps",
+    "Teach",
     "TextError",
     "Tokens",
     "Trace",
@@ -126,6 +131,7 @@ __all__ = [
     "head_view",
     "load",
     "model_view",
+    "read_labelled",
     "read_sentences",
     "read_tagged",
     "save",
@@ -147,6 +153,7 @@ _HOMES = {
     "CompareRow": "analyses.minimal_pair",
     "Context": "analyses.context",
     "Embedding": "analyses.embedding",
+    "Evaluate": "analyses.evaluation",
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
@@ -175,6 +182,7 @@ _HOMES = {
     "Sentences": "analyses.sentences",
     "Similarity": "analyses.similarity",
     "Steps": "analyses.steps",
+    "Teach": "training.teach",
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
@@ -190,6 +198,7 @@ _HOMES = {
     "head_view": "notebook.views",
     "load": "model.loading",
     "model_view": "notebook.views",
+    "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "read_tagged": "text.tagged",
     "save": "results.result",

@@ -23,7 +23,7 @@ Each message is a sentence for people: what was given, the limit, the remedy.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -65,6 +65,19 @@ class EmptyTextError(TextError):
 
 class TooLongError(TextError):
     """The text has more tokens than the model accepts."""
+
+
+class FaultyFileError(TextError):
+    """Lines of a file are at fault.
+
+    Attributes:
+        faults: line and what is wrong with it, the first of them.
+        count: how many there are.
+    """
+
+    def __init__(self, message: str, faults: Sequence[tuple[int, str]] = (), count: int = 0) -> None:
+        super().__init__(message)
+        self.faults, self.count = tuple(faults), count
 
 
 class SelectionError(ProbeError, IndexError):

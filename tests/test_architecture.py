@@ -29,6 +29,7 @@ FLOORS = {
     "text": 2,
     "results": 3,
     "analyses": 4,
+    "training": 5,
     "run": 5,
     "views": 6,
     "cli": 7,

@@ -45,6 +45,10 @@ COMMANDS = {
         "What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.",
     ),
     "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
+    "evaluate": (
+        "evaluate",
+        "How well the trained head of the model in FOLDER answers the labelled texts of DATA.",
+    ),
     "find": ("heads", "Heads that attend most from one word to another, best first."),
     "heads": (
         "heads",
@@ -80,6 +84,10 @@ COMMANDS = {
     ),
     "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
     "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
+    "train": (
+        "train",
+        "Teach a model a task on DATA, and save it in a folder that every command opens.",
+    ),
     "why": (
         "why",
         "Which tokens, words or heads one number of the model's answer for TEXT depends on.",

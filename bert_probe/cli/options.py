@@ -107,7 +107,7 @@ def answering(command: Command) -> Command:
         if out is not None:
             save(table, out, csv_safe, overwrite=force)
             return
-        _print(files.to_bytes(table, "csv", csv_safe))
+        print_bytes(files.to_bytes(table, "csv", csv_safe))
 
     return run
 
@@ -230,7 +230,7 @@ def two_texts(command: Command) -> Command:
     return run
 
 
-def _print(content: bytes) -> None:
+def print_bytes(content: bytes) -> None:
     """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Give a file with --out.")

@@ -276,17 +276,13 @@ class Encoder:
         pair, limit = texts[1] if len(texts) > 1 else None, most_tokens(self.max_tokens)
         return Encoding(texts[0], pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
-    def inputs(self, text: str, max_tokens: int | None = None, truncate: bool = False) -> Inputs:
-        """What `encode` gives to the model, without the tokens.
-
-        Args:
-            max_tokens: a limit below the model's own.
-
-        Raises:
-            EmptyTextError, TooLongError, TextError: as `encode`.
-        """
+    def inputs(
+        self, text: str, max_tokens: int | None = None, truncate: bool = False, pair: str | None = None
+    ) -> Inputs:
+        """What `encode` gives to the model, without the tokens; takes and raises the same."""
         limit = self.max_tokens if max_tokens is None else max_tokens
-        pieces, dropped = self._fitted((text,), limit, truncate)
+        texts = (text,) if pair is None else (text, pair)
+        pieces, dropped = self._fitted(texts, limit, truncate)
         return Inputs(self._inputs(pieces), dropped)
 
     def _fitted(self, texts: tuple[str, ...], accepted: int | None, truncate: bool) -> tuple[_Pieces, int]:

@@ -16,7 +16,7 @@ from bert_probe.model.quiet import Quiet
 
 def read(made: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
     """A model of a class of transformers with its weights, and transformers' report on these."""
-    with _QUIET:
+    with QUIET:
         return made.from_pretrained(  # type: ignore[no-any-return]
             folder,
             # transformers writes the attention implementation into the object it is given.
@@ -47,7 +47,8 @@ def _silence() -> Callable[[], None]:
     return restore
 
 
-_QUIET = Quiet(_silence)
+QUIET = Quiet(_silence)
+"""transformers, saying nothing."""
 
 
 def mismatched(report: Any) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.text.labelled import Labelled
 
 if TYPE_CHECKING:
     from bert_probe.text.tagged import TaggedSentence
@@ -83,16 +84,19 @@ class Subject:
 
     @classmethod
     def of_tagged(
-        cls, checkpoint: Checkpoint, files: Mapping[str, Sequence[TaggedSentence]], dropped: int
+        cls, checkpoint: Checkpoint, files: Mapping[str, Labelled | Sequence[TaggedSentence]], dropped: int
     ) -> Subject:
-        """Files of tagged sentences, each sentence read by itself.
+        """Files of tagged sentences, or of labelled texts, each read by itself.
 
         Args:
-            files: their sentences, by the name of the argument that each was given as.
+            files: what they hold, by the name of the argument that each was given as.
             dropped: tokens that were cut off, over all sentences.
         """
-        told = {name: _tagged(name, sentences) for name, sentences in files.items()}
-        count = sum(len(sentences) for sentences in files.values())
+        told = {
+            name: _labelled(name, rows) if isinstance(rows, Labelled) else _tagged(name, rows)
+            for name, rows in files.items()
+        }
+        count = sum(one["sentences"] for one in told.values())
         about = {"sentences": count, "files": told, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
@@ -104,6 +108,11 @@ class Subject:
             return {**models, **self.texts[0]}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
         return {**models, **several, **self.sentences}
+
+
+def _labelled(name: str, rows: Labelled) -> dict[str, Any]:
+    """What is said of a file of labelled texts; the name is one that the lines of a result read."""
+    return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 
 
 def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:

@@ -84,12 +84,15 @@ def _of_its_subjects(of: Callable[..., R]) -> Callable[..., R]:
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(asked,))
-def question(analysis: str, command: str | None = None) -> Callable[[type[Q]], type[Q]]:
+def question(
+    analysis: str, command: str | None = None, *, is_analysis: bool = True
+) -> Callable[[type[Q]], type[Q]]:
     """Make a class of `asked` fields a question.
 
     Args:
         analysis: what is asked, in a word or two: in provenance, JSON and caches.
         command: of the command line that answers it; the same word unless given.
+        is_analysis: it stands in `QUESTIONS`, whose answers are tables made of numbers of a model as it is.
     """
 
     def made(cls: type[Q]) -> type[Q]:
@@ -97,7 +100,8 @@ def question(analysis: str, command: str | None = None) -> Callable[[type[Q]], t
         whole.analysis, whole.command = analysis, command or analysis
         whole.of = _of_its_subjects(whole.of)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
-        QUESTIONS[analysis] = whole
+        if is_analysis:
+            QUESTIONS[analysis] = whole
         return whole  # type: ignore[no-any-return]
 
     return made

@@ -113,12 +113,21 @@ class Result(ABC):
     @property
     def python(self) -> str:
         """A script whose last line makes this table again."""
-        return spelling.python(self.question, self.subject)
+        return self.spelled()[0]
 
     @property
     def shell(self) -> str:
         """The command that prints this table again."""
-        return spelling.shell(self.question, self.subject)
+        return self.spelled()[1]
+
+    def spelled(self, csv_safe: bool = False) -> tuple[str, str]:
+        """Both, in Python and in the shell.
+
+        Args:
+            csv_safe: they write CSV in which no text is a formula.
+        """
+        asked = self.question, self.subject, csv_safe
+        return spelling.python(*asked), spelling.shell(*asked)
 
     @property
     def nbytes(self) -> int:

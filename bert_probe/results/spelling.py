@@ -24,17 +24,17 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
     lines = ["import bert_probe", ""]
     given = subject.model.get("origin") == "given"
-    lines += [] if given else [f"checkpoint = {_opening(subject.model)}"]
-    lines += [f"other = {_opening(subject.other, 'other_model')}"] if subject.other else []
+    lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
+    lines += [f"other = {opening(subject.other, 'other_model')}"] if subject.other else []
     models = "checkpoint, other" if subject.other else "checkpoint"
     if subject.sentences:
         files = subject.sentences.get("files")
         if files is None:
             lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
         else:
-            lines += [f"{name} = bert_probe.read_tagged({one['file']!r})" for name, one in files.items()]
-        names = ", ".join(files or ["sentences"])
-        whom = f"{models}, {names}{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+            lines += [f"{name} = bert_probe.{_reading(one)}" for name, one in files.items()]
+        cut = ["truncate=True"] if subject.sentences["tokens_dropped"] else []
+        whom = ", ".join([models, *(files or ["sentences"]), *cut])
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"
@@ -90,7 +90,7 @@ def _models(subject: Subject) -> list[str]:
         named = zip(("--revision-a", "--revision-b"), subject.models, strict=True)
         given = [(option, one.get("revision")) for option, one in named]
     else:
-        given = [("--model", _named(subject.model)), ("--revision", subject.model.get("revision"))]
+        given = [("--model", named(subject.model)), ("--revision", subject.model.get("revision"))]
     for option, value in given:
         options += [option, value] if value else []
     return options
@@ -121,17 +121,24 @@ def _marked(words: list[str]) -> list[str]:
     return ["--", *words] if any(word.startswith("-") for word in words) else words
 
 
-def _named(model: Mapping[str, Any]) -> str | None:
+def _reading(file: Mapping[str, Any]) -> str:
+    """The call that reads a file of labelled texts, or of tagged sentences."""
+    if "kind" in file:
+        return f"read_labelled({file['file']!r}, {file['kind']!r})"
+    return f"read_tagged({file['file']!r})"
+
+
+def named(model: Mapping[str, Any]) -> str | None:
     """The name that opens it; None for the built-in."""
     name: str | None = model.get("model")
     return None if name == BUILT_IN else name
 
 
-def _opening(model: Mapping[str, Any], name: str = "model") -> str:
-    """How it is opened; ``name`` stands for one in memory."""
+def opening(model: Mapping[str, Any], name: str = "model") -> str:
+    """The Python expression that opens it; ``name`` stands for one in memory."""
     if model.get("origin") == "in memory":
         return f"bert_probe.wrap({name}, tokenizer)"
-    given = [repr(_named(model))] if _named(model) else []
+    given = [repr(named(model))] if named(model) else []
     given += [f"revision={model['revision']!r}"] if model.get("revision") else []
     given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
     return f"bert_probe.load({', '.join(given)})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.errors import TextError
+from bert_probe.errors import FaultyFileError
 
 MOST = 10
 """Faults that are told one by one; of the others there is a count."""
@@ -32,11 +32,12 @@ class Faults:
         """Go on if there are none.
 
         Raises:
-            TextError: there are; the first `MOST` with their lines, and how many more.
+            FaultyFileError: there are; the first `MOST` with their lines, and how many more.
         """
         if not self.count:
             return
         told = "; ".join(f"line {line:,}: {what.rstrip('.')}" for line, what in self.found)
         more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
         trouble = "a fault" if self.count == 1 else f"{self.count:,} faults"
-        raise TextError(f"{self.name} has {trouble}: {told}{more}. Mend the file and give it again.")
+        said = f"{self.name} has {trouble}: {told}{more}. Mend the file and give it again."
+        raise FaultyFileError(said, self.found, self.count)

@@ -122,8 +122,8 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
 
 def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
     written = lines_of(stream, name)
-    if _is_table(name):
-        header, rows = _table(written, name)
+    if is_table(name):
+        header, rows = table_of(written, name)
         place = _column(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
         cells = ((line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place)
@@ -155,7 +155,7 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(_table(lines_of(io.BytesIO(content), name), name)[0]) if _is_table(name) else ()
+    return tuple(table_of(lines_of(io.BytesIO(content), name), name)[0]) if is_table(name) else ()
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -166,7 +166,8 @@ def usual_column(columns: Sequence[str]) -> int | None:
     return usual[0] if len(usual) == 1 else None
 
 
-def _is_table(name: str) -> bool:
+def is_table(name: str) -> bool:
+    """Whether a file of this name is read as a table."""
     return Path(name).suffix.lower() in (".csv", ".tsv")
 
 
@@ -216,8 +217,15 @@ def _decoded(stream: BinaryIO, name: str) -> Iterator[str]:
             return
 
 
-def _table(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Header and rows, each with the line that it begins on; cells are parted by the header's own mark."""
+def table_of(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Header and rows, each with the line that it begins on; cells are parted by the header's own mark.
+
+    Args:
+        written: lines, as `lines_of` gives them; only rows that hold something are given.
+
+    Raises:
+        TextError: no table; EmptyTextError: not even a header.
+    """
     begun = []
     for line in written:
         begun.append(line)

@@ -1,4 +1,4 @@
-"""What an answer depends on, as heatmaps: pairs of tokens, parts that are patched, methods, heads."""
+"""What answers depend on, and how right they are, as heatmaps."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_probe.analyses.attributions import methods
+from bert_probe.analyses.evaluation import Evaluation
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
 from bert_probe.analyses.sentence_similarity import TwoTexts
 from bert_probe.analyses.why import Explanation
 from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
+from bert_probe.text.labelled import CLASSES
 from bert_probe.views.heatmaps import between, by_head
 from bert_probe.views.matrix import Drawing, Heatmap
 from bert_probe.views.scale import Scale
@@ -116,3 +118,22 @@ def of_head_effects(found: HeadEffects) -> list[Heatmap]:
         "why-heads-gradient",
     )
     return [changes, importance]
+
+
+def of_confusion(found: Evaluation) -> Heatmap:
+    """How many of each class were answered as each."""
+    names = [shown(label) for label in found.labels]
+    return Heatmap(
+        found.confusion,
+        names,
+        names,
+        Drawing(
+            scale=Scale.from_zero(found.confusion, 0.0),
+            row_axis="right",
+            column_axis="answered",
+            value_name="texts" if found.kind == CLASSES else "words",
+            caption="How many of each class were answered as each",
+            decimals=0,
+            file_name="confusion",
+        ),
+    )

@@ -8,9 +8,11 @@ from typing import Any, Final
 from bert_probe.analyses.ablation import Ablation, EachAblation
 from bert_probe.analyses.attention import AttentionMap
 from bert_probe.analyses.context import WordsInContext
+from bert_probe.analyses.evaluation import Evaluation
 from bert_probe.analyses.find_heads import FoundHeads
 from bert_probe.analyses.head_change import ChangedHeads
 from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.layer_alikeness import AlikeLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
@@ -28,6 +30,7 @@ from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
+from bert_probe.text.labelled import CLASSES
 from bert_probe.views import answers, changes, heatmaps, matrix, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
@@ -42,6 +45,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     ChangedHeads: lambda found: [changes.of_changed_heads(found)],
     ChangedVectors: lambda found: [changes.of_changed_vectors(found)],
     CheckedMethods: lambda found: [answers.of_checked(found)],
+    Evaluation: lambda found: [answers.of_confusion(found)],
     EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
     Explanation: lambda found: [answers.of_explanations([found])],
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
@@ -65,6 +69,8 @@ _OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, Hea
 
 def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
+    if isinstance(result, Evaluation):
+        return result.kind in (CLASSES, TAGS)
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 

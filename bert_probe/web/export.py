@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.results import files, spelling
+from bert_probe.results import files
 from bert_probe.results.result import Result
 from bert_probe.views import pictures
 
@@ -65,9 +65,9 @@ def export(
             _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
         for named, file_name, make in more if ready() else ():
             _download(named, file_name, partial(make, csv_safe))
-        asked = result.question, result.subject, csv_safe
-        _code("The same in Python", spelling.python(*asked), "python", f"{name}.py")
-        _code("The same on the command line", spelling.shell(*asked), "bash", f"{name}.sh")
+        python, shell = result.spelled(csv_safe)
+        _code("The same in Python", python, "python", f"{name}.py")
+        _code("The same on the command line", shell, "bash", f"{name}.sh")
 
 
 def written(result: Result, form: str, csv_safe: bool) -> bytes:

@@ -39,7 +39,7 @@ SECTIONS = {
     "Text": ("tokens", "compare"),
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences"),
-    "Answer": ("answer",),
+    "Answer": ("answer", "train"),
     "Model": ("parameters", "changes", "probes"),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses."""

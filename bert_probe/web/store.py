@@ -5,10 +5,12 @@ Keys are tuples of every cause of a result, compared as a whole, so two texts ca
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from bert_probe.errors import NotFoundError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Trace
@@ -32,6 +34,9 @@ class Opening:
     notice: str = ""
 
 
+_LENT = "trained:"
+"""Begins the names of models that are in memory only; nobody can guess what follows."""
+
 _openings: dict[tuple[str, str], Opening] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
@@ -46,6 +51,22 @@ answers = Answers(ANSWER_BYTES, _passes)
 def opened(model: str, revision: str) -> Checkpoint | None:
     """A checkpoint that is open already, or None."""
     return _checkpoints.get((model, revision))
+
+
+def lend(checkpoint: Checkpoint, name: str = "") -> str:
+    """A name by which the pages open a checkpoint that is in memory only, for as long as it is kept.
+
+    Args:
+        name: that it was lent by before; "" for none.
+    """
+    given = name or f"{_LENT}{secrets.token_hex(8)}"
+    _checkpoints.once((given, ""), lambda: checkpoint)
+    return given
+
+
+def forget(model: str) -> None:
+    """Open a model anew when it is asked for again: what is at its place has changed."""
+    _checkpoints.drop(lambda key: key[0] == model)
 
 
 def opening(model: str, revision: str) -> Opening:
@@ -65,6 +86,10 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
     key = (model, revision)
 
     def made() -> Checkpoint:
+        if model.startswith(_LENT):
+            raise NotFoundError(
+                "This model was trained here, never saved, and is kept no longer. Train it again and save it."
+            )
         from bert_probe.model.loading import load  # imported by `ready` meanwhile
 
         now = _openings[key] = Opening()

@@ -112,7 +112,7 @@ function paintBlocks(pen, picture, range) {
           anchor: /** @type {const} */ ("middle"),
           middle: true,
         };
-        pen.text(formatted(value, 2), x + width / 2, y + height / 2 + 0.5, lettering);
+        pen.text(inCell(value, model), x + width / 2, y + height / 2 + 0.5, lettering);
       }
     }
   });
@@ -129,10 +129,19 @@ function endOfRun(model, row, column, most) {
   return end;
 }
 
+/**
+ * A number as a cell holds it: two decimals, or fewer where the matrix has fewer, as of counts.
+ *
+ * @param {number} value @param {import("./model.js").MatrixModel} model
+ */
+function inCell(value, model) {
+  return formatted(value, Math.min(2, model.decimals));
+}
+
 /** The size of the numbers in cells; 0 where the longest would not fit. @param {MatrixPicture} picture */
 function numberSize({ model, geometry, measure }) {
   const size = geometry.pitchX >= 44 ? 12 : 11;
-  const longest = Math.max(...[model.least, model.most].map((value) => measure(formatted(value, 2), size)));
+  const longest = Math.max(...[model.least, model.most].map((value) => measure(inCell(value, model), size)));
   return longest > geometry.pitchX - 7 || geometry.pitchY < size + 5 ? 0 : size;
 }
 

@@ -13,6 +13,7 @@ from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context
 from bert_probe.analyses.embedding import Embedding
+from bert_probe.analyses.evaluation import Evaluate
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.head_change import HeadChange
@@ -47,12 +48,16 @@ from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question
+from bert_probe.text.labelled import labelled_of
+from bert_probe.text.tagged import tagged_of
 from tests.helpers import treebank
 from tests.helpers.changed import after
 
 TEXT = "The unhappiest boats cross the wide river at night."
 OTHER = "The unhappiest boats cross the wide valley at dawn."
 LABELLED = ("O\tA small boat crosses the river.", "B-LOC\tNobody can read.\tA map at night.")
+TABLE = "text_a,text_b,label\nA small boat.,It sinks.,O\nNobody reads.,A map.,B-LOC\nOne boat.,It sinks.,O\n"
+TAGGED = "Anna B-PER\nsinks O\n\nRome B-LOC\nsleeps O\n"
 SENTENCES = (TEXT, OTHER, "A small boat crosses the river.", "Nobody can read a map at night.")
 
 
@@ -112,6 +117,15 @@ def sentences_in_both(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, LABELLED
+
+
+def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
+    return checkpoint, rows, rows
+
+
+def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return checkpoint, tagged_of(TAGGED.encode(), "tagged.conll")
 
 
 def many_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -376,5 +390,19 @@ EXAMPLES = (
         {"parts": 2, "seed": 2},
         trained="text-classification",
         file=LABELLED,
+    ),
+    Example(
+        Evaluate(),
+        a_table,
+        {"show": "texts"},
+        trained="text-classification",
+        files={"rows.csv": TABLE, "training.csv": TABLE},
+    ),
+    Example(
+        Evaluate("classes"),
+        tagged_sentences,
+        {"show": "wrong"},
+        trained="token-classification",
+        files={"rows.conll": TAGGED},
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bert_probe.errors import TextError
+from bert_probe.errors import FaultyFileError, TextError
 from bert_probe.text.faults import MOST, Faults
 
 
@@ -24,9 +24,11 @@ def test_at_most_ten_are_told_and_the_others_counted(count: int) -> None:
     faults = Faults("bad.csv")
     for line in range(count):
         faults.add(line + 1, f"fault {line}")
-    with pytest.raises(TextError) as raised:
+    with pytest.raises(FaultyFileError) as raised:
         faults.check()
     said = str(raised.value)
     assert f"has {count:,} faults: " in said
     assert said.count("line ") == min(count, MOST)
     assert (f"and {count - MOST:,} more" in said) == (count > MOST)
+    assert raised.value.count == count
+    assert raised.value.faults == tuple((line + 1, f"fault {line}") for line in range(min(count, MOST)))

@@ -1,0 +1,119 @@
+"""The command that teaches a model a task."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.cli.options import asking, opened, print_bytes
+from bert_probe.errors import ExportError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled
+from bert_probe.results import files
+from bert_probe.run import terminal
+from bert_probe.run.interrupt import ending_on_interrupt
+from bert_probe.run.progress import terminal_bar
+from bert_probe.text.labelled import KINDS, read_labelled
+from bert_probe.training.course import Evaluation, Told, unheard
+from bert_probe.training.saving import check_place, leftovers
+from bert_probe.training.teach import Teach
+
+_PLACE = click.Path(path_type=Path)
+_SPARE = 1.2
+"""Times the weights that must be free on the disk: a folder also holds a tokenizer, and an adapter."""
+
+
+def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Open the model that the options name, once it is plain that the new one can be written."""
+
+    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
+    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", help="Of weights.")
+    @click.option("--out", type=_PLACE, metavar="FOLDER", required=True, help="The model.")
+    @click.option("--force", is_flag=True, help="Replace a model that is there.")
+    @functools.wraps(command)
+    def run(model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **given: Any) -> Any:
+        check_place(out, 0, force)
+        for left in leftovers(out):
+            _say(left)
+        return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
+
+    return run
+
+
+@click.command()
+@click.argument("data", type=_PLACE)
+@click.option("--labels", "kind", type=click.Choice(KINDS), help="What the labels of a table are.")
+@click.option("--held-out", metavar="FILE|SHARE", help="What is asked for, not taught.  [default: 0.2]")
+@click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON an evaluation.")
+@_opening
+@asking(Teach)
+def train(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    out: Path,
+    force: bool,
+    data: Path,
+    kind: str | None,
+    held_out: str | None,
+    log: Path | None,
+) -> None:
+    """Teach a model a task on DATA, and save it in a folder that every command opens.
+
+    DATA is a .csv or .tsv file with the columns text and label, or text_a, text_b and label. The loss and the
+    score on what is held out go to standard output. Ctrl+C ends the training and keeps the best so far.
+    """
+    share, others = _share(held_out)
+    question = Teach(**asked | ({} if share is None else {"held_out": share}))
+    plan = question.plan(
+        checkpoint, read_labelled(data, kind), None if others is None else read_labelled(others, kind)
+    )
+    check_place(out, int(_SPARE * plan.bytes), force)
+    for sentence in (str(plan), *plan.notes):
+        _say(sentence)
+    with _logging(log) as told, terminal_bar("Training", "steps") as bar, ending_on_interrupt(bar) as report:
+        try:
+            taught = plan.carried_out(report, told)
+        except Cancelled:
+            raise click.Abort from None
+    taught.save_model(out, replace=force)
+    for sentence in (*taught.notes[len(plan.notes) :], f"Saved in {out}."):
+        _say(sentence)
+    print_bytes(files.to_bytes(taught.table(), "csv"))
+
+
+def _share(given: str | None) -> tuple[float | None, Path | None]:
+    """What --held-out means: a share, or a file."""
+    if given is None:
+        return None, None
+    return (float(given), None) if re.fullmatch(r"[0-9]*\.?[0-9]+", given) else (None, Path(given))
+
+
+def _say(sentence: str) -> None:
+    """A line beside the table."""
+    click.echo(terminal.visible(sentence), err=True)
+
+
+@contextmanager
+def _logging(file: Path | None) -> Iterator[Told]:
+    """Writes each evaluation into a file, as it comes."""
+    if file is None:
+        yield unheard
+        return
+    try:
+        with file.open("w", encoding="utf-8") as stream:
+
+            def told(evaluation: Evaluation) -> None:
+                stream.write(json.dumps(evaluation.plain()) + "\n")
+                stream.flush()
+
+            yield told
+    except OSError as error:
+        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None

@@ -1,0 +1,325 @@
+"""Evaluations against transformers run by itself, measures by hand, and what could go wrong."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert_probe import Evaluate, load, read_labelled, read_tagged
+from bert_probe.analyses import guesses, scores
+from bert_probe.analyses.evaluation import Evaluation
+from bert_probe.analyses.judging import kind_of
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.everyday import everyday_topics
+from bert_probe.text.labelled import Labelled, Row, labelled_of
+from bert_probe.text.tagged import TaggedSentence, tagged_of
+from tests.helpers import trained
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import PAIR, SENTENCES
+from tests.helpers.raw import keep_doubles
+
+Folders = Callable[[str, str], Path]
+Trained = Callable[[str, str], Checkpoint]
+
+NAMES = list(trained.LABELS.values())
+FAMILIES = ("bert", "roberta")
+CLASSES, WORDS = "text-classification", "token-classification"
+
+
+def classed(*rows: tuple[str, str], pair: str | None = None) -> Labelled:
+    return Labelled.of(
+        "classes", [Row(text, pair, label, line) for line, (text, label) in enumerate(rows, 2)]
+    )
+
+
+def raw(folder: Path, kind: Any) -> tuple[Any, Any]:
+    """The model and its tokenizer, in float64."""
+    model = kind.from_pretrained(folder, dtype=torch.float64).eval()
+    keep_doubles(model)
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+# Answers
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_texts_are_answered_as_the_raw_model_does(
+    name: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
+    rows = classed(*((text, NAMES[at % 5]) for at, text in enumerate(SENTENCES)), pair=PAIR)
+    found = Evaluate().of(double_trained_on(name, CLASSES), rows)
+    model, tokenizer = raw(trained_folder(name, CLASSES), transformers.AutoModelForSequenceClassification)
+    with torch.inference_mode():
+        logits = [model(**tokenizer(text, PAIR, return_tensors="pt")).logits[0] for text in SENTENCES]
+    shares = torch.stack(logits).softmax(-1).numpy()
+    assert found.predicted.tolist() == shares.argmax(-1).tolist()
+    assert_exact(found.certainty, shares.max(-1))
+    assert found.true.tolist() == [at % 5 for at in range(len(SENTENCES))]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_words_are_answered_at_their_first_token(
+    name: str, double_trained_on: Trained, trained_folder: Folders
+) -> None:
+    words = [text.split() for text in SENTENCES[:6]]
+    content = "\n\n".join("\n".join(f"{word} O" for word in sentence) for sentence in words)
+    sentences = tagged_of(content.encode(), "a.conll")
+    found = Evaluate().of(double_trained_on(name, WORDS), sentences)
+    model, tokenizer = raw(trained_folder(name, WORDS), transformers.AutoModelForTokenClassification)
+    answers, shares = [], []
+    for sentence in sentences:
+        given = tokenizer(sentence.text, return_offsets_mapping=True, return_tensors="pt")
+        offsets = given.pop("offset_mapping")[0].tolist()
+        with torch.inference_mode():
+            logits = model(**given).logits[0].softmax(-1).numpy()
+        for start, _ in sentence.spans:
+            # A token may begin with the space before its word.
+            at = next(place for place, (low, high) in enumerate(offsets) if low <= start < high)
+            answers.append(int(logits[at].argmax()))
+            shares.append(logits[at].max())
+    assert found.predicted.tolist() == answers
+    assert_exact(found.certainty, shares)
+    assert found.texts == tuple(word for sentence in sentences for word in sentence.words)
+
+
+def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path: Path) -> None:
+    folder = trained.build("bert", CLASSES, tmp_path / "several", problem_type="multi_label_classification")
+    model, tokenizer = raw(folder, transformers.AutoModelForSequenceClassification)
+    rows = Labelled.of(
+        "several", [Row(SENTENCES[0], None, ("B-PER", "O"), 2), Row(SENTENCES[1], None, (), 3)]
+    )
+    found = Evaluate().of(load(folder, dtype="float64"), rows)
+    given = tokenizer(list(SENTENCES[:2]), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        shares = model(**given).logits.sigmoid().numpy()
+    assert (found.predicted == (shares >= 0.5)).all()
+    assert_exact(found.certainty, np.maximum(shares, 1 - shares).min(-1))
+    assert found.true.tolist() == [[True, True, False, False, False], [False] * 5]
+    folder = trained.build(
+        "bert", CLASSES, tmp_path / "number", problem_type="regression", id2label={0: "stars"}
+    )
+    model, _ = raw(folder, transformers.AutoModelForSequenceClassification)
+    rows = Labelled.of("number", [Row(text, None, 0.5, 2) for text in SENTENCES[:2]])
+    found = Evaluate("texts").of(load(folder, dtype="float64"), rows)
+    with torch.inference_mode():
+        assert_exact(found.predicted, model(**given).logits[:, 0].numpy())
+    assert list(found.table()) == ["line", "text", "true", "predicted"]
+    assert math.isnan(found.measures["pearson"]), "what is right is the same for both"
+    with pytest.raises(SelectionError, match="Numbers have no classes"):
+        found.showing(show="classes").table()
+    with pytest.raises(SelectionError, match="these have number"):
+        found.showing(show="confusion").table()
+
+
+# Measures by hand
+
+
+def test_an_interval_by_hand() -> None:
+    # Newcombe 1998, Statistics in Medicine 17, table I, method 3: 81 of 263 and 0 of 20.
+    assert [round(end, 4) for end in scores.interval(81, 263)] == [0.2553, 0.3662]
+    assert [round(end, 4) for end in scores.interval(0, 20)] == [0.0, 0.1611]
+
+
+def test_measures_of_classes_by_hand() -> None:
+    true, predicted = np.array([0, 0, 0, 1, 1, 3]), np.array([0, 0, 1, 1, 0, 0])
+    # Precision 2/4, 1/2, 0 and recall 2/3, 1/2, 0 of the classes 0, 1, 3; nobody speaks of class 2.
+    found = scores.of_classes(true, predicted)
+    assert found["accuracy"] == 3 / 6
+    assert found["macro_f1"] == pytest.approx((4 / 7 + 1 / 2 + 0) / 3)
+    table = scores.by_class(true, predicted, ["a", "b", "c", "d"])
+    assert table["precision"].tolist() == [1 / 2, 1 / 2, 0, 0]
+    assert table["recall"].tolist() == [2 / 3, 1 / 2, 0, 0]
+    assert table["f1"].tolist() == pytest.approx([4 / 7, 1 / 2, 0, 0])
+    assert table["count"].tolist() == [3, 2, 0, 1]
+    counts = scores.confusion(true, predicted, 4)
+    assert counts.tolist() == [[2, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+
+
+def test_measures_of_several_labels_by_hand() -> None:
+    true = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool)
+    predicted = np.array([[1, 0, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
+    found = scores.of_several(true, predicted)
+    assert found["subset_accuracy"] == 1 / 3
+    assert found["micro_f1"] == pytest.approx(2 / 3)  # 2 right of 3 given and 3 that there are
+    assert found["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)  # the third label plays no part
+    assert scores.of_several(true[2:], true[2:])["macro_f1"] == 0.0
+
+
+def test_measures_of_numbers_by_hand() -> None:
+    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    assert found == pytest.approx({"mse": 2 / 3, "mae": 2 / 3, "pearson": 0.5, "spearman": 0.5})
+    found = scores.of_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 30.0]))
+    assert found["spearman"] == pytest.approx(1.0)
+    assert found["pearson"] < 1
+
+
+def test_measures_of_entities_by_hand() -> None:
+    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
+    predicted = [["B-PER", "O", "O", "B-LOC"], ["B-LOC", "B-PER"]]
+    # Found are PER (too short), LOC, LOC, PER (none there): 2 of 4 right, and 2 of the 3 there are.
+    found = scores.of_tags(true, predicted)
+    assert found["accuracy"] == 4 / 6
+    assert found["entity_precision"] == 2 / 4
+    assert found["entity_recall"] == pytest.approx(2 / 3)
+    table = scores.by_entity(true, predicted).set_index("label")
+    assert table.loc["LOC", ["precision", "recall", "f1", "count"]].tolist() == [1, 1, 1, 2]
+    assert table.loc["PER", ["precision", "recall", "f1", "count"]].tolist() == [0, 0, 0, 1]
+    assert table.loc["all", "count"] == 3
+    assert list(scores.of_tags([["NOUN"]], [["VERB"]])) == ["accuracy"]
+
+
+def test_baselines_learn_from_training_rows_alone() -> None:
+    training = classed(
+        ("red wine", "wine"),
+        ("old red wine", "wine"),
+        ("a green boat", "boat"),
+        ("blue boat", "boat"),
+        ("old red wine", "wine"),
+    )
+    rows = classed(("green boat", "boat"), ("red wine", "wine")).rows
+    found = guesses.of_rows(training, rows)
+    assert found == {"most_frequent": ["wine", "wine"], "bag_of_words": ["boat", "wine"]}
+    alone = guesses.of_rows(classed(("one", "b"), ("two", "a")), rows)
+    assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
+    assert "bag_of_words" not in guesses.of_rows(classed(("one", "a")), rows)
+    several = Labelled.of(
+        "several",
+        [Row("red wine", None, ("all", "wine"), 2), Row("a boat", None, ("all", "boat"), 3)],
+    )
+    found = guesses.of_rows(several, rows)
+    assert found["bag_of_words"] == [("all", "boat"), ("all", "wine")]
+    numbers = Labelled.of("number", [Row("red wine", None, 1.0, 2), Row("a boat", None, 3.0, 3)])
+    found = guesses.of_rows(numbers, rows)
+    assert found["mean"] == [2.0, 2.0]
+    assert found["bag_of_words"][0] > 2 > found["bag_of_words"][1]
+    tagged = tagged_of(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
+    found = guesses.of_sentences(tagged, [["boat", "the", "new"]])
+    assert found == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
+
+
+# The whole
+
+
+@pytest.fixture(scope="module")
+def judged(trained_on: Trained) -> Evaluation:
+    """Of a head that was never trained, with baselines."""
+    rows = classed(*((text, NAMES[at % 3]) for at, text in enumerate(SENTENCES)))
+    return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
+
+
+def test_tables_agree(judged: Evaluation) -> None:
+    measures = dict(judged.table().to_numpy().tolist())
+    texts = judged.showing(show="texts").table()
+    confusion = judged.showing(show="confusion").table()
+    assert measures["accuracy"] == texts["right"].mean() == np.trace(confusion) / len(SENTENCES)
+    assert measures["accuracy_low"] <= measures["accuracy"] <= measures["accuracy_high"]
+    assert measures["most_frequent_accuracy"] == 3 / 7
+    assert measures["bag_of_words_accuracy"] == judged.baselines["bag_of_words"]
+    assert measures["texts"] == confusion.to_numpy().sum() == len(SENTENCES)
+    uncertain = judged.showing(show="uncertain").table()
+    assert uncertain["probability"].is_monotonic_increasing
+    assert sorted(uncertain["line"]) == texts["line"].tolist()
+    wrong = judged.showing(show="wrong").table()
+    assert wrong["probability"].is_monotonic_decreasing
+    assert not wrong["right"].any()
+    assert len(wrong) == (~texts["right"]).sum()
+    classes = judged.showing(show="classes").table()
+    assert classes["count"].tolist() == confusion.sum(axis=1).tolist()
+    for row, column in np.argwhere(judged.confusion):
+        found = judged.listed(judged.where(row, column))
+        assert set(found["true"]) == {NAMES[row]}
+        assert set(found["predicted"]) == {NAMES[column]}
+        assert len(found) == judged.confusion[row, column]
+
+
+def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> None:
+    head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
+    with pytest.raises(EmptyTextError, match="no labelled texts"):
+        Evaluate().of(head, classed())
+    with pytest.raises(EmptyTextError, match="no labelled texts"):
+        Evaluate().of(labeller, [])
+    unknown = classed(("One", "O"), ("Two", "<b>x</b>"), ("Three", "B-ORG"))
+    with pytest.raises(
+        TextError, match=r"line 3: <b>x</b> is no label of .*; line 4: B-ORG .* Its labels are O"
+    ):
+        Evaluate().of(head, unknown)
+    sentence = TaggedSentence(("a",), ("NOUN",), (), (), "a", ((0, 1),), {}, 7)
+    with pytest.raises(TextError, match="line 7: NOUN is no label"):
+        Evaluate().of(labeller, [sentence])
+    with pytest.raises(UnavailableError, match="no trained head for text-classification"):
+        Evaluate().of(minilm, classed(("One", "O")))
+    with pytest.raises(UnavailableError, match="no trained head for token-classification"):
+        Evaluate().of(head, [sentence])
+    with pytest.raises(UnavailableError, match=r"of the kind number, and the head of .* answers classes"):
+        Evaluate().of(head, Labelled.of("number", [Row("One", None, 1.0, 2)]))
+    with pytest.raises(TextError, match="training rows are number"):
+        Evaluate().of(head, classed(("One", "O")), Labelled.of("number", [Row("One", None, 1.0, 2)]))
+    with pytest.raises(TextError, match="no word of these"):
+        Evaluate().of(labeller, [TaggedSentence(("\u200b",), ("O",), (), (), "a", ((1, 1),), {}, 7)])
+
+
+def test_texts_too_long_are_refused_unless_they_are_cut(trained_on: Trained) -> None:
+    head, labeller = trained_on("bert", CLASSES), trained_on("bert", WORDS)
+    rows = classed(("One", "O"), ("a " * 600, "O"))
+    with pytest.raises(TooLongError, match="Line 3: 602 tokens"):
+        Evaluate().of(head, rows)
+    found = Evaluate().of(head, rows, truncate=True)
+    assert found.provenance["tokens_dropped"] > 0
+    words = tagged_of(b"a O\n" * 600, "a.conll")
+    with pytest.raises(TooLongError, match="Line 1: 602 tokens"):
+        Evaluate().of(labeller, words)
+    found = Evaluate().of(labeller, words, words, truncate=True)
+    assert len(found.texts) == 600 - found.provenance["tokens_dropped"]
+    assert found.baselines == {"most_frequent": 1.0, "by_word": 1.0}
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    checkpoint = load(trained.build("bert", CLASSES, tmp_path))
+    with torch.no_grad():
+        checkpoint.outputs[CLASSES].whole.classifier.bias[1] = math.nan
+    with pytest.raises(UnavailableError, match="not finite for line 2"):
+        Evaluate().of(checkpoint, classed(("One", "O")))
+
+
+def test_what_a_head_answers(trained_on: Trained, minilm: Checkpoint) -> None:
+    assert kind_of(trained_on("bert", CLASSES)) == "classes"
+    assert kind_of(trained_on("bert", WORDS)) == "tags"
+    with pytest.raises(UnavailableError, match="no trained head for text-classification"):
+        kind_of(minilm)
+
+
+def test_progress_is_told(trained_on: Trained) -> None:
+    told: list[tuple[int, int]] = []
+    Evaluate().of(
+        trained_on("bert", CLASSES),
+        classed(("One", "O"), ("Two", "O")),
+        report=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(0, 2), (2, 2)]
+
+
+def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> None:
+    """What the Python line of a result reads is what was judged."""
+    table, words = tmp_path / "a.csv", tmp_path / "a.conll"
+    table.write_text("text,label\nOne,O\n", encoding="utf-8")
+    words.write_text("One\tO\n", encoding="utf-8")
+    assert read_labelled(table, "classes").digest == labelled_of(table.read_bytes(), "a.csv").digest
+    assert read_tagged(words) == tagged_of(words.read_bytes(), "a.conll")
+
+
+def test_the_example_is_fit_to_learn_from() -> None:
+    rows = everyday_topics()
+    counts = Counter(row.label for row in rows.rows)
+    assert len(counts) == 6
+    assert set(counts.values()) == {50}
+    assert len({row.text.casefold() for row in rows.rows}) == len(rows.rows)
+    assert max(len(row.text) for row in rows.rows) < 80

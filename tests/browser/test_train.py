@@ -1,0 +1,33 @@
+"""A first training: the example, its course, which texts went wrong, and one of them in Answer."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.helpers.browser import App, settled, visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/train?held_out=0.5")
+    page.get_by_role("button", name="Start training").click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    expect(page.get_by_role("heading", name="What was learned")).to_be_visible(timeout=120_000)
+    settled(page)
+    expect(page.get_by_text(re.compile("On 150 held-out texts the model is right in"))).to_be_visible()
+    matrix = page.get_by_role("application", name="How many of each class were answered as each")
+    matrix.focus()
+    for key in ("Home", "Enter"):
+        matrix.press(key)
+    expect(page.get_by_text(re.compile("^food answered as food"))).to_be_visible()
+    settled(page)
+    first = page.get_by_text(re.compile("right is food · answered food")).first
+    text = first.inner_text().split("\n")[0]
+    page.get_by_role("button", name="Open in Answer").first.click()
+    expect(page).to_have_url(re.compile("/answer\\?a=.*model=trained"))
+    expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(text)
+    expect(page.get_by_label("Classes", exact=True)).to_be_visible()

@@ -1,0 +1,48 @@
+"""The command evaluate: its tables, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bert_probe import Evaluate, load, read_labelled
+from tests.helpers.command_line import bert_probe as run
+
+Folders = Callable[[str, str], Path]
+
+TABLE = "text,label\nA small boat.,O\nNobody reads.,B-LOC\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    file = tmp_path / "data.csv"
+    file.write_text(TABLE, encoding="utf-8")
+    return file
+
+
+def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) -> None:
+    folder = trained_folder("bert", "text-classification")
+    expected = Evaluate().of(load(folder), read_labelled(data), read_labelled(data))
+    rows = run("evaluate", str(folder), str(data), "--training", str(data)).rows
+    assert rows[0] == ["measure", "value"]
+    assert {name: float(value) for name, value in rows[1:]} == dict(expected.table().to_numpy().tolist())
+    assert run("evaluate", "--model", str(folder), str(data), "--training", str(data)).rows == rows
+    texts = run("evaluate", str(folder), str(data), "--what", "texts").records
+    assert [one["line"] for one in texts] == ["2", "3"]
+    words = data.with_suffix(".conll")
+    words.write_text("One O\n\nTwo B-LOC\n", encoding="utf-8")
+    labeller = trained_folder("bert", "token-classification")
+    header, *_ = run("evaluate", str(labeller), str(words), "--what", "confusion").rows
+    assert header == ["true", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+
+
+def test_what_is_missing_or_too_much_is_one_line(trained_folder: Folders, data: Path) -> None:
+    folder = str(trained_folder("bert", "text-classification"))
+    assert "Give the FOLDER" in run("evaluate").refusal
+    assert "Give the FOLDER" in run("evaluate", folder, folder, str(data)).refusal
+    assert "Name one model" in run("evaluate", str(data)).refusal
+    assert "Name one model" in run("evaluate", folder, str(data), "--model", folder).refusal
+    data.write_text("text,label\nOne,good\n", encoding="utf-8")
+    assert "line 2: good is no label of" in run("evaluate", folder, str(data)).refusal

@@ -1,0 +1,128 @@
+"""The command that teaches: what it writes, and that Ctrl+C keeps the best."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bert_probe
+from bert_probe import Teach
+from bert_probe.training.course import Course
+from tests.helpers.command_line import Ended
+from tests.helpers.command_line import bert_probe as run
+from tests.helpers.teaching import texts
+
+
+def write(file: Path, count: int = 24, seed: int = 0) -> Path:
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label"])
+        writer.writerows([row.text, row.label] for row in texts(count, seed=seed).rows)
+    return file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family_folder: Callable[[str], Path]) -> Path:
+    """Where one works, with data and a model."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data.csv")
+    (tmp_path / "bert").symlink_to(family_folder("bert"))
+    return tmp_path
+
+
+def train(*words: str) -> Ended:
+    return run("train", "data.csv", "--model", "bert", "--out", "taught", "--epochs", "2", *words)
+
+
+@pytest.mark.usefixtures("folder")
+def test_it_prints_the_history_and_saves_the_model() -> None:
+    ended = train("--update", "top:1", "--lr", "1e-3", "--batch", "8", "--seed", "3", "--log", "log.jsonl")
+    assert ended.status == 0, ended.err
+    rows = list(csv.DictReader(io.StringIO(ended.text)))
+    assert [*rows[0]] == ["step", "epoch", "loss", "held_out_loss", "accuracy", "kept"]
+    said = ended.err.splitlines()
+    assert said[0].startswith(
+        "20 texts are taught and 4 held out. 8,626 of 32,722 parameters are updated, in 6 steps of 8"
+    )
+    assert said[-1] == "Saved in taught."
+    log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert [str(one["step"]) for one in log] == [row["step"] for row in rows]
+    assert bert_probe.load("taught").outputs["text-classification"].labels == ("with", "without")
+    asked = Teach("top:1", 2, 1e-3, 8, seed=3)
+    data = bert_probe.read_labelled("data.csv")
+    taught = asked.of(bert_probe.load("bert"), data)
+    assert [one.held_out_loss for one in taught.history] == [float(row["held_out_loss"]) for row in rows]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("of_a_file", [False, True])
+def test_both_lines_teach_the_same_again(of_a_file: bool) -> None:
+    others = bert_probe.read_labelled(write(Path("held_out.csv"), 8, seed=4)) if of_a_file else None
+    asked = Teach(epochs=2, batch=4, seed=1, held_out=0.2 if of_a_file else 0.5)
+    taught = asked.of(bert_probe.load("bert"), bert_probe.read_labelled("data.csv"), others)
+    *lines, last = taught.python.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    again = eval(last, names)
+    assert again.equals(taught.table())
+    assert again.attrs["provenance"] == json.loads(json.dumps(taught.provenance))
+    ended = run(*shlex.split(taught.shell)[1:])
+    assert ended.status == 0, ended.err
+    losses = [float(row["held_out_loss"]) for row in csv.DictReader(io.StringIO(ended.text))]
+    assert losses == pytest.approx(taught.table()["held_out_loss"].tolist())
+    assert bert_probe.load("taught").tasks == ("text-classification",)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Course.step
+
+    def interrupted(self: Course, done: int, loss: Any) -> bool:
+        if done == 7:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, done, loss)
+
+    monkeypatch.setattr(Course, "step", interrupted)
+    ended = train("--batch", "4", "--epochs", "6")
+    assert ended.status == 0, ended.err
+    assert "It was stopped. It has the weights of step" in ended.err
+    assert bert_probe.load("taught").tasks == ("text-classification",)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("folder")
+def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Course, "step", lambda *_: signal.raise_signal(signal.SIGINT))
+    ended = train("--epochs", "1")
+    assert ended.status == 130
+    assert not Path("taught").exists()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--held-out", "0.95"], "held_out is 0.95; 0 to 0.9 can be given"),
+        (["--held-out", "none.csv"], "none.csv cannot be opened"),
+        (["--update", "some"], "update is 'some'; head, top:K"),
+        (["--lr", "fast"], "rate is 'fast', which is no number"),
+        (["--log", "no/where.jsonl"], "no/where.jsonl cannot be written"),
+        (["--out", "bert"], "bert is there already"),
+        (["--out", "no/where"], "There is no folder"),
+        (["--labels", "number"], "is no number"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(words: list[str], said: str) -> None:
+    ended = train(*words)
+    assert ended.status == 2
+    assert said in ended.err.splitlines()[-1]
+    assert ended.out == b""
+    assert not Path("taught").exists()

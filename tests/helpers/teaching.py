@@ -1,0 +1,55 @@
+"""Small labelled texts whose rule is known, and tiny models without dropout to be taught them."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.labelled import Labelled, Row
+from tests.helpers import families
+
+WORDS = ["the", "river", "boat", "small", "bridge", "night", "map", "old", "engineers", "rain"]
+KEY = "river"
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+"""Settings of a model without dropout, which two loops can teach alike."""
+
+
+def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> Labelled:
+    """Texts of three to six words, and whether, how often, or with which others, one of them is there."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        words = [draw.choice(WORDS) for _ in range(draw.randint(3, 6))]
+        words[0] = KEY if number % 2 else "the"
+        label: str | tuple[str, ...] | float = "with" if number % 2 else "without"
+        if kind == "several":
+            label = tuple(sorted({*words} & {"boat", "map"}))
+        if kind == "number":
+            label = float(words.count(KEY))
+        rows.append(Row(" ".join(words), "a boat" if pairs else None, label, number + 2))
+    return Labelled.of(kind, rows)
+
+
+def still(folder: Path, name: str = "bert", dtype: str = "float64", **changes: object) -> Checkpoint:
+    """A tiny checkpoint without dropout."""
+    families.build(name, folder, **STILL | changes)
+    return bert_probe.load(folder, dtype=dtype)
+
+
+def weights(checkpoint: Checkpoint, task: str) -> dict[str, torch.Tensor]:
+    """All of a model with its head, as they are now."""
+    return copy.deepcopy(checkpoint.outputs[task].whole.state_dict())
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    """Bit for bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+Folders = Callable[[str], Path]
