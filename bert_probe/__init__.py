@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.text_classes import ClassifyText
     from bert_probe.analyses.token_labels import LabelTokens
     from bert_probe.analyses.tokens import Tokens
+    from bert_probe.analyses.tuned_lens import TuneLens
     from bert_probe.analyses.vectors import Vectors
     from bert_probe.analyses.why import Why
     from bert_probe.analyses.why_check import WhyCheck
@@ -100,6 +101,7 @@ __all__ = [
     "TextError",
     "Tokens",
     "Trace",
+    "TuneLens",
     "UnavailableError",
     "Vectors",
     "Why",
@@ -156,6 +158,7 @@ _HOMES = {
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
+    "TuneLens": "analyses.tuned_lens",
     "UnavailableError": "errors",
     "Vectors": "analyses.vectors",
     "Why": "analyses.why",
