@@ -88,7 +88,10 @@ def _trained(checkpoint: Checkpoint, given: tuple[str, ...], truncate: bool) -> 
         f"{state.plain(str(usual_folder(checkpoint)), 400)}.",
     )
     if place is not None:
-        st.success(f"Trained, and kept as {state.plain(str(place), 400)}.", icon=":material/check:")
+        st.success(
+            f"Trained, and kept as {state.plain(str(place), 400)}. Choose “Tuned lens” above.",
+            icon=":material/check:",
+        )
 
 
 def choose(found: tuple[Path, TunedLens] | None) -> str | None:
