@@ -117,7 +117,7 @@ class Lens(Question):
             chosen,
             likely,
             entropy,
-            tuned,
+            {} if tuned is None else {"sha256": tuned.digest, **tuned.facts, "verdict": tuned.verdict},
         )
 
 
@@ -136,7 +136,8 @@ class LayerAnswers(Result):
         probabilities: as the head's own answer has them, float64; NaN for a number.
         entropy: of the probabilities over all words or labels, in bits, [layer + 1, place]: 0 where one has
             it all; NaN where they are not shares of one whole.
-        tuned: the lens through which the layers before the last were read; None for the plain one.
+        tuned: digest, losses and verdict of the lens through which the layers before the last were read; none
+            of the plain one.
     """
 
     question: Lens
@@ -149,7 +150,7 @@ class LayerAnswers(Result):
     logits: Array
     probabilities: Array
     entropy: Array
-    tuned: TunedLens | None
+    tuned: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         shape = (self.read.layers + 1, max(1, len(self.places)))
@@ -174,8 +175,7 @@ class LayerAnswers(Result):
         encoding = self.read.encoding
         changed = self.question.mask is not None
         read = {"masked_text": encoding.text, "masked_pair": encoding.pair} if changed else {}
-        lens = {} if self.tuned is None else {"tuned_lens": {"sha256": self.tuned.digest, **self.tuned.facts}}
-        return {"head": self.task, **read, **lens}
+        return {"head": self.task, **read, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
 
     def frame(self) -> pd.DataFrame:
         """The table that the question shows.

@@ -52,7 +52,7 @@ def _record(path: Path, written: str | None) -> dict[str, Any]:
     """What the file says of itself."""
     try:
         record = json.loads(written or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or "weights_sha256" not in record:
         raise WeightsError(f"{path.name} is no tuned lens. {_AGAIN}")
@@ -86,12 +86,12 @@ def _checked(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
 def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TunedLens:
     facts, asked = record["facts"], dict(record["question"])
     asked.pop("analysis")
-    apart = {"question", "facts", *_SENTENCES}
-    subject = Subject(
-        {name: value for name, value in record.items() if name not in apart},
-        (),
-        {name: record[name] for name in _SENTENCES},
-    )
+    model = {name: value for name, value in record.items() if name not in ("question", "facts", *_SENTENCES)}
+    for name, value in model.items():
+        if not isinstance(value, dict if name == "libraries" else str | None):
+            raise TypeError(name)
+    kinds = zip(_SENTENCES, (int, str, int), strict=True)
+    subject = Subject(model, (), {name: kind(record[name]) for name, kind in kinds})
     plain, tuned = (
         read_only(np.array(facts[f"{which}_loss_bits"], dtype=np.float64)) for which in ("plain", "tuned")
     )

@@ -53,8 +53,8 @@ def lens(
     _check(asked, TuneLens if text is None else Lens)
     if text is not None:
         found = Lens(**asked).of(checkpoint.trace(text, pair, truncate))
-        if found.tuned is not None:
-            _tell(found.tuned.verdict)
+        if found.tuned:
+            _tell(found.tuned["verdict"])
         return found
     if pair is not None:
         raise SelectionError("--tune reads a file. Leave --pair out.")

@@ -277,8 +277,9 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
     for part in (b"", whole[:100], whole[:-8], b"x" * 1000):
         (tmp_path / "part.safetensors").write_bytes(part)
         assert "broken or truncated" in refused(tmp_path / "part.safetensors")
-    save_file({"weights": lens.weights}, tmp_path / "bare.safetensors")
-    assert "is no tuned lens" in refused(tmp_path / "bare.safetensors")
+    for record in ({}, {"bert_probe": "1"}, {"bert_probe": "[" * 100_000}):
+        save_file({"weights": lens.weights}, tmp_path / "bare.safetensors", record)
+        assert "is no tuned lens" in refused(tmp_path / "bare.safetensors")
     assert "shapes" in refused(written(weights=lens.weights[:1]))
     assert "shapes" in refused(written(more=lens.biases))
     assert "float32 or float64" in refused(written(biases=lens.biases.astype(np.int64)))
@@ -290,6 +291,9 @@ def test_a_lens_that_is_broken_or_another_s_is_refused(trained_on: Trained, tmp_
         lambda record: record["question"].update(steps=-1),
         lambda record: record["question"].update(more=1),
         lambda record: record.pop("sentences"),
+        lambda record: record.update(sentences="many"),
+        lambda record: record.update(dtype=[1]),
+        lambda record: record.update(libraries=1),
     ):
         assert "does not say how well it does" in refused(written(change))
 
@@ -349,6 +353,6 @@ def test_a_tuned_lens_is_for_masks(trained_on: Trained, tmp_path: Path) -> None:
     file = str(TuneLens(steps=1).of(checkpoint, LINES).save(tmp_path / "lens.safetensors")[0])
     with pytest.raises(SelectionError, match="has learned at masks, and there is none"):
         Lens(tuned=file).of(checkpoint.trace(TEXT))
-    assert Lens(tuned=file, mask=5).of(checkpoint.trace(TEXT)).tuned is not None
+    assert Lens(tuned=file, mask=5).of(checkpoint.trace(TEXT)).tuned
     with pytest.raises(SelectionError, match="tuned lenses go with fill-mask"):
         Lens(tuned=file).of(trained_on("bert", "text-classification").trace(TEXT))
