@@ -242,9 +242,10 @@ class TunedLens(Result):
         places = [path, path.with_name(f"{path.name}.meta.json")]
         if not overwrite:
             writing.check_new(places)
-        record = json.dumps(self.provenance, ensure_ascii=False)
+        record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
-        pretty = json.dumps(self.provenance, ensure_ascii=False, indent=2)
-        contents = [to_bytes(arrays, {RECORD: record}), f"{pretty}\n".encode()]
+        # Half a surrogate pair, as in a folder's undecodable name, is escaped.
+        for_people = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
+        contents = to_bytes(arrays, {RECORD: json.dumps(record)}), for_people
         writing.write(dict(zip(places, contents, strict=True)))
         return places
