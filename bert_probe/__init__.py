@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.text_classes import ClassifyText
     from bert_probe.analyses.token_labels import LabelTokens
     from bert_probe.analyses.tokens import Tokens
+    from bert_probe.analyses.tuned_lens import TuneLens
     from bert_probe.analyses.vector_change import VectorChange
     from bert_probe.analyses.vectors import Vectors
     from bert_probe.analyses.why import Why
@@ -119,6 +120,7 @@ __all__ = [
     "TextError",
     "Tokens",
     "Trace",
+    "TuneLens",
     "UnavailableError",
     "VectorChange",
     "Vectors",
@@ -186,6 +188,7 @@ _HOMES = {
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
+    "TuneLens": "analyses.tuned_lens",
     "UnavailableError": "errors",
     "VectorChange": "analyses.vector_change",
     "Vectors": "analyses.vectors",

@@ -104,7 +104,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         f"was trained on. {CERTAINTY}"
     )
     why.part([trace], found.question.task, at=position)
-    lens.part(trace, FillMask.task, found.question.mask)
+    lens.part(trace, FillMask.task, found.question.mask, request.truncate)
     return found
 
 

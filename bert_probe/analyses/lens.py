@@ -13,6 +13,8 @@ import torch
 from bert_probe.analyses.fill_mask import masked, target
 from bert_probe.analyses.predicting import softmax
 from bert_probe.analyses.text_classes import PROBABILITIES, problem_of
+from bert_probe.analyses.tuned_files import opened
+from bert_probe.analyses.tuned_lens import TunedLens
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.encoding import Token
@@ -20,7 +22,7 @@ from bert_probe.model.layers import passing
 from bert_probe.model.outputs import Output, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Number, Optional
+from bert_probe.results.kinds import Choice, FileName, Number, Optional
 from bert_probe.results.kinds_of_words import WordName, Words
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
@@ -47,6 +49,7 @@ class Lens(Question):
         top: how many words or labels, likeliest first.
         targets: at masks these words only, and no others; see `FillMask`.
         mask: a token; its word is masked, beside the masks that the text has.
+        tuned: the file of a tuned lens, see `TuneLens`: each layer but the last is read through it. At masks.
         show: "answers", a row for each word or label; or "entropy", a row for each layer and token.
     """
 
@@ -54,6 +57,9 @@ class Lens(Question):
     top: int = asked(Number(1), default=5, about="How many, likeliest first.")
     targets: tuple[str, ...] = asked(Words(), default=(), about="Only these words.")
     mask: int | str | None = asked(Optional(WordName()), default=None, about="Mask this word of the text.")
+    tuned: str | None = asked(
+        Optional(FileName()), default=None, key="lens_tuned", about="At masks: read through this tuned lens."
+    )
     show: str = asked(
         Choice(("answers", "entropy")), default="answers", key="lens_show", facet=True, about="The table."
     )
@@ -64,20 +70,30 @@ class Lens(Question):
         Raises:
             UnavailableError: the checkpoint has no such head, does not show its layers, or no model made the
                 trace.
-            SelectionError: a word that is not in the text, or a target, or a mask, for a head of labels.
+            SelectionError: a word that is not in the text; a target, a mask or a tuned lens for a head of
+                labels; a tuned lens for a text without a mask.
+            WeightsError: a file that holds no tuned lens of this checkpoint.
         """
         output = _output(trace.checkpoint, self.task)
-        if output.task != FILLING and (self.targets or self.mask is not None):
-            raise SelectionError(f"Words and masks go with {FILLING}; this is the head for {output.task}.")
+        if output.task != FILLING and (self.targets or self.mask is not None or self.tuned is not None):
+            raise SelectionError(
+                f"Words, masks and tuned lenses go with {FILLING}; this is the head for {output.task}."
+            )
+        tuned = None if self.tuned is None else opened(self.tuned, trace.checkpoint)
         asked_for = self.resolved(trace)
         read = (
             trace if asked_for.mask is None else trace.checkpoint.trace(*masked(trace, int(asked_for.mask)))
         )
         places = _places(read, output)
+        if tuned is not None and read.checkpoint.tokenizer.mask_token_id not in read.encoding.ids:
+            raise SelectionError(
+                "A tuned lens has learned at masks, and there is none in the text. Write one, or name a word "
+                "that is to be masked."
+            )
         wanted = sorted({target(read.checkpoint, word)[0] for word in self.targets})
         share = PROBABILITIES[problem_of(output)] if output.task == CLASSIFYING else softmax
         layers = []
-        for logits in _by_layer(read, output, [place.position for place in places]):
+        for logits in _by_layer(read, output, [place.position for place in places], tuned):
             shares = share(logits)
             among = np.argsort(-(logits[:, wanted] if wanted else logits), axis=-1, kind="stable")[
                 :, : self.top
@@ -86,9 +102,23 @@ class Lens(Question):
             chosen = np.take_along_axis(logits, ids, axis=-1)
             ranks = (logits[:, None, :] > chosen[..., None]).sum(axis=-1) + 1
             layers.append((ids, ranks, chosen, np.take_along_axis(shares, ids, axis=-1), _entropy(shares)))
-        ids, *numbers = (read_only(np.stack(part)) for part in zip(*layers, strict=True))
-        names = _names(output, read, ids)
-        return LayerAnswers(asked_for, Subject.of(trace), output.task, read, places, names, ids, *numbers)
+        ids, ranks, chosen, likely, entropy = (
+            read_only(np.stack(part)) for part in zip(*layers, strict=True)
+        )
+        return LayerAnswers(
+            asked_for,
+            Subject.of(trace),
+            output.task,
+            read,
+            places,
+            _names(output, read, ids),
+            ids,
+            ranks,
+            chosen,
+            likely,
+            entropy,
+            {} if tuned is None else {"sha256": tuned.digest, **tuned.facts, "verdict": tuned.verdict},
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,6 +136,8 @@ class LayerAnswers(Result):
         probabilities: as the head's own answer has them, float64; NaN for a number.
         entropy: of the probabilities over all words or labels, in bits, [layer + 1, place]: 0 where one has
             it all; NaN where they are not shares of one whole.
+        tuned: digest, losses and verdict of the lens through which the layers before the last were read; none
+            of the plain one.
     """
 
     question: Lens
@@ -118,6 +150,7 @@ class LayerAnswers(Result):
     logits: Array
     probabilities: Array
     entropy: Array
+    tuned: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         shape = (self.read.layers + 1, max(1, len(self.places)))
@@ -138,11 +171,11 @@ class LayerAnswers(Result):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The head, and the text that it read where a word was masked for the question."""
+        """The head, the text that it read where a word was masked for the question, and the tuned lens."""
         encoding = self.read.encoding
         changed = self.question.mask is not None
         read = {"masked_text": encoding.text, "masked_pair": encoding.pair} if changed else {}
-        return {"head": self.task, **read}
+        return {"head": self.task, **read, **({"tuned_lens": dict(self.tuned)} if self.tuned else {})}
 
     def frame(self) -> pd.DataFrame:
         """The table that the question shows.
@@ -185,7 +218,9 @@ def _places(read: Trace, output: Output) -> tuple[Token, ...]:
     return tuple(masks if output.task == FILLING and masks else read.tokens)
 
 
-def _by_layer(read: Trace, output: Output, positions: Sequence[int]) -> Iterator[Array]:
+def _by_layer(
+    read: Trace, output: Output, positions: Sequence[int], tuned: TunedLens | None
+) -> Iterator[Array]:
     """What the head gives for each layer, [place, word or label]; the last one is the model's own answer."""
     with torch.inference_mode(), read.checkpoint.running() as model:
         passed = passing(read)
@@ -193,6 +228,7 @@ def _by_layer(read: Trace, output: Output, positions: Sequence[int]) -> Iterator
         norm = passed.norm
         for layer in range(read.layers):
             states = as_tensor(read.vectors(layer), model)[None]
+            states = states if tuned is None else tuned.on(layer, states)
             states = states if norm is None else norm.on(states)
             yield np.atleast_2d(output.logits_on(read, states, passed.pooled(states), positions or None))
     yield np.atleast_2d(output.logits(read, positions or None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,16 @@ import torch
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.numbers import Number, number_of
 from bert_probe.analyses.pooling import offered, pool_unpadded, recipe
-from bert_probe.errors import SelectionError, ShapeError, memory_errors
+from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
-from bert_probe.model.checkpoint import CLASSIFYING, COMPARING, FILLING, LABELLING
+from bert_probe.model.checkpoint import (
+    ANSWERING,
+    CLASSIFYING,
+    COMPARING,
+    FILLING,
+    FOLLOWING,
+    LABELLING,
+)
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.layers import Pass, passing
@@ -31,8 +38,10 @@ from bert_probe.results.result import Result
 from bert_probe.text.alignment import align_traces
 
 PARTS = ("tokens", "heads")
-ANSWERED = (FILLING, CLASSIFYING, LABELLING, COMPARING)
-"""Tasks whose answer for one text can come back in another's."""
+ANSWERED = (FILLING, CLASSIFYING, LABELLING, ANSWERING, FOLLOWING, COMPARING)
+"""Tasks, in the order in which one is taken where none is named."""
+PAIRED = (ANSWERING, FOLLOWING)
+"""Those that are asked of a text and its pair: a question and where the answer stands, two sentences."""
 
 
 @question("patching", command="patch")
@@ -44,16 +53,20 @@ class Patch(Question):
     The answer is a number of a trained head, the likeliest of A unless another is named; without a head it
     is how alike the sentence vector is to A's: its cosine. Untouched, B's pass gives B's answer; put wholly
     in its place, A's gives A's. What is between is how much of that way one part alone goes. It is an effect,
-    measured by running the model, unlike what attention shows.
+    measured by running the model, unlike what attention shows. An answer in a text, start and end of a span,
+    and whether a text follows are asked of two pairs.
 
     Attributes:
         what: "tokens": the vector of one token after one layer; "heads": what one head returns, at all
             tokens that have a counterpart.
         task: of those the checkpoint was trained for; None for the first that this text can be asked, and for
             the cosine where there is none.
-        target: which number of the answer: a class, a label, a word; None for the likeliest of A.
+        target: which number of the answer: a class, a label, a word, of answers in a text the rank; None for
+            the likeliest of A.
         at: the token of A that the answer is of, where it stands at one.
     """
+
+    pair_options: ClassVar[tuple[str, ...]] = ("--pair-a", "--pair-b")
 
     what: str = asked(
         Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."
@@ -62,7 +75,7 @@ class Patch(Question):
         Optional(Choice(ANSWERED)), default=None, key="patch_task", about="Which trained head answers."
     )
     target: str | None = asked(
-        Optional(Kind()), default=None, key="patch_target", about="Which class, label or word."
+        Optional(Kind()), default=None, key="patch_target", about="Which class, label, word or rank."
     )
     at: int | str | None = asked(
         Optional(WordName()), default=None, key="patch_at", about="The word of TEXT_A that has the label."
@@ -77,13 +90,14 @@ class Patch(Question):
         Raises:
             SelectionError: traces of different models, texts with the same answer, so that there is nothing
                 to recover, or with nothing in common; an answer at a token that B has no counterpart of.
+            TextError: a task that is asked of two pairs, and a text without.
             UnavailableError: the architecture does not show its layers one by one, no model made the traces,
                 or the checkpoint was not trained for the task.
             OutOfMemoryError: the machine is too small for these texts.
         """
         subject = Subject.of(a, b)
         places = counterparts(a, b)
-        number = self._number(a)
+        number = self._number(a, b)
         with (
             memory_errors("To patch these texts needs more memory than is free. Shorten them."),
             torch.inference_mode(),
@@ -106,16 +120,16 @@ class Patch(Question):
             asked_for, subject, tokens_a, tokens_b, whole, named, nothing, patched.goal, each, together
         )
 
-    def _number(self, a: Trace) -> Number | None:
+    def _number(self, a: Trace, b: Trace) -> Number | None:
         """What a trained head answers for A; None for the cosine."""
-        mask = a.checkpoint.tokenizer.mask_token_id
-        # A word is asked for where the text has a mask, or somebody says so.
-        there = [
-            task
-            for task in ANSWERED
-            if task in a.checkpoint.outputs and (task != FILLING or mask in a.encoding.ids)
-        ]
+        # A word is asked for where the text has a mask, an answer of pairs where there are, or it is named.
+        paired = a.encoding.pair is not None and b.encoding.pair is not None
+        masked = a.checkpoint.tokenizer.mask_token_id in a.encoding.ids
+        fits = {FILLING: masked} | dict.fromkeys(PAIRED, paired)
+        there = [task for task in ANSWERED if task in a.checkpoint.outputs and fits.get(task, True)]
         task = self.task or next(iter(there), None)
+        if task in PAIRED and not paired:
+            raise TextError(f"{task} is asked of a text and its pair. Give each of the two texts its pair.")
         if task is None or task == COMPARING:
             if self.target is not None or self.at is not None:
                 raise SelectionError("The cosine is one number of the whole text. Leave target and at out.")

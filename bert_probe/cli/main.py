@@ -55,7 +55,7 @@ COMMANDS = {
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
     ),
     "lens": (
-        "predict",
+        "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),

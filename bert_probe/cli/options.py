@@ -98,8 +98,12 @@ def answering(command: Command) -> Command:
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, **given: Any) -> None:
-        _check(out, force, csv_safe)
+        own = out is not None and out.suffix.lower() == getattr(command, "writes", None)
+        _check(out, force, csv_safe, own)
         result = command(**given)
+        if out is not None and own:
+            result.save(out, overwrite=force)
+            out = None  # the table goes where it does without
         if out is not None and is_picture(out):
             _drawn(result).save(out, overwrite=force)
             return
@@ -112,13 +116,23 @@ def answering(command: Command) -> Command:
     return run
 
 
-def _check(out: Path | None, force: bool, csv_safe: bool) -> None:
+def writing(ending: str) -> Callable[[Command], Command]:
+    """For a command whose answers can be written in a way of their own; stands next to its function."""
+
+    def decorate(command: Command) -> Command:
+        command.writes = ending  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _check(out: Path | None, force: bool, csv_safe: bool, own: bool) -> None:
     """Refuse a place or a choice that cannot be, before anything is computed."""
     if out is None:
         if force:
             raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
         return
-    places = [out] if is_picture(out) else _places(out)
+    places = [out] if own or is_picture(out) else _places(out)
     if csv_safe and out.suffix.lower() != ".csv":
         raise SelectionError(f"--csv-safe is for CSV; {out.name} holds text exactly. Leave it out.")
     if not force:

@@ -87,14 +87,26 @@ def compare(
 @click.command()
 @common
 @asking(Patch)
-@two_texts
-def patch(a: Trace, b: Trace, asked: dict[str, Any]) -> Patching:
+@click.argument("text_a")
+@click.argument("text_b")
+@click.option("--pair-a", metavar="TEXT", help="A second text, in the same input as TEXT_A.")
+@click.option("--pair-b", metavar="TEXT", help="A second text, in the same input as TEXT_B.")
+def patch(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    text_a: str,
+    text_b: str,
+    pair_a: str | None,
+    pair_b: str | None,
+    truncate: bool,
+) -> Patching:
     """How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.
 
-    The answer is the likeliest of a trained head, or the cosine of the sentence vector with TEXT_A's.
-    Recovered is 0 where it stays TEXT_B's, and 1 where it becomes TEXT_A's own. Layer 0 is the output of the
-    embeddings.
+    The answer is the likeliest of a trained head, or the cosine of the sentence vector with TEXT_A's. An
+    answer in a text, or whether a text follows, is asked of two pairs: --pair-a and --pair-b. Recovered is 0
+    where it stays TEXT_B's, and 1 where it becomes TEXT_A's own. Layer 0 is the output of the embeddings.
     """
+    a, b = (checkpoint.trace(*one, truncate) for one in ((text_a, pair_a), (text_b, pair_b)))
     with terminal_bar("Patching", "parts") as report:
         return Patch(**asked).of(a, b, report)
 

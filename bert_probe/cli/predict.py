@@ -9,16 +9,14 @@ import click
 
 from bert_probe.analyses.answers import FindAnswer
 from bert_probe.analyses.fill_mask import FillMask
-from bert_probe.analyses.lens import LayerAnswers, Lens
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.predicting import Predicted
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
-from bert_probe.cli.options import asking, common, one_text, pair_option
+from bert_probe.cli.options import asking, common, pair_option
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, TASKS, Checkpoint
-from bert_probe.model.trace import Trace
 from bert_probe.results.question import option_of
 from bert_probe.run import terminal
 
@@ -62,19 +60,6 @@ def predict(
     for note in result.notes:
         click.echo(f"bert-probe: {terminal.visible(note)}", err=True)
     return result
-
-
-@click.command()
-@common
-@asking(Lens)
-@one_text
-def lens(trace: Trace, asked: dict[str, Any]) -> LayerAnswers:
-    """What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.
-
-    Layer 0 is the output of the embeddings; the last layer is the model's answer. The head was trained on
-    the last layer alone.
-    """
-    return Lens(**asked).of(trace)
 
 
 def first_task(checkpoint: Checkpoint) -> str:

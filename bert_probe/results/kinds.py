@@ -73,6 +73,12 @@ class Kind:
         return [option, self.write(value)]
 
 
+class FileName(Kind):
+    """The name of a file."""
+
+    metavar = "FILE"
+
+
 class Number(Kind):
     """A whole number, or a share, within bounds."""
 

@@ -123,6 +123,9 @@ class Question:
     argument; one without is given as it is."""
     second: ClassVar[str] = ""
     """For a question that is asked of two texts, the option before the second one, where it has one."""
+    pair_options: ClassVar[tuple[str, ...]] = ()
+    """For a question that is asked of two texts, the options before the pair of each, where these may have
+    one."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

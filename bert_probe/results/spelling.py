@@ -64,7 +64,8 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     model = subject.model
     if any(one.get("origin") in ("given", "in memory") for one in subject.models):
         return "# What is only in memory cannot be reached from the command line; use Python."
-    if len(subject.texts) > 1 and any(text["pair"] is not None for text in subject.texts):
+    paired = any(text["pair"] is not None for text in subject.texts)
+    if len(subject.texts) > 1 and paired and not question.pair_options:
         return "# The command line compares texts that have no second segment; use Python."
     if len({one.get("dtype") for one in subject.models}) > 1:
         return "# The command line opens both models in one dtype; use Python."
@@ -111,7 +112,8 @@ def _texts(question: Question, subject: Subject) -> list[str]:
     words = [*models, *question.arguments()]
     for number, text in enumerate(subject.texts):
         option = question.listed or (question.second if number else "")
-        options += ["--pair", text["pair"]] if text["pair"] is not None else []
+        pair = question.pair_options[number] if question.pair_options else "--pair"
+        options += [pair, text["pair"]] if text["pair"] is not None else []
         options += [option, text["text"]] if option else []
         words += [] if option else [text["text"]]
     return [*options, *_marked(words)]

@@ -20,6 +20,7 @@ _MIME = {
     "json": "application/json",
     "parquet": "application/vnd.apache.parquet",
     "npz": "application/octet-stream",
+    "safetensors": "application/octet-stream",
     "zip": "application/zip",
     "html": "text/html",
     "txt": "text/plain",

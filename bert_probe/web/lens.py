@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import UnavailableError, WeightsError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, state, store
+from bert_probe.web import blocks, figures, state, store, tuned_lens
 from bert_probe.web.export import export
 
 _CURVES = {"probability": "Probability", "rank": "Rank", "entropy": "Entropy"}
@@ -25,49 +25,73 @@ _FADING = [[0, "rgba(99,91,228,0)"], [1, "rgba(99,91,228,0.7)"]]
 """From any paper to the accent, so that text in the theme's ink is readable on all of it."""
 
 
-def part(trace: Trace, task: str, word: int | str | None = None) -> None:
+def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool = False) -> None:
     """Draw it.
 
     Args:
         word: the token whose word is masked, if any.
+        truncate: cut lines that are too long for a tuned lens to learn from.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.header("From which layer on?", anchor=False)
         st.space("stretch")
         corner = st.container(width="content")
+    choosers, pictures = (
+        st.container(horizontal=True, vertical_alignment="bottom", gap="medium"),
+        st.container(),
+    )
+    # Before what it changes is drawn, though it stands below.
+    kept = tuned_lens.training(trace.checkpoint, truncate) if task == FILLING else None
+    with choosers:
+        tuned = tuned_lens.choose(kept)
     try:
-        found: LayerAnswers = store.answers.of(Lens(task, mask=word).of, trace)
-    except UnavailableError as error:
+        found: LayerAnswers = store.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
+    except (UnavailableError, WeightsError) as error:
         st.info(state.plain(str(error), 400))
         return
     with corner:
         export(found, f"lens-{task}", label="Export this part")
     by, shared = "probability", not np.isnan(found.probabilities).all()  # a number has no rank
     if task != LABELLING and shared:
-        by = state.pick("lens_by", "Curves", _CURVES, "probability")
-    if task == FILLING:
-        for number in range(len(found.places)):
-            _mask(found, _followed(trace, found, number), number, by)
-        if word is not None:
-            st.markdown("**The same at every token**, of which the model has read each here.")
-            _tokens(store.answers.of(Lens(task, top=1).of, trace), "word")
-    elif task == CLASSIFYING:
-        everything = store.answers.of(Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace)
-        st.markdown(_said(everything, 0))
-        _curves(everything, 0, by)
-    else:
-        _tokens(found, "label")
-    blocks.caveat(
-        f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
-        "(nostalgebraist 2020, “logit lens”)."
-    )
+        with choosers:
+            by = state.pick("lens_by", "Curves", _CURVES, "probability")
+    with pictures:
+        if task == FILLING:
+            _masks(trace, found, by)
+            if kept is not None and tuned is not None:
+                tuned_lens.losses(kept[1], kept[0])
+        elif task == CLASSIFYING:
+            everything = store.answers.of(
+                Lens(task, top=len(trace.checkpoint.outputs[task].labels)).of, trace
+            )
+            st.markdown(_said(everything, 0))
+            _curves(everything, 0, by)
+        else:
+            _tokens(found, "label")
+        blocks.caveat(
+            f"{CAVEAT} Layer 0 is the output of the embeddings; the last layer is the model's answer "
+            "(nostalgebraist 2020, “logit lens”)."
+        )
+
+
+def _masks(trace: Trace, found: LayerAnswers, by: str) -> None:
+    """Each mask, and beneath them all tokens where the mask is for the question."""
+    for number in range(len(found.places)):
+        _mask(found, _followed(trace, found, number), number, by)
+    asked = found.question
+    if asked.mask is not None:
+        plain = "" if asked.tuned is None else ", by the plain lens: the tuned one has learned at masks alone"
+        st.markdown(f"**The same at every token**, of which the model has read each here{plain}.")
+        _tokens(store.answers.of(Lens(asked.task, top=1).of, trace), "word")
 
 
 def _followed(trace: Trace, found: LayerAnswers, number: int) -> LayerAnswers:
     """The same for the words that the last layer likes best, at every layer."""
     asked = found.question
     words = found.names[-1][number]
-    followed: LayerAnswers = store.answers.of(Lens(asked.task, targets=words, mask=asked.mask).of, trace)
+    followed: LayerAnswers = store.answers.of(
+        Lens(asked.task, targets=words, mask=asked.mask, tuned=asked.tuned).of, trace
+    )
     return followed
 
 

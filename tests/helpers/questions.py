@@ -40,6 +40,7 @@ from bert_probe.analyses.steps import Steps
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.tokens import Tokens
+from bert_probe.analyses.tuned_lens import TuneLens
 from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.analyses.vectors import Vectors
 from bert_probe.analyses.why import Why
@@ -93,6 +94,10 @@ def river_twice(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 def river_and_boat(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint.trace(SENTENCES[0]), checkpoint.trace(SENTENCES[0].replace("wide", "small"))
+
+
+def two_pairs(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return tuple(checkpoint.trace(OTHER, one.encoding.text) for one in river_and_boat(checkpoint))
 
 
 def the_model(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -171,6 +176,7 @@ _OTHER_LENS = {
     "top": 2,
     "targets": ["wide"],
     "mask": "wide",
+    "tuned": "a lens.safetensors",
     "show": "entropy",
 }
 _OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
@@ -212,6 +218,18 @@ EXAMPLES = (
         river_and_boat,
         {"what": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
         trained="token-classification",
+    ),
+    Example(
+        Patch(target="2"),
+        two_pairs,
+        {"what": "heads", "task": "question-answering", "target": "1", "at": "wide"},
+        trained="question-answering",
+    ),
+    Example(
+        Patch("heads", "next-sentence-prediction"),
+        two_pairs,
+        {**_OTHER_NUMBER, "what": "tokens"},
+        trained="next-sentence-prediction",
     ),
     Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
@@ -297,6 +315,12 @@ EXAMPLES = (
         Lens("fill-mask", targets=["night", ","], show="entropy"),
         a_masked_trace,
         {**_OTHER_LENS, "targets": ["night"], "show": "answers", "mask": 3},
+        trained="fill-mask",
+    ),
+    Example(
+        TuneLens(steps=2, seed=3, held_out=0.5),
+        many_sentences,
+        {"steps": 3, "seed": 1, "held_out": 0.25},
         trained="fill-mask",
     ),
     Example(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ import pytest
 
 import bert_probe
 from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity, WhyCheck, WhyHeads
+from bert_probe.analyses import tuned_files
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web import marked, why
+from bert_probe.web import marked, tuned_lens, why
 from tests.helpers import trained
 from tests.helpers.exactness import assert_alike
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
+from tests.helpers.questions import SENTENCES
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
@@ -123,6 +126,45 @@ def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_
             for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
         ]
         assert _numbers(drawn[0]["y"]) == pytest.approx(ranks)
+
+
+def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
+    trained_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned_lens, "STEPS", 2)
+    folder = tmp_path / "model"
+    shutil.copytree(trained_folder("bert", "fill-mask"), folder)
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
+    assert "lens_through" not in app.session_state, "there is none yet"
+
+    def give(lines: str) -> None:
+        app.text_area(key="tune_pasted").set_value(lines).run()
+
+    def train(label: str) -> None:
+        next(button for button in app.button if button.label == label).click().run()
+        assert not app.exception
+
+    give("One line")
+    train("Train on 1 line")
+    assert "There is one line" in refusal(app)
+    give("\n".join([*SENTENCES, HOSTILE]))
+    train("Train on 5 lines")
+    (file,) = folder.glob("tuned-lens-*.safetensors")
+    assert f"{file.name}" in app.success[0].value.replace("\\", "")
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
+    assert not app.exception
+    checkpoint = bert_probe.load(folder)
+    lens = tuned_files.opened(file, checkpoint)
+    assert lens.verdict in said(app)
+    table = next(one.value for one in app.dataframe if "plain" in one.value)
+    assert table["tuned"].tolist() == lens.tuned.tolist()
+    found = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
+    name, layer = found.names[-1][0][0], int(found.settled[0])
+    first = f"**{name}** is first from layer {layer} on, of 3."
+    assert (first if layer < 3 else f"Only the last layer, 3, puts **{name}** first.") in said(app)
+    assert "by the plain lens: the tuned one has learned at masks alone" in said(app)
+    assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
+    assert any("--tune sentences.txt" in code.value for code in app.get("code"))
 
 
 def _numbers(spec: Any) -> list[float]:

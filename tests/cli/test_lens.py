@@ -1,0 +1,86 @@
+"""The command lens: plainly, through a tuned lens, and training one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bert_probe.model.checkpoint import Checkpoint
+from tests.helpers import command_line
+from tests.helpers.command_line import Ended
+from tests.helpers.families import TEXT
+from tests.helpers.questions import SENTENCES
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(minilm: Checkpoint) -> Run:
+    """Run the command in this process."""
+    return partial(command_line.bert_probe, "lens", built_in=minilm)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    """A file of lines."""
+    file = tmp_path / "lines.txt"
+    file.write_text("\n".join(SENTENCES), encoding="utf-8")
+    return str(file)
+
+
+def test_a_lens_is_trained_kept_and_read_through(
+    run: Run, lines: str, trained_folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    model, file = str(trained_folder("bert", "fill-mask")), tmp_path / "mine.safetensors"
+    ended = run("--tune", lines, "--steps", "2", "--model", model, "--out", str(file))
+    assert ended.status == 0
+    assert ended.text.startswith("layer,plain_loss_bits,tuned_loss_bits\n0,")
+    assert "masked words held out it is" in ended.err
+    assert {one.name for one in tmp_path.iterdir()} == {
+        "lines.txt",
+        "mine.safetensors",
+        "mine.safetensors.meta.json",
+    }
+    assert "(--force)" in run("--tune", lines, "--model", model, "--out", str(file)).refusal
+    plain, tuned = (
+        run(TEXT, "--mask", "ground", "--model", model, *more) for more in ([], ["--tuned", str(file)])
+    )
+    assert tuned.status == 0
+    assert tuned.err == ended.err, "how well it does stands beside it"
+    assert plain.text.splitlines()[0] == tuned.text.splitlines()[0]
+    assert plain.text.splitlines()[1] != tuned.text.splitlines()[1]
+    assert plain.text.splitlines()[-5:] == tuned.text.splitlines()[-5:], (
+        "the last layer is the model's answer"
+    )
+
+
+def test_without_a_place_it_is_kept_beside_the_model(
+    run: Run, lines: str, trained_folder: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(trained_folder("bert", "fill-mask"), model)
+    ended = run("--tune", lines, "--steps", "1", "--model", str(model))
+    (kept,) = model.glob("tuned-lens-*.safetensors")
+    assert f"Kept in {kept}." in ended.err
+    table = run("--tune", lines, "--steps", "1", "--model", str(model), "--out", str(tmp_path / "losses.csv"))
+    assert table.status == 0
+    assert (tmp_path / "losses.csv").read_text().startswith("layer,")
+    assert len([*model.glob("tuned-lens-*.safetensors")]) == 1, "the table alone was asked for"
+
+
+def test_what_does_not_go_together_is_refused(
+    run: Run, lines: str, trained_folder: Callable[[str, str], Path]
+) -> None:
+    model = str(trained_folder("bert", "fill-mask"))
+    assert "one of the two" in run("--model", model).refusal
+    assert "one of the two" in run(TEXT, "--tune", lines, "--model", model).refusal
+    assert "--steps has no meaning here" in run(TEXT, "--steps", "2", "--model", model).refusal
+    assert "--top has no meaning here" in run("--tune", lines, "--top", "2", "--model", model).refusal
+    assert "Leave --pair out" in run("--tune", lines, "--pair", TEXT, "--model", model).refusal
+    assert "There is no file" in run(TEXT, "--tuned", "no.safetensors", "--model", model).refusal
+    assert "no trained head for fill-mask" in run("--tune", lines).refusal
+    assert "csv" in run(TEXT, "--model", model, "--out", "a.safetensors").refusal
