@@ -88,8 +88,8 @@ def _models(subject: Subject) -> list[str]:
     """The options that name the model; of two only their revisions, as they stand before the text."""
     options: list[str] = []
     if subject.other:
-        named = zip(("--revision-a", "--revision-b"), subject.models, strict=True)
-        given = [(option, one.get("revision")) for option, one in named]
+        sides = zip(("--revision-a", "--revision-b"), subject.models, strict=True)
+        given = [(option, one.get("revision")) for option, one in sides]
     else:
         given = [("--model", named(subject.model)), ("--revision", subject.model.get("revision"))]
     for option, value in given:

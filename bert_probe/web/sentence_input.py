@@ -5,7 +5,7 @@ Also how many sentences, and how large a file, a page takes; the library has no 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sized
 
 import streamlit as st
 
@@ -43,7 +43,7 @@ def check_size(name: str, content: bytes | str) -> None:
         )
 
 
-def check_number(sentences: Sequence[str], most: int) -> None:
+def check_number(sentences: Sized, most: int) -> None:
     """Refuse more sentences than a page takes.
 
     Raises:
