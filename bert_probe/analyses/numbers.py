@@ -249,7 +249,7 @@ def _answer(trace: Trace, output: Output, target: str | None, at: int | None) ->
     start = next(token.position for token in own if token.start == answer.start)
     end = next(token.position for token in own if token.end == answer.end and token.position >= start)
     read = _reading(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
-    name = f"start + end of “{found.text(answer)}”"
+    name = f"start + end logit of “{found.text(answer)}”"
     return Number(trace, ANSWERING, name, str(rank), (start, end), read)
 
 

@@ -411,7 +411,7 @@ def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) ->
     assert (
         Why("question-answering", "2")
         .of(trained_on("bert", "question-answering").trace("Who?", TEXT))
-        .number.startswith("start + end of")
+        .number.startswith("start + end logit of")
     )
     with pytest.raises(SelectionError, match="no 'nothing' among 5 labels"):
         Why(target="nothing").of(trace)
