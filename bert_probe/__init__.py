@@ -61,11 +61,8 @@ if TYPE_CHECKING:
     from bert_probe.results.result import Result, save
     from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
-<<<<<<< HEAD
-    from bert_probe.training.teach import Teach
-=======
     from bert_probe.text.tagged import read_tagged
->>>>>>> probes
+    from bert_probe.training.teach import Teach
 
 __version__ = "0.1.0"
 
