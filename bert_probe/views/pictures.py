@@ -13,6 +13,7 @@ from bert_probe.analyses.heads import HeadProfiles
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
+from bert_probe.analyses.probes.relations import RelationHeads
 from bert_probe.analyses.reach import TokenReach
 from bert_probe.analyses.sentence_similarity import TwoTexts
 from bert_probe.analyses.sentences import SentenceVectors
@@ -24,7 +25,7 @@ from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
-from bert_probe.views import answers, heatmaps, matrix, steps
+from bert_probe.views import answers, heatmaps, matrix, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
@@ -42,6 +43,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     HeadProfiles: heatmaps.of_profiles,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [answers.of_patching(found)],
+    RelationHeads: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
     RowPair: lambda found: list(heatmaps.of_row_pair(found)),
     SentenceVectors: lambda found: [heatmaps.of_sentences(found)],
     TextVectors: lambda found: [heatmaps.of_vectors(found)],

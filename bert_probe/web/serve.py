@@ -45,6 +45,7 @@ PAGES = (
     "compare",
     "context",
     "sentences",
+    "probes",
     "answer",
     "parameters",
 )

@@ -144,9 +144,7 @@ def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
     assert [taught.labels[one] for one in said] == [row.label for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")]
-)
+@pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_the_folder_says_what_was_evaluated(
     quiet: Checkpoint, tmp_path: Path, update: str, kind: str
 ) -> None:

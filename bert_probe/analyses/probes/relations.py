@@ -290,7 +290,7 @@ class RelationHeads(Result):
         """Of each relation the head that the first file chooses; of equal ones the first."""
         return tuple(map(self._best, range(len(self.relations))))
 
-    def best_in(self, direction: int) -> Array:
+    def in_direction(self, direction: int) -> Array:
         """In the reported file the accuracy of every head in a direction, [relation, layer × head]."""
         of = self.accuracies[:, direction]
         return of.reshape(len(of), -1)

@@ -62,10 +62,17 @@ def report(component: str, trace: Trace) -> None:
         _keep(told)
 
 
-def look_at(layer: int, series: Series) -> None:
-    """Show this layer, from 1, and these heads, from 0, wherever attention is shown next."""
-    written = views.to_address(View(layer, series))
-    _write({name: written[name] for name in ("layer", "head", "heads")})
+def look_at(layer: int, series: Series, asking: int | None = None) -> None:
+    """Show this layer, from 1, and these heads, from 0, wherever attention is shown next.
+
+    Args:
+        asking: place among the words of the text of one whose attention is to be shown alone.
+    """
+    if asking is None:
+        written = views.to_address(View(layer, series))
+        _write({name: written[name] for name in ("layer", "head", "heads")})
+        return
+    _write(views.to_address(View(layer, series, pins=Pins("query", (asking,)), words=True)))
 
 
 def first(trace: Trace) -> FirstLook:

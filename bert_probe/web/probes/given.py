@@ -1,0 +1,106 @@
+"""The tagged sentences that the probes page is given: two files, read once each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.web import blocks, sentence_input, state
+
+MOST = 20_000
+"""Sentences of a file that this page takes."""
+TYPES = ["conllu", "conll", "txt", "tsv", "gz"]
+
+CONLL = """The DET
+boat NOUN
+crosses VERB
+the DET
+river NOUN
+
+Nobody PRON
+slept VERB"""
+CONLLU = """# genre = log
+1\tThe\t_\tDET\t_\t_\t2\tdet\t_\t_
+2\tboat\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_
+3\tcrosses\t_\tVERB\t_\t_\t0\troot\t_\t_
+4\tit\t_\tPRON\t_\t_\t3\tobj\t_\tSpaceAfter=No
+5\t.\t_\tPUNCT\t_\t_\t3\tpunct\t_\t_"""
+"""What the files look like; a treebank has tabs between its ten columns."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was uploaded: sentences to learn or choose from, and others to measure on, if there are any."""
+
+    data: tuple[TaggedSentence, ...]
+    held_out: tuple[TaggedSentence, ...] | None
+
+
+def chosen() -> Given | None:
+    """The files; None while there is nothing to learn from.
+
+    Raises:
+        TextError: a file that cannot be read; see `tagged_of`.
+    """
+    left, right = st.columns(2, gap="large")
+    with left:
+        data = _file("probes_data", "To learn from, or to choose heads by")
+    with right:
+        held_out = _file("probes_held_out", "To measure on (optional for layers)")
+    return None if data is None else Given(data, held_out)
+
+
+def formats() -> None:
+    """What to upload, where nothing is yet."""
+    st.info("Upload sentences whose words have tags, or a treebank, whose words have heads too.")
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("**CoNLL**: a word and its tag on each line, a blank line between sentences.")
+        st.code(CONLL, language=None)
+    with right:
+        st.markdown(
+            "**CoNLL-U** (ending in .conllu), as of [Universal Dependencies]"
+            "(https://universaldependencies.org): ten columns with tabs between, of which word, UPOS, head "
+            "and relation are read. A comment such as genre can be a label of the sentence."
+        )
+        st.code(CONLLU, language=None)
+
+
+def _file(key: str, label: str) -> tuple[TaggedSentence, ...] | None:
+    upload, kept = f"{key}_upload", f"{key}_file"
+
+    def keep() -> None:
+        """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
+        given = st.session_state[upload]
+        if given is None:
+            st.session_state.pop(kept, None)
+        else:
+            st.session_state[kept] = _read(given.name, given.getvalue())
+            state.hold(kept, upload)
+
+    size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
+    about = f"CoNLL or CoNLL-U in UTF-8, also as .gz, at most {size}. It stays on this machine, in memory."
+    st.file_uploader(label, TYPES, key=upload, on_change=keep, help=about)
+    if kept not in st.session_state:
+        return None
+    name, found = st.session_state[kept]
+    if isinstance(found, ProbeError):
+        raise found
+    words = sum(len(one.words) for one in found)
+    blocks.caveat(f"{state.plain(name)}: {len(found):,} sentences, {words:,} words.")
+    sentences: tuple[TaggedSentence, ...] = found
+    return sentences
+
+
+def _read(name: str, content: bytes) -> tuple[str, tuple[TaggedSentence, ...] | ProbeError]:
+    """A file's name, and what is in it or why it cannot be read: read once, though the page runs often."""
+    try:
+        sentence_input.check_size(name, content)
+        found = tagged_of(content, name)
+        sentence_input.check_number(found, MOST)
+    except ProbeError as error:
+        return name, error
+    return name, found

@@ -1,0 +1,34 @@
+"""Probes: what each layer knows of labelled sentences, and which heads find syntactic relations."""
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError
+from bert_probe.web import blocks, state, workbench
+from bert_probe.web.probes import given, layers, relations
+
+PARTS = {"layers": "What each layer knows", "relations": "Heads against a treebank"}
+DRAWN = {"layers": layers.part, "relations": relations.part}
+
+
+def main() -> None:
+    """The page."""
+    blocks.heading(
+        "Probes",
+        "Give sentences whose words have tags, or syntactic heads. What of that can be read off each layer, "
+        "and which attention heads find it?",
+    )
+    checkpoint = workbench.checkpoint()
+    request = workbench.request()
+    part = state.pick("probes_part", "Part", PARTS, "layers")
+    try:
+        files = given.chosen()
+        if files is None:
+            given.formats()
+        else:
+            DRAWN[part](files, checkpoint, request.truncate)
+    except ProbeError as error:
+        blocks.refusal(error, "Mend the file and upload it again; the other one is kept.")
+    st.space("small")
+
+
+main()

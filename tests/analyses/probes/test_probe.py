@@ -1,0 +1,227 @@
+"""Linear probes of layers: the fit against scikit-learn's, the rest by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from bert_probe import Probe
+from bert_probe.analyses.probes import vectors
+from bert_probe.analyses.probes.linear import BLOCKS, Space, fit, learn, log_probabilities
+from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled, ignore
+from bert_probe.results import files
+from bert_probe.text.tagged import TaggedSentence, tagged_of
+from tests.helpers.command_line import bert_probe
+from tests.helpers.exactness import assert_alike
+from tests.helpers.raw import Raw
+from tests.helpers.treebank import SAILING, SLEEPING, TAGGED, TAGGED_FILE
+
+NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
+
+
+def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors of very different spread that depend on each other, and classes that depend on them."""
+    generator = np.random.default_rng(1)
+    mixed = generator.normal(size=(rows, 6)) @ generator.normal(size=(6, 6)) * 10.0 ** np.arange(-3, 3)
+    scores = mixed / mixed.std(axis=0) @ generator.normal(size=(6, classes)) + generator.normal(
+        size=(rows, classes)
+    )
+    return torch.from_numpy(mixed + 5), torch.from_numpy(scores.argmax(axis=1))
+
+
+@pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
+def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
+    given, classes = told_often(90, 4)
+    space = Space.of(given, 4, penalty)
+    rows = space.within(given)
+    weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
+    standard = (given - given.mean(dim=0)) / given.std(dim=0, correction=0)
+    whole = np.hstack([standard.numpy(), np.ones((90, 1))])  # whose constant is penalised as well
+    theirs = LogisticRegression(C=1 / penalty, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    expected = theirs.fit(whole, classes).predict_proba(whole)
+    np.testing.assert_allclose(log_probabilities(rows, weights).exp(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("faint", [0.0, 1e-32])
+def test_a_dead_dimension_does_no_harm(faint: float) -> None:
+    given, classes = told_often(40, 3)
+    given = given.float()
+    alone = Space.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
+    given[:, 2] *= faint
+    space = Space.of(given, 3)
+    rows = space.within(given)
+    assert torch.isfinite(rows).all()
+    others = alone.within(torch.cat([given[:, :2], given[:, 3:]], dim=1))
+    found, expected = (
+        log_probabilities(part, fit(part, classes, np.zeros((part.shape[1], 3)), one.penalties)).exp()
+        for part, one in ((rows, space), (others, alone))
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.01)
+
+
+def test_the_code_is_as_long_as_its_blocks_cost() -> None:
+    given, classes = told_often(300, 3)
+    space = Space.of(given, 3)
+    rows = space.within(given)
+    learned = learn(rows, classes, 3, space, lambda: None)
+    ends = sorted({max(1, round(share * 300)) for share in BLOCKS})
+    assert ends[0] == 1
+    assert ends[-1] == 300
+    bits = np.log2(3)
+    for end, after in pairwise(ends):
+        weights = fit(rows[:end], classes[:end], np.zeros((7, 3)), space.penalties)
+        of_block = log_probabilities(rows[end:after], weights)
+        bits -= sum(
+            float(logs[label]) for logs, label in zip(of_block, classes[end:after], strict=True)
+        ) / np.log(2)
+    assert learned.bits == pytest.approx(
+        bits, rel=0.01
+    )  # each fit began elsewhere and ended near the optimum
+    assert learned.bits < 300 * np.log2(3)
+
+
+def test_words_are_the_mean_of_their_pieces_at_every_layer(
+    family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
+) -> None:
+    checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
+    part = vectors.Read(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
+    pooled, sentences, words = vectors.of_words(part)
+    layers = range(4)
+    passes = vectors.planned(checkpoint, [pooled], layers)
+    steps = vectors.Steps(ignore, 1)
+    for layer, (found,) in zip(layers, vectors.by_layer(checkpoint, [pooled], passes, steps), strict=True):
+        for row, (sentence, word) in enumerate(zip(sentences, words, strict=True)):
+            encoding, (start, end) = part.encodings[sentence], SAILING[sentence].spans[word]
+            states = raw.run(encoding).hidden_states[layer][0]
+            pieces = [
+                i for i, one in enumerate(encoding.tokens) if not one.special and start <= one.start < end
+            ]
+            torch.testing.assert_close(found[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
+
+
+def test_more_passes_give_the_same(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = Probe().of(minilm, TAGGED, SLEEPING)
+    monkeypatch.setattr(vectors, "PASS_BYTES", 1)
+    again = Probe().of(minilm, TAGGED, SLEEPING)
+    np.testing.assert_array_equal(again.accuracies, once.accuracies)
+    assert_alike(again.code_lengths, once.code_lengths)
+
+
+def words(text: str) -> tuple[TaggedSentence, ...]:
+    """Sentences with slashes between words and tags."""
+    return tagged_of(text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll")
+
+
+def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
+    data = words("run/V fast/A|run/N far/A|run/N on/A")
+    held_out = words("run/N run/V|run/N unseen/A|unseen/N far/A|far/Z run/N")
+    found = Probe(layers=[1]).of(minilm, data, held_out)
+    # run is N, far is A; what was never seen is the most frequent tag, A; there is no Z to be told.
+    assert found.baseline == 6 / 8 - 1 / 8 + 1 / 8 - 0 / 8 - 1 / 8
+    assert found.counts == (6, 8)
+    assert found.labels == ("A", "N", "V")
+    assert found.low[0] <= found.accuracies[0] <= found.high[0] <= 7 / 8
+    alone = Probe(layers=[1]).of(minilm, data, held_out[:1])
+    assert alone.low == alone.high == alone.accuracies, "one sentence drawn again is itself"
+
+
+def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
+    found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
+    assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
+    assert np.isnan(found.controls).all()
+    assert found.table()["selectivity"].isna().all()
+    assert found.uniform_length == 3
+    assert found.layers == tuple(range(7))
+
+
+def test_a_fifth_is_held_out_where_no_file_is(minilm: Checkpoint) -> None:
+    data = TAGGED * 5
+    found = Probe(layers=[-1]).of(minilm, data)
+    assert found.layers == found.question.layers == (6,)
+    assert sum(found.counts) == sum(len(one.words) for one in data)
+    again = Probe(layers=[6]).of(minilm, data)
+    assert again.table().equals(found.table())
+
+
+def test_a_layer_that_holds_the_labels_is_read_and_random_tags_are_not(minilm: Checkpoint) -> None:
+    # Forms that tell their tags, and forms held out that were never seen: no control can tell those.
+    data = words("|".join(f"the/D {noun}/N sleeps/V" for noun in NOUNS))
+    held_out = words("|".join(f"the/D {noun}/N sleeps/V" for noun in ("queen", "ship", "bird")))
+    found = Probe(layers=[0]).of(minilm, data, held_out)
+    assert found.accuracies[0] > 0.85
+    assert found.selectivities[0] == found.accuracies[0] - found.controls[0]
+    assert found.code_lengths[0] < found.uniform_length
+    assert found.compressions[0] == found.uniform_length / found.code_lengths[0]
+
+
+def test_it_can_be_ended_within_a_fit(minilm: Checkpoint) -> None:
+    seen = []
+
+    def report(done: int, total: int) -> None:
+        seen.append((done, total))
+        if total and done >= 2:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        Probe(layers=[0]).of(minilm, TAGGED, SLEEPING, report=report)
+    assert seen[-1] == (2, 4)
+
+
+BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "data", "held_out", "error", "told"),
+    [
+        (Probe(), (), None, EmptyTextError, "There is no sentence in data"),
+        (Probe(), TAGGED[:1], None, TextError, "One sentence cannot be both"),
+        (Probe(), words("a/X b/X"), TAGGED, TextError, "Every label is X: there is nothing to tell apart"),
+        (Probe("genre"), TAGGED, SAILING, TextError, "line 1: no comment “genre” before this sentence"),
+        (Probe(), words("|".join(f"a/{n}" for n in range(501))), TAGGED, TextError, "501 different labels"),
+        (Probe(), TAGGED, words("\u200b/X"), EmptyTextError, "held_out, line 1: The text holds no character"),
+        (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
+        (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
+        (
+            Probe(),
+            (replace(SAILING[0], text="go " * 600),),
+            SAILING,
+            TooLongError,
+            "data, line 2: 602 tokens",
+        ),
+    ],
+)
+def test_what_cannot_be_asked(
+    minilm: Checkpoint,
+    asked: Probe,
+    data: tuple[TaggedSentence, ...],
+    held_out: tuple[TaggedSentence, ...] | None,
+    error: type[Exception],
+    told: str,
+) -> None:
+    with pytest.raises(error) as refused:
+        asked.of(minilm, data, held_out)
+    assert told in str(refused.value)
+    with pytest.raises(SelectionError, match="is not between 0 and 1"):
+        Probe(confidence=1.0)
+
+
+def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+    file = tmp_path / "data.conll"
+    file.write_text(TAGGED_FILE, encoding="utf-8")
+    given = ["probe", str(file), "--held-out", str(file), "--layers", "0,last"]
+    ended = bert_probe(*given, built_in=minilm)
+    assert ended.text == files.to_csv(Probe(layers=[0, -1]).of(minilm, TAGGED, TAGGED).table())
+    header = "layer,accuracy,low,high,baseline,control,selectivity,codelength"
+    assert ended.text.splitlines()[0] == header
+    told = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
+    assert "none.conll cannot be opened: No such file" in told

@@ -1,0 +1,85 @@
+"""The page of probes, through Streamlit's test runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe import Probe, Relations
+from bert_probe.views.matrix import Cell
+from bert_probe.web import store
+from bert_probe.web.components import matrix
+from tests.helpers.exactness import assert_alike
+from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE
+
+
+def given(part: str = "layers", **files: str) -> AppTest:
+    """The page with files that were uploaded."""
+    app = opened("probes", probes_part=part)
+    for key, content in files.items():
+        app.file_uploader(key=f"probes_{key}_upload").set_value(
+            (f"{key}.conllu", content.encode(), "text/plain")
+        )
+    return app.run()
+
+
+def click(app: AppTest, label: str) -> AppTest:
+    app = next(button for button in app.button if button.label == label).click().run()
+    assert not app.exception
+    return app
+
+
+def test_without_a_file_it_says_what_to_upload() -> None:
+    app = opened("probes")
+    assert not app.exception
+    assert "Upload sentences whose words have tags" in app.info[0].value
+    assert [code.value.split()[0] for code in app.code] == ["The", "#"]
+
+
+def test_layers_are_probed() -> None:
+    app = given(data=SAILING_FILE, held_out=SLEEPING_FILE)
+    assert "3 sentences, 15 words" in said(app)
+    app = click(app, "Probe the layers")
+    checkpoint = store.open_checkpoint("", "")
+    expected = Probe().of(checkpoint, SAILING, SLEEPING)
+    frame: Any = app.dataframe[-1].value
+    assert list(frame) == list(expected.frame())
+    assert_alike(frame, expected.frame())
+    assert "not what the model uses" in said(app)
+    assert len(app.get("plotly_chart")) == 2
+    app.session_state["probe_label"] = "genre"
+    app = click(app.run(), "Probe the layers")
+    assert "of 2 held-out sentences" in said(app)
+
+
+def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = store.open_checkpoint("", "")
+    expected = Relations().of(checkpoint, SAILING, SLEEPING)
+    app = given("relations", data=SAILING_FILE)
+    assert "upload the second one, too" in app.info[0].value
+    app = given("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    cell = Cell(expected.relations.index("obj"), 2 * 12 + 8)
+    monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)
+    app = click(app, "Look for relations")
+    assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
+    assert "layer 3, head 9: right in" in said(app)
+    app = click(app, "Show its attention to this sentence")
+    asked = address_of(app)
+    assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
+    # [CLS] is the first of the words there; the object is the fifth of the sentence.
+    assert (asked["words"], asked["pins"]) == ("1", "query.5")
+
+
+def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:
+    app = given(data="1\tword\n")
+    assert "data.conllu has a fault: line 1: 2 columns" in refusal(app)
+    app = given("relations", data=SAILING_FILE, held_out="\n")
+    assert "held_out.conllu holds no sentences" in refusal(app)
+    hostile = HOSTILE.replace(" ", "_")
+    content = SAILING_FILE.replace("\tdet\t", f"\t{hostile}\t").replace("\tThe\t", f"\t{hostile}\t")
+    app = click(given("relations", data=content, held_out=content), "Look for relations")
+    markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
