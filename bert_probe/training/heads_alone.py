@@ -92,7 +92,8 @@ class HeadAlone:
                 # Copies: parts of a batch would hold all of it.
                 states[place] = read[row][taught if self._lesson.of_tokens else whole].clone()
                 targets[place] = right[row][taught].clone() if self._lesson.of_tokens else right[row].clone()
-                pooled[place] = torch.empty(0) if of_pooler is None else of_pooler[row].clone()
+                if of_pooler is not None and not self._runs_pooler:
+                    pooled[place] = of_pooler[row].clone()
             told(len(group))
         keeps_pooled = self._pooler is not None and not self._runs_pooler
         one_each = not self._lesson.of_tokens and self._reading is not _all

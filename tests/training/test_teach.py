@@ -98,7 +98,7 @@ def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> N
     }
 
 
-@pytest.mark.parametrize("update", ["head", "all", "lora"])
+@pytest.mark.parametrize("update", ["head", "lora"])
 def test_one_seed_gives_one_model(family: Callable[[str], Checkpoint], update: str) -> None:
     """With dropout, new weights, an order and a held-out share that are drawn."""
     asked = Teach(update, **QUICK, seed=5)
@@ -144,9 +144,7 @@ def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
     assert [taught.labels[one] for one in said] == [row.label for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("update", "kind"), [("head", "classes"), ("head", "several"), ("top:2", "number"), ("lora", "several")]
-)
+@pytest.mark.parametrize(("update", "kind"), [("head", "several"), ("top:2", "number"), ("lora", "classes")])
 def test_the_folder_says_what_was_evaluated(
     quiet: Checkpoint, tmp_path: Path, update: str, kind: str
 ) -> None:
@@ -180,7 +178,7 @@ def test_the_folder_says_what_was_evaluated(
             np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["distilbert", "albert", "modernbert", "mobilebert"])
+@pytest.mark.parametrize("name", ["albert", "modernbert", "mobilebert"])
 def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -351,7 +349,8 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
     assert "any number of labels each, the others a class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
-    assert "come from read_labelled" in refused(SubjectError, ["a", "b"])
+    assert "a dict was given. They come from read_labelled" in refused(SubjectError, {"a": "x"})
+    assert "a list was given" in refused(SubjectError, ["a", 3])
     assert "another type" in refused(SubjectError, good, ["a"])
 
 
