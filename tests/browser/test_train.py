@@ -30,4 +30,4 @@ def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
     page.get_by_role("button", name="Open in Answer").first.click()
     expect(page).to_have_url(re.compile("/answer\\?a=.*model=trained"))
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value(text)
-    expect(page.get_by_label("Classes", exact=True)).to_be_visible()
+    expect(page.get_by_text("One of these classes; the probabilities sum to 1.")).to_be_visible()
