@@ -18,6 +18,7 @@ from benchmarks import (
     start_cost,
     trace_cost,
     trace_memory,
+    training_cost,
     view_cost,
     why_cost,
 )
@@ -31,6 +32,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "heads": heads_cost.lines,
     "answers": answer_cost.lines,
     "why": why_cost.lines,
+    "training": training_cost.lines,
     "rerun": rerun_cost.lines,
     "views": view_cost.lines,
     "start": start_cost.lines,

@@ -13,15 +13,18 @@ from typing import Any
 import click
 
 from bert_probe.cli.options import asking, opened, print_bytes
-from bert_probe.errors import ExportError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.errors import ExportError, SelectionError
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.results import files
 from bert_probe.run import terminal
 from bert_probe.run.interrupt import ending_on_interrupt
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.labelled import KINDS, read_labelled
+from bert_probe.text.sentence_files import is_table, read_sentences
+from bert_probe.text.tagged import read_tagged
 from bert_probe.training.course import Evaluation, Told, unheard
+from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_place, leftovers
 from bert_probe.training.teach import Teach
 
@@ -50,6 +53,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("data", type=_PLACE)
+@click.option("--task", type=click.Choice(TASKS), help="What is taught; else told by the ending of DATA.")
 @click.option("--labels", "kind", type=click.Choice(KINDS), help="What the labels of a table are.")
 @click.option("--held-out", metavar="FILE|SHARE", help="What is asked for, not taught.  [default: 0.2]")
 @click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON an evaluation.")
@@ -61,20 +65,22 @@ def train(
     out: Path,
     force: bool,
     data: Path,
+    task: str | None,
     kind: str | None,
     held_out: str | None,
     log: Path | None,
 ) -> None:
     """Teach a model a task on DATA, and save it in a folder that every command opens.
 
-    DATA is a .csv or .tsv file with the columns text and label, or text_a, text_b and label. The loss and the
-    score on what is held out go to standard output. Ctrl+C ends the training and keeps the best so far.
+    DATA is a .csv or .tsv file with the columns text and label, or text_a, text_b and label; a .conll or
+    .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
+    words are masked. The loss and the score on what is held out go to standard output. Ctrl+C ends the
+    training and keeps the best so far.
     """
     share, others = _share(held_out)
     question = Teach(**asked | ({} if share is None else {"held_out": share}))
-    plan = question.plan(
-        checkpoint, read_labelled(data, kind), None if others is None else read_labelled(others, kind)
-    )
+    read = _reading(data, task, kind)
+    plan = question.plan(checkpoint, read(data), None if others is None else read(others))
     check_place(out, int(_SPARE * plan.bytes), force)
     for sentence in (str(plan), *plan.notes):
         _say(sentence)
@@ -87,6 +93,17 @@ def train(
     for sentence in (*taught.notes[len(plan.notes) :], f"Saved in {out}."):
         _say(sentence)
     print_bytes(files.to_bytes(taught.table(), "csv"))
+
+
+def _reading(data: Path, task: str | None, kind: str | None) -> Callable[[Path], Any]:
+    """How files are read for a task."""
+    name = data.name.lower().removesuffix(".gz")
+    told = CLASSIFYING if is_table(name) else LABELLING if name.endswith((".conll", ".conllu")) else FILLING
+    if kind is not None and (task or told) != CLASSIFYING:
+        raise SelectionError(f"--labels is for {CLASSIFYING}. Leave it out.")
+    if (task or told) == CLASSIFYING:
+        return lambda file: read_labelled(file, kind)
+    return read_tagged if (task or told) == LABELLING else read_sentences
 
 
 def _share(given: str | None) -> tuple[float | None, Path | None]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from bert_probe.errors import SubjectError, TextError
-from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
+from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.text.labelled import Labelled, Row
-from bert_probe.training.lessons import Example, Lesson, TextLesson
+from bert_probe.text.labelled import MAX_LABELS, Labelled
+from bert_probe.text.tagged import TaggedSentence
+from bert_probe.training.lessons import UNTAUGHT, Example, Lesson, TextLesson
+from bert_probe.training.mask_lesson import MaskLesson
 from bert_probe.training.models import in_its_order
-from bert_probe.training.parting import check_texts, notes_on, parted_texts
+from bert_probe.training.parting import check_taught, check_texts, in_lines, notes_on, parted, parted_texts
+from bert_probe.training.token_lesson import TokenLesson
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,9 +52,16 @@ class Material:
         return [self.lesson.batch([self.held_out[place] for place in group]) for group in groups]
 
 
-def material(
-    checkpoint: Checkpoint, data: Any, held_out: Any, share: float, seed: int, longest: int | None
-) -> Material:
+@dataclass(frozen=True)
+class Cut:
+    """How data are cut: the share that is held out, by which seed, and texts after so many tokens."""
+
+    share: float
+    seed: int
+    longest: int | None
+
+
+def material(checkpoint: Checkpoint, data: Any, held_out: Any, cut: Cut, whole_words: bool) -> Material:
     """Data as examples.
 
     Raises:
@@ -55,51 +69,123 @@ def material(
         TextError: texts that cannot be taught.
         UnavailableError: no head for the task.
     """
-    if held_out is not None and type(held_out) is not type(data):
+    known = _type(data)
+    if known is None:
         raise SubjectError(
-            "The held-out data are of another type than the data. Read both with one function."
+            f"Teach is asked of labelled texts, tagged sentences or lines, and a {type(data).__name__} "
+            "was given. They come from read_labelled, read_tagged and read_sentences."
         )
+    if held_out is not None and _type(held_out) is not known:
+        raise SubjectError("The held-out data are of another type than the data. Read both alike.")
+    if known is Labelled:
+        return _of_labelled(checkpoint, data, held_out, cut)
+    if known is TaggedSentence:
+        return _of_tagged(checkpoint, data, held_out, cut)
+    return _of_lines(checkpoint, data, held_out, cut, whole_words)
+
+
+def _type(data: Any) -> type | None:
     if isinstance(data, Labelled):
-        return _of_labelled(checkpoint, data, held_out, share, seed, longest)
-    raise SubjectError(
-        f"Teach is asked of labelled texts, and a {type(data).__name__} was given. They come from "
-        "read_labelled."
-    )
+        return Labelled
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+        return None
+    return next((one for one in (TaggedSentence, str) if all(isinstance(part, one) for part in data)), None)
 
 
-def _of_labelled(
-    checkpoint: Checkpoint,
-    data: Labelled,
-    held_out: Labelled | None,
-    share: float,
-    seed: int,
-    longest: int | None,
-) -> Material:
+def _of_labelled(checkpoint: Checkpoint, data: Labelled, held_out: Labelled | None, cut: Cut) -> Material:
     check_texts(data, held_out)
-    if held_out is None:
-        taught, asked = parted_texts(data, share, seed)
-    else:
-        taught, asked = list(data.rows), list(held_out.rows)
-    _check_parts(taught, asked, share if held_out is None else 0)
+    taught, asked = parted_texts(data, cut.share, cut.seed)
+    if held_out is not None:
+        taught, asked = [*data.rows], [*held_out.rows]
+    _check_parts(taught, asked, 0 if held_out else cut.share)
     lesson = TextLesson(checkpoint, data, in_its_order(checkpoint, CLASSIFYING, data.labels))
-    to_teach, to_ask = (lesson.examples(checkpoint, part, longest) for part in (taught, asked))
-    about = _about(len(taught), data.digest, len(asked), held_out.digest if held_out else "", to_teach)
-    files = {"reader": "read_labelled", "data": "data.csv"} | (
-        {"held_out": "held_out.csv"} if held_out else {}
-    )
+    to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
     return Material(
         lesson,
         to_teach,
         to_ask,
         Labelled.of(data.kind, taught),
         Labelled.of(data.kind, asked) if asked else None,
-        about,
-        tuple(notes_on(data, taught, asked)),
-        files,
+        _about(to_teach, data.digest, to_ask, held_out.digest if held_out else ""),
+        (*notes_on(data, taught, asked), *_cut_off(to_teach)),
+        _files("read_labelled", "csv", held_out),
     )
 
 
-def _check_parts(taught: Sequence[Row], asked: Sequence[Row], share: float) -> None:
+def _of_tagged(
+    checkpoint: Checkpoint,
+    data: Sequence[TaggedSentence],
+    held_out: Sequence[TaggedSentence] | None,
+    cut: Cut,
+) -> Material:
+    taught, asked = _two(data, held_out, cut, lambda one: one.text)
+    labels = sorted({tag for one in data for tag in one.tags})
+    if len(labels) < 2:
+        raise TextError(f"All words have the label {labels[0]}. Give two labels or more.")
+    if len(labels) > MAX_LABELS:
+        raise TextError(
+            f"The words have {len(labels):,} different labels; at most {MAX_LABELS:,} can be told apart. "
+            "Check which column is the last."
+        )
+    check_taught(labels, sorted({tag for one in asked for tag in one.tags}), "words")
+    lesson = TokenLesson(checkpoint, in_its_order(checkpoint, LABELLING, labels))
+    to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
+    untaught = [
+        example.line
+        for example, one in zip(to_teach, taught, strict=True)
+        if (example.target != UNTAUGHT).sum() < len(one.words) and not example.inputs.dropped
+    ]
+    notes = (
+        [f"Words that share a piece, or have none, are left out: {in_lines(untaught)}."] if untaught else []
+    )
+    return Material(
+        lesson,
+        to_teach,
+        to_ask,
+        tuple(taught),
+        tuple(asked) if asked else None,
+        _about(to_teach, _digest(map(_plain, data)), to_ask, _digest(map(_plain, held_out or ()))),
+        (*notes, *_cut_off(to_teach)),
+        _files("read_tagged", "conllu" if data[0].heads else "conll", held_out),
+    )
+
+
+def _plain(one: TaggedSentence) -> Any:
+    return [one.text, one.words, one.tags]
+
+
+def _of_lines(
+    checkpoint: Checkpoint, data: Sequence[str], held_out: Sequence[str] | None, cut: Cut, whole_words: bool
+) -> Material:
+    taught, asked = _two(data, held_out, cut, str)
+    lesson = MaskLesson(checkpoint, cut.seed, whole_words)
+    to_teach, to_ask = (
+        lesson.examples(checkpoint, part, cut.longest) if part else [] for part in (taught, asked)
+    )
+    return Material(
+        lesson,
+        to_teach,
+        to_ask,
+        tuple(taught),
+        tuple(asked) if asked else None,
+        _about(to_teach, _digest(map(str, data)), to_ask, _digest(map(str, held_out or ()))),
+        tuple(_cut_off(to_teach)),
+        _files("read_sentences", "txt", held_out),
+    )
+
+
+def _two(
+    data: Sequence[T], held_out: Sequence[T] | None, cut: Cut, key: Callable[[T], Hashable]
+) -> tuple[list[T], list[T]]:
+    """What is taught and what is held out."""
+    if held_out is not None:
+        return [*data], [*held_out]
+    taught, asked = parted(data, cut.share, cut.seed, key)
+    _check_parts(taught, asked, cut.share)
+    return taught, asked
+
+
+def _check_parts(taught: Sequence[Any], asked: Sequence[Any], share: float) -> None:
     if not taught or (share and not asked):
         raise TextError(
             f"{len(taught) + len(asked):,} texts are too few to hold out a share of {share:g}. Give more, or "
@@ -107,14 +193,31 @@ def _check_parts(taught: Sequence[Row], asked: Sequence[Row], share: float) -> N
         )
 
 
+def _cut_off(examples: Sequence[Example]) -> list[str]:
+    cut = [one.line for one in examples if one.inputs.dropped]
+    many = f"{len(cut):,} texts are" if len(cut) > 1 else "A text is"
+    return [f"{many} cut, being longer than the model reads: {in_lines(cut)}."] if cut else []
+
+
+def _digest(parts: Iterable[Any]) -> str:
+    """SHA-256 of a line of JSON for each text; "" for none."""
+    written = "".join(f"{json.dumps(one)}\n" for one in parts)
+    return hashlib.sha256(written.encode()).hexdigest() if written else ""
+
+
 def _about(
-    count: int, digest: str, asked: int, asked_digest: str, examples: Sequence[Example]
+    taught: Sequence[Example], digest: str, asked: Sequence[Example], asked_digest: str
 ) -> dict[str, Any]:
     """For provenance; the digest is of all data where a share of them is held out."""
-    held_out = {"held_out": asked} | ({"held_out_sha256": asked_digest} if asked_digest else {})
     return {
-        "sentences": count,
+        "sentences": len(taught),
         "sentences_sha256": digest,
-        **held_out,
-        "tokens_dropped": sum(one.inputs.dropped for one in examples),
+        "held_out": len(asked),
+        **({"held_out_sha256": asked_digest} if asked_digest else {}),
+        "tokens_dropped": sum(one.inputs.dropped for one in taught),
     }
+
+
+def _files(reader: str, ending: str, held_out: Any) -> dict[str, str]:
+    files = {"reader": reader, "data": f"data.{ending}"}
+    return files if held_out is None else files | {"held_out": f"held_out.{ending}"}

@@ -80,10 +80,22 @@ def check_texts(data: Labelled, held_out: Labelled | None) -> None:
             f"The held-out texts have {_IN_WORDS[held_out.kind]}, the others {_IN_WORDS[data.kind]}. "
             "Give files of one kind."
         )
-    foreign = sorted({*held_out.labels} - {*data.labels})
+    check_taught(data.labels, held_out.labels, "texts")
+
+
+def check_taught(labels: Sequence[str], asked: Sequence[str], what: str) -> None:
+    """Refuse held-out labels that are never taught.
+
+    Args:
+        what: has the labels: texts or words.
+
+    Raises:
+        TextError: with these.
+    """
+    foreign = sorted({*asked} - {*labels})
     if foreign:
         raise TextError(
-            f"The held-out texts have labels that are never taught: {_some(foreign)}. Add texts with "
+            f"The held-out {what} have labels that are never taught: {_some(foreign)}. Add {what} with "
             "them, or take them out."
         )
 

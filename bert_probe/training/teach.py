@@ -10,24 +10,23 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from bert_probe.errors import memory_errors
+from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Report, ignore
-from bert_probe.results.kinds import Number, Optional
+from bert_probe.results.kinds import Flag, Number, Optional
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.training import trainer
 from bert_probe.training.asking import asked_of
 from bert_probe.training.course import DIVERGED, EARLY, STOPPED, Course, Told, unheard
 from bert_probe.training.heads_alone import HeadAlone
-from bert_probe.training.lessons import Example, Lesson
+from bert_probe.training.lessons import Lesson
 from bert_probe.training.lora import Adapter, Beside
-from bert_probe.training.material import Material, material
+from bert_probe.training.material import Cut, Material, material
 from bert_probe.training.models import has_head, opened, with_head, without_weights
 from bert_probe.training.need import need
 from bert_probe.training.pace import Pace, seeded, usual
-from bert_probe.training.parting import in_lines
 from bert_probe.training.taught import SHARE, Taught
 from bert_probe.training.updates import HEAD, LORA, Update, chosen, trainable
 
@@ -64,12 +63,14 @@ class Teach(Question):
     max_tokens: int | None = asked(
         Optional(Number(8)), default=None, about="Cut texts after so many tokens; else where the model ends."
     )
+    whole_words: bool = asked(Flag(), default=False, about="Mask all pieces of a word or none.")
 
     def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> Plan:
         """What it would take, with nothing computed yet but the texts' tokens.
 
         Args:
-            data: `Labelled` texts.
+            data: of `read_labelled` for text-classification, `read_tagged` for token-classification, or
+                `read_sentences` for fill-mask.
             held_out: of the same type; None holds out a share of the data.
 
         Raises:
@@ -77,8 +78,11 @@ class Teach(Question):
             SelectionError, UnavailableError: what this model does not have.
         """
         checkpoint = checkpoint.now()
-        found = material(checkpoint, data, held_out, self.held_out, self.seed, self.max_tokens)
+        cut = Cut(self.held_out, self.seed, self.max_tokens)
+        found = material(checkpoint, data, held_out, cut, self.whole_words)
         lesson = found.lesson
+        if self.whole_words and lesson.task != FILLING:
+            raise SelectionError(f"Whole words are for masked words, not for {lesson.task}. Leave them out.")
         sketch = without_weights(checkpoint, lesson.task, lesson.labels, lesson.problem)
         meant = usual(self.update)
         asked_for = replace(
@@ -99,7 +103,7 @@ class Teach(Question):
             trainable(sketch, self.update),
             sum(part.numel() for part in sketch.parameters()),
             need(sketch, lesson, self.update, self.batch, [*found.taught, *found.held_out]),
-            (*found.notes, *_of_texts(checkpoint, lesson, found.taught)),
+            (*found.notes, *_of_head(checkpoint, lesson)),
         )
 
     def of(
@@ -247,16 +251,11 @@ def _alone_taught(update: str, lesson: Lesson) -> bool:
     return update == HEAD and lesson.task != FILLING
 
 
-def _of_texts(checkpoint: Checkpoint, lesson: Lesson, examples: Sequence[Example]) -> list[str]:
-    """What to know of the texts as the model reads them, and of the head that is there."""
-    notes = []
-    cut = [one.line for one in examples if one.inputs.dropped]
-    if cut:
-        many = f"{len(cut):,} texts are" if len(cut) > 1 else "A text is"
-        notes.append(f"{many} cut, being longer than the model reads: {in_lines(cut)}.")
-    if has_head(checkpoint, lesson.task, lesson.labels, lesson.problem):
-        notes.append(f"{checkpoint.description.name} has a head for this, which is taught on.")
-    return notes
+def _of_head(checkpoint: Checkpoint, lesson: Lesson) -> list[str]:
+    """What to know of a head that is there."""
+    if not has_head(checkpoint, lesson.task, lesson.labels, lesson.problem):
+        return []
+    return [f"{checkpoint.description.name} has a head for this, which is taught on."]
 
 
 def _of_end(course: Course, pace: Pace) -> list[str]:

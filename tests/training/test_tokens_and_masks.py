@@ -1,0 +1,197 @@
+"""Labels for words, and words that were masked: what is asked, the loss, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
+
+import bert_probe
+from bert_probe import Teach
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
+from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.training.lessons import UNTAUGHT
+from bert_probe.training.mask_lesson import MaskLesson
+from bert_probe.training.models import with_head
+from bert_probe.training.pace import seeded
+from bert_probe.training.token_lesson import TokenLesson
+from tests.helpers.teaching import same, still, texts, weights
+
+LINES = tuple(row.text for row in texts(24).rows)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A tiny BERT in float64 without dropout."""
+    return still(tmp_path_factory.mktemp("still") / "bert")
+
+
+def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
+    """Words with labels in turn; the last of each sentence has several pieces."""
+    written = []
+    for line in LINES[:count]:
+        words = [*line.split(), "unknowable"]
+        written += [f"{word}\t{'O' if place % 2 else 'B-X'}" for place, word in enumerate(words)] + [""]
+    return tagged_of("\n".join(written).encode(), "a.conll")
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> None:
+    lesson = TokenLesson(quiet, ("B-X", "O"))
+    sentence = tagged(1)[0]
+    (example,) = lesson.examples(quiet, [sentence], None)
+    encoding = quiet.encode(sentence.text)
+    assert len(encoding.words[-1].positions) > 1
+    expected = [UNTAUGHT] * len(encoding)
+    for word, tag in zip(encoding.words, sentence.tags, strict=True):
+        expected[word.positions[0]] = lesson.labels.index(tag)
+    assert example.target.tolist() == expected
+    cut = lesson.examples(quiet, [sentence], 4)[0]
+    assert cut.target.tolist() == [*expected[:3], UNTAUGHT]
+
+
+def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None:
+    spans = ((0, 3), (0, 3), (4, 7))
+    sentence = TaggedSentence(
+        ("de", "el", "map"), ("P", "D", "N"), (), (), "del map", spans, MappingProxyType({}), 1
+    )
+    lesson = TokenLesson(quiet, ("D", "N", "P"))
+    (example,) = lesson.examples(quiet, [sentence], None)
+    assert [int(one) for one in example.target if one != UNTAUGHT] == [2, 1]
+    plan = Teach(held_out=0).plan(quiet, [sentence])
+    assert "Words that share a piece, or have none, are left out: line 1." in plan.notes
+
+
+@pytest.mark.parametrize("update", ["head", "lora"])
+def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
+    """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
+    taught = Teach(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
+    folder = taught.save_model(tmp_path / "taught")
+    model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
+    examples = TokenLesson(quiet, taught.labels).examples(quiet, taught.held_out, None)
+    losses, right, count = 0.0, 0, 0
+    for one in examples:
+        target = torch.from_numpy(one.target)[None]
+        with torch.no_grad():
+            said = model(input_ids=torch.tensor(one.inputs.inputs["input_ids"])[None], labels=target)
+        asked = target != UNTAUGHT
+        losses += said.loss.item() * int(asked.sum())
+        right += int((said.logits.argmax(dim=-1) == target)[asked].sum())
+        count += int(asked.sum())
+    assert taught.best.held_out_loss == pytest.approx(losses / count, abs=1e-6)
+    assert taught.best.measure == pytest.approx(right / count)
+    assert bert_probe.load(folder).outputs[LABELLING].labels == ("B-X", "O") == taught.labels
+    assert taught.provenance["sentences"] == 13
+    assert taught.held_out == tuple(one for one in tagged() if one not in taught.data)
+
+
+def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
+    one_label = tagged_of(b"a\tX\nb\tX\n", "a.conll")
+    with pytest.raises(TextError, match="All words have the label X"):
+        Teach(held_out=0).plan(quiet, one_label)
+    with pytest.raises(TextError, match="The held-out words have labels that are never taught: X"):
+        Teach().plan(quiet, tagged(), one_label)
+    with pytest.raises(SelectionError, match="Whole words are for masked words, not for token-class"):
+        Teach(whole_words=True).plan(quiet, tagged())
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
+    lesson = MaskLesson(quiet, 0, whole_words=False)
+    (example,) = lesson.examples(
+        quiet, ["the river boat small bridge night map old engineers rain " * 14], None
+    )
+    before = np.array(example.inputs.inputs["input_ids"])
+    counts = {"masked": 0, "same": 0, "other": 0}
+    for _ in range(20):
+        given = lesson.batch([example, example])
+        asked = given["labels"] != UNTAUGHT
+        own = round(0.15 * (len(before) - 2))
+        assert asked.sum(dim=1).tolist() == [own, own]
+        assert not asked[:, [0, -1]].any()
+        assert torch.equal(given["labels"][asked], torch.tensor(before).expand(2, -1)[asked])
+        assert torch.equal(given["input_ids"][~asked], torch.tensor(before).expand(2, -1)[~asked])
+        ids = given["input_ids"][asked]
+        masked, unchanged = ids == quiet.tokenizer.mask_token_id, ids == given["labels"][asked]
+        counts["masked"] += int(masked.sum())
+        counts["same"] += int(unchanged.sum())
+        counts["other"] += int((~masked & ~unchanged).sum())
+    total = sum(counts.values())
+    shares = [counts[name] / total for name in ("masked", "same", "other")]
+    # Four standard deviations of as many draws.
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * (0.16 / total) ** 0.5)
+    assert np.array_equal(example.inputs.inputs["input_ids"], before)
+
+
+def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None:
+    lesson = MaskLesson(quiet, 0, whole_words=True)
+    (example,) = lesson.examples(quiet, ["unknowable boats unbridged unmapped"], None)
+    seen = set()
+    for _ in range(12):
+        asked = (lesson.batch([example])["labels"][0] != UNTAUGHT).numpy()
+        words = {*example.target[asked].tolist()}
+        assert asked.tolist() == [word in words for word in example.target]
+        seen |= words
+    assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert", "albert"])
+def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable[[str], Path]) -> None:
+    """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
+    checkpoint = bert_probe.load(family_folder(name), dtype="float64")
+    lesson = MaskLesson(checkpoint, 0, whole_words=False)
+    with seeded(0):
+        whole = with_head(checkpoint, FILLING).eval()
+    given = lesson.batch(lesson.examples(checkpoint, LINES[:5], None))
+    loss = lesson.loss(*lesson.answers(whole, given))
+    expected = whole(**given).loss
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    ours = torch.autograd.grad(
+        loss, [part for part in whole.parameters() if part.ndim > 1], allow_unused=True
+    )
+    theirs = torch.autograd.grad(
+        expected, [part for part in whole.parameters() if part.ndim > 1], allow_unused=True
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("update", ["head", "all"])
+def test_masked_words_are_taught_and_the_folder_fills_them(
+    quiet: Checkpoint, tmp_path: Path, update: str
+) -> None:
+    asked = Teach(update, epochs=3, batch=4, rate=1e-2, seed=2)
+    taught, again = (asked.of(quiet, LINES) for _ in range(2))
+    assert same(weights(taught.checkpoint, FILLING), weights(again.checkpoint, FILLING))
+    assert taught.history[-1].loss < taught.history[0].loss
+    assert taught.measure == "first guess"
+    folder = taught.save_model(tmp_path / "taught")
+    opened = bert_probe.load(folder, dtype="float64")
+    text = "the [MASK] boat"
+    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float64).eval()
+    with torch.no_grad():
+        expected = model(**quiet.tokenizer(text, return_tensors="pt")).logits[0, 2]
+    for checkpoint in (opened, taught.checkpoint):
+        found = checkpoint.outputs[FILLING].logits(checkpoint.trace(text), [2])[0]
+        np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-7)
+    embeddings = opened.model.embeddings.word_embeddings.weight
+    assert torch.equal(embeddings, quiet.model.embeddings.word_embeddings.weight) == (update == "head")
+    assert opened.outputs[FILLING].whole.get_output_embeddings().weight is embeddings
+
+
+def test_a_tokenizer_without_a_mask(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
+    with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):
+        Teach().plan(quiet, LINES)
