@@ -28,6 +28,7 @@ def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
     settled(page)
     page.get_by_role("button", name="Open in Answer").first.click()
     expect(page).to_have_url(re.compile(r"/answer\?.*a=.*model=trained"))
+    expect(page.get_by_text("One of these classes; the probabilities sum to 1.")).to_be_visible()
+    settled(page)
     food = [row.text for row in everyday_topics().rows if row.label == "food"]
     assert page.get_by_role("textbox", name="Sentence A").input_value() in food
-    expect(page.get_by_text("One of these classes; the probabilities sum to 1.")).to_be_visible()
