@@ -26,6 +26,8 @@ _MIME = {
     "txt": "text/plain",
     "py": "text/x-python",
     "sh": "application/x-sh",
+    "conll": "text/plain",
+    "conllu": "text/plain",
 }
 
 _SHOWN = 5_000

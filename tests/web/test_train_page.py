@@ -203,6 +203,11 @@ def test_other_kinds_of_answers(family_folder: Folder) -> None:
     app, found = trained(family_folder("bert"), several, held_out="0.5")
     assert "has all labels right in" in said(app)
     assert "What is taken for what" not in [one.value for one in app.header]
+    tags = "".join(f"Anna B-PER\nsees O\nboat{number} O\n\n" for number in range(ROWS)).encode()
+    app, found = trained(family_folder("bert"), tags, "mine.conll")
+    assert "24 sentences, 2 tags" in said(app)
+    assert "held-out words the model is right in" in said(app)
+    assert found.evaluation.kind == "tags"
 
 
 def test_the_files_of_the_lines_read_the_same_again() -> None:
