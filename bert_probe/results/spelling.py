@@ -28,8 +28,8 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
             lines.append(f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})")
         else:
             lines += [f"{name} = bert_probe.read_tagged({one['file']!r})" for name, one in files.items()]
-        names = ", ".join(files or ["sentences"])
-        whom = f"checkpoint, {names}{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
+        read = ", ".join(files or ["sentences"])
+        whom = f"checkpoint, {read}{', truncate=True' if subject.sentences['tokens_dropped'] else ''}"
     elif question.listed:
         lines.append(_tracing_all(subject.texts))
         whom = "traces"

@@ -43,7 +43,7 @@ def check_size(name: str, content: bytes | str) -> None:
         )
 
 
-def check_number(sentences: Sequence[str], most: int) -> None:
+def check_number(sentences: Sequence[object], most: int) -> None:
     """Refuse more sentences than a page takes.
 
     Raises:

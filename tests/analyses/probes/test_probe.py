@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from bert_probe import Probe
 from bert_probe.analyses.probes import vectors
 from bert_probe.analyses.probes.linear import BLOCKS, Space, fit, learn, log_probabilities
+from bert_probe.analyses.probes.reading import Read
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, ignore
@@ -94,7 +95,7 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    part = vectors.Read(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
+    part = Read(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
     pooled, sentences, words = vectors.of_words(part)
     layers = range(4)
     passes = vectors.planned(checkpoint, [pooled], layers)
