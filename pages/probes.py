@@ -1,7 +1,5 @@
 """Probes: what each layer knows of labelled sentences, and which heads find syntactic relations."""
 
-import streamlit as st
-
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
 from bert_probe.web.probes import given, layers, relations
@@ -28,7 +26,6 @@ def main() -> None:
             DRAWN[part](files, checkpoint, request.truncate)
     except ProbeError as error:
         blocks.refusal(error, "Mend the file and upload it again; the other one is kept.")
-    st.space("small")
 
 
 main()

@@ -17,6 +17,8 @@ from bert_probe.web.figures import ACCENT, GRAY, SECOND
 from bert_probe.web.probes.given import Given
 
 _TAGS = "tags"
+_MOST_LABELS = 50
+"""Values of a comment that is taken for a label; it has one for several sentences."""
 
 
 def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
@@ -43,7 +45,8 @@ def _label(data: tuple[TaggedSentence, ...]) -> str | None:
     comments = [
         name
         for name in data[0].about
-        if all(name in one.about for one in data) and 1 < len({one.about[name] for one in data}) <= 50
+        if all(name in one.about for one in data)
+        and 1 < len({one.about[name] for one in data}) <= min(_MOST_LABELS, len(data) - 1)
     ]
     if not comments:
         return None
