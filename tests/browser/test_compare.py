@@ -12,13 +12,12 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.analyses.minimal_pair import MinimalPair
 from bert_probe.web.examples import EXAMPLES
-from tests.helpers.browser import KNOWN_RULES, App, download, go_to, settled, still, visit
+from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
 from tests.helpers.exactness import assert_rounded
 
 LIKE = 64
@@ -108,5 +107,4 @@ def test_every_state_of_the_page_passes_axe(
         f"{app.origin}/compare?{address}",
     )
     still(page)
-    violations = Axe().run(page).response["violations"]
-    assert [found for found in violations if found["id"] not in KNOWN_RULES] == []
+    assert violations(page) == []

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import bert_probe
 from tests.helpers.browser import (
-    KNOWN_RULES,
     App,
     Elsewhere,
     download,
@@ -24,6 +22,7 @@ from tests.helpers.browser import (
     rows_of,
     settled,
     still,
+    violations,
     visit,
 )
 
@@ -181,11 +180,8 @@ def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_theme
             still(page)
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
-            for violation in Axe().run(page).response["violations"]:
-                if violation["id"] not in KNOWN_RULES:
-                    found[title, theme, violation["id"]] = [
-                        node["html"][:160] for node in violation["nodes"][:3]
-                    ]
+            for violation in violations(page):
+                found[title, theme, violation["id"]] = [node["html"][:160] for node in violation["nodes"][:3]]
     assert found == {}
     assert len(papers) == 2, "the page follows the theme"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Download, Frame, Locator, Page, expect
 
 from bert_probe.model.checkpoint import Checkpoint
@@ -90,6 +91,13 @@ def inject(place: Page | Frame) -> None:
           document.body.lastElementChild.addEventListener("error", done);
         })"""
     )
+
+
+def violations(page: Page) -> list[dict[str, Any]]:
+    """What axe finds, but for what stock Streamlit fails by itself."""
+    # On a narrow screen it puts the sections of its navigation into a list as no items of one.
+    found = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]})
+    return [one for one in found.response["violations"] if one["id"] not in KNOWN_RULES]
 
 
 def turn_to(page: Page, title: str) -> None:
