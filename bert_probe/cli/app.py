@@ -22,7 +22,7 @@ def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -
     """Open the app in a browser; Ctrl+C stops it.
 
     It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
-    names that --allow gives; anyone who does can open models by folder or hub id.
+    names that --allow gives; anyone who does can open models by folder or hub id, and save trained ones.
     """
     # The web server takes a second to import, which no other command should wait for.
     with imported_for_good():
