@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.pooler import Pooler
     from bert_probe.analyses.probes.layers import Probe
     from bert_probe.analyses.probes.relations import Relations
+    from bert_probe.analyses.probes.trees import TreeProbe
     from bert_probe.analyses.projection import Projection
     from bert_probe.analyses.reach import Reach
     from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -120,6 +121,7 @@ __all__ = [
     "TextError",
     "Tokens",
     "Trace",
+    "TreeProbe",
     "TuneLens",
     "UnavailableError",
     "VectorChange",
@@ -188,6 +190,7 @@ _HOMES = {
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
+    "TreeProbe": "analyses.probes.trees",
     "TuneLens": "analyses.tuned_lens",
     "UnavailableError": "errors",
     "VectorChange": "analyses.vector_change",

@@ -1,11 +1,11 @@
-"""Probes: what each layer knows of labelled sentences, and which heads find syntactic relations."""
+"""Probes: what each layer knows of labels and of trees, and which heads find syntactic relations."""
 
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
-from bert_probe.web.probes import given, layers, relations
+from bert_probe.web.probes import given, layers, relations, trees
 
-PARTS = {"layers": "What each layer knows", "relations": "Heads against a treebank"}
-DRAWN = {"layers": layers.part, "relations": relations.part}
+PARTS = {"layers": "What each layer knows", "trees": "Trees", "relations": "Heads against a treebank"}
+DRAWN = {"layers": layers.part, "trees": trees.part, "relations": relations.part}
 
 
 def main() -> None:

@@ -88,6 +88,10 @@ COMMANDS = {
         "train",
         "Teach a model a task on DATA, and save it in a folder that every command opens.",
     ),
+    "trees": (
+        "trees",
+        "How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.",
+    ),
     "why": (
         "why",
         "Which tokens, words or heads one number of the model's answer for TEXT depends on.",

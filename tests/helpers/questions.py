@@ -31,6 +31,7 @@ from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.probes.layers import Probe
 from bert_probe.analyses.probes.relations import Relations
+from bert_probe.analyses.probes.trees import TreeProbe
 from bert_probe.analyses.projection import Projection
 from bert_probe.analyses.reach import Reach
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
@@ -294,6 +295,12 @@ EXAMPLES = (
         Probe(label="genre"),
         two_treebanks,
         {"label": None, "layers": [1], "confidence": 0.5, "seed": 3},
+        files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
+    ),
+    Example(
+        TreeProbe(rank=3, layers=[-1], seed=2),
+        two_treebanks,
+        {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
     Example(Projection(), many_sentences, {"method": "tsne", "pooling": "cls"}),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import Probe, Relations
+from bert_probe import Probe, Relations, TreeProbe
 from bert_probe.views.matrix import Cell
 from bert_probe.web import store
 from bert_probe.web.components import matrix
@@ -16,9 +16,9 @@ from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE
 
 
-def given(part: str = "layers", **files: str) -> AppTest:
+def given(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
     """The page with files that were uploaded."""
-    app = opened("probes", probes_part=part)
+    app = opened("probes", probes_part=part, **(address or {}))
     for key, content in files.items():
         app.file_uploader(key=f"probes_{key}_upload").set_value(
             (f"{key}.conllu", content.encode(), "text/plain")
@@ -71,6 +71,43 @@ def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None
     assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
     # [CLS] is the first of the words there; the object is the fifth of the sentence.
     assert (asked["words"], asked["pins"]) == ("1", "query.5")
+
+
+def test_trees_are_probed_and_one_is_drawn() -> None:
+    app = given("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    app = click(app, "Probe for trees")
+    checkpoint = store.open_checkpoint("", "")
+    expected = TreeProbe().of(checkpoint, SAILING, SLEEPING)
+    by_layer, edges = (frame.value for frame in app.dataframe[-2:])
+    assert_alike(by_layer, expected.frame())
+    assert "of 6 held-out edges; joining each word with the next finds 83.3%" in said(app)
+    assert "not what the model uses" in said(app)
+    app.session_state["tree_layer"] = "3"
+    app = app.run()
+    assert not app.exception
+    edges = app.dataframe[-1].value
+    trace = checkpoint.trace(workbench_text(app))
+    assert edges.to_csv() == expected.tree(trace, 3).table().to_csv()
+    words = sum(any(map(str.isalnum, word)) for word in trace.encoding.text.replace(".", " .").split())
+    assert len(edges) == words - 1
+    assert len(app.get("plotly_chart")) == 2
+
+
+def workbench_text(app: AppTest) -> str:
+    text: str = app.session_state["request"].a
+    return text
+
+
+def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
+    app = given("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
+    assert "Trees are learned from a treebank" in app.info[0].value
+    app = click(given("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
+    markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
+    app.session_state["draft_a"] = "Go!"
+    app = click(app, "Run")
+    assert "A tree joins two words or more" in app.info[-1].value
+    assert len(app.dataframe) == 1
 
 
 def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:

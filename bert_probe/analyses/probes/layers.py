@@ -16,15 +16,13 @@ from bert_probe.analyses.probes.linear import Space, fit, learn, log_probabiliti
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
-from bert_probe.model.trace import Array, read_only, resolve
+from bert_probe.model.trace import Array, read_only
 from bert_probe.results.kinds import Kind, Number, Optional, Place, Places
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 from bert_probe.text.faults import Faults
 from bert_probe.text.tagged import TaggedSentence
 
-HELD_OUT = 0.2
-"""Share of the sentences that is held out where no file is given."""
 RESAMPLES = 1000
 MOST_LABELS = 500
 """A text column taken for labels would have more."""
@@ -88,9 +86,9 @@ class Probe(Question):
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         every = reading.read(checkpoint, files, truncate, report)
         rng = np.random.default_rng(self.seed)
-        parts = [_rows(part, self.label) for part in _parted(every, rng)]
+        parts = [_rows(part, self.label) for part in reading.parted(every, rng)]
         task = _task(*parts)
-        layers = self._chosen(checkpoint)
+        layers = vectors.chosen(checkpoint, self.layers)
         pooled = [part.pooled for part in parts]
         passes = vectors.planned(checkpoint, pooled, layers)
         control = None if self.label else _control(task, parts, rng)
@@ -115,14 +113,6 @@ class Probe(Question):
             task.baseline,
             read_only(np.array([one.control for one in found])),
             read_only(np.array([one.bits for one in found])),
-        )
-
-    def _chosen(self, checkpoint: Checkpoint) -> tuple[int, ...]:
-        count = checkpoint.description.layers + 1
-        return tuple(
-            dict.fromkeys(
-                resolve(one, count, "layer") for one in (range(count) if self.layers is None else self.layers)
-            )
         )
 
 
@@ -157,23 +147,6 @@ class _Task:
     data: torch.Tensor
     held_out: torch.Tensor
     baseline: float
-
-
-def _parted(every: Sequence[reading.Read], rng: np.random.Generator) -> list[reading.Read]:
-    """What is learned from, in random order, and what is held out."""
-    order = rng.permutation(len(every[0].sentences)).tolist()
-    if len(every) == 2:
-        return [_some(every[0], order), every[1]]
-    count = max(1, round(HELD_OUT * len(order)))
-    if count == len(order):
-        raise TextError("One sentence cannot be both learned from and held out. Give more, or a second file.")
-    return [_some(every[0], order[count:]), _some(every[0], order[:count])]
-
-
-def _some(part: reading.Read, order: Sequence[int]) -> reading.Read:
-    return reading.Read(
-        tuple(part.sentences[index] for index in order), tuple(part.encodings[index] for index in order)
-    )
 
 
 def _rows(part: reading.Read, label: str | None) -> _Rows:

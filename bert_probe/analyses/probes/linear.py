@@ -50,11 +50,8 @@ class Space:
     @classmethod
     def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> Space:
         """Made for vectors [row, hidden]."""
-        mean = vectors.mean(dim=0)
+        mean, spread = standard(vectors)
         centred = vectors - mean
-        spread = centred.std(dim=0, correction=0)
-        # A dimension that is dead but for rounding is none to be stretched.
-        spread = torch.where(spread > FAINT * spread.max(), spread, torch.inf)
         covariance = (centred.T @ centred).double() / len(vectors) / torch.outer(spread, spread)
         variances, directions = torch.linalg.eigh(covariance)
         # The curvature of the loss where all classes are equally likely, and of the penalty.
@@ -68,6 +65,14 @@ class Space:
         found = vectors.new_ones(len(vectors), vectors.shape[1] + 1)
         torch.matmul(vectors - self.mean, self.turn, out=found[:, :-1])
         return found
+
+
+def standard(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and spread of each dimension; of one that is constant the spread is infinite."""
+    mean = vectors.mean(dim=0)
+    spread = (vectors - mean).std(dim=0, correction=0)
+    # A dimension that is dead but for rounding is none to be stretched.
+    return mean, torch.where(spread > FAINT * spread.max(), spread, torch.inf)
 
 
 def fit(

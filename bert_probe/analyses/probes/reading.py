@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
@@ -14,6 +16,9 @@ from bert_probe.text.tagged import TaggedSentence
 
 Files = Mapping[str, Sequence[TaggedSentence]]
 """Sentences of each file, by what it is to the question."""
+
+HELD_OUT = 0.2
+"""Share of the sentences that is held out where no file is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,27 @@ def _encoded(
         except TextError as error:
             raise type(error)(f"{name}, line {one.line:,}: {error}") from None
     return tuple(encodings)
+
+
+def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:
+    """What is learned from, in random order, and what is held out: the second file, or some of the first.
+
+    Raises:
+        TextError: one sentence, and no second file.
+    """
+    order = rng.permutation(len(every[0].sentences)).tolist()
+    if len(every) == 2:
+        return [_some(every[0], order), every[1]]
+    count = max(1, round(HELD_OUT * len(order)))
+    if count == len(order):
+        raise TextError("One sentence cannot be both learned from and held out. Give more, or a second file.")
+    return [_some(every[0], order[count:]), _some(every[0], order[:count])]
+
+
+def _some(part: Read, order: Sequence[int]) -> Read:
+    return Read(
+        tuple(part.sentences[index] for index in order), tuple(part.encodings[index] for index in order)
+    )
 
 
 def subject(checkpoint: Checkpoint, files: Files, every: Sequence[Read]) -> Subject:

@@ -14,7 +14,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches, forward
 from bert_probe.model.progress import Report
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, resolve
 from bert_probe.text.tagged_words import NOWHERE, placed
 
 PASS_BYTES = 1_600_000_000
@@ -73,9 +73,9 @@ class Steps:
         """Say it again, which is where the work can be ended."""
         self._report(self._done, self._total)
 
-    def done(self) -> None:
-        """One more is."""
-        self._done += 1
+    def done(self, count: int = 1) -> None:
+        """One more is, or several."""
+        self._done += count
         self.tell()
 
 
@@ -90,6 +90,17 @@ class Passes:
 
     layers: tuple[tuple[int, ...], ...]
     batches: int
+
+
+def chosen(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, ...]:
+    """Layers from 0, each once; None for all.
+
+    Raises:
+        SelectionError: one that the model does not have.
+    """
+    count = checkpoint.description.layers + 1
+    asked = range(count) if layers is None else layers
+    return tuple(dict.fromkeys(resolve(one, count, "layer") for one in asked))
 
 
 def planned(checkpoint: Checkpoint, parts: Sequence[Pooled], layers: Sequence[int]) -> Passes:

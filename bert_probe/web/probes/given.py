@@ -49,7 +49,7 @@ def chosen() -> Given | None:
     with left:
         data = _file("probes_data", "To learn from, or to choose heads by")
     with right:
-        held_out = _file("probes_held_out", "To measure on (optional for layers)")
+        held_out = _file("probes_held_out", "To measure on (optional for layers and trees)")
     return None if data is None else Given(data, held_out)
 
 

@@ -137,9 +137,9 @@ def accuracy_curves(found: ProbedLayers) -> Any:
     if found.question.label is None:
         curves.append(("control task", found.controls, {"color": SECOND, "dash": "dash"}))
     for name, values, line in curves:
-        _curve(figure, name, layers, values, line, "%{y:.2%}")
+        curve(figure, name, layers, values, line, "%{y:.2%}")
     least = min(found.baseline, *found.low, *(found.controls if found.question.label is None else []))
-    _finish(figure, layers, "accuracy")
+    finish(figure, layers, "accuracy")
     figure.update_yaxes(tickformat=".0%", range=[max(0.0, least - 0.05), 1.01])
     return figure
 
@@ -147,13 +147,14 @@ def accuracy_curves(found: ProbedLayers) -> Any:
 def compression_curve(found: ProbedLayers) -> Any:
     """How many times shorter the online code is."""
     figure, layers = go.Figure(), list(found.layers)
-    _curve(figure, "compression", layers, found.compressions, {"color": ACCENT, "width": 3}, "%{y:.2f} ×")
-    _finish(figure, layers, "compression")
+    curve(figure, "compression", layers, found.compressions, {"color": ACCENT, "width": 3}, "%{y:.2f} ×")
+    finish(figure, layers, "compression")
     figure.update_yaxes(rangemode="tozero")
     return figure.update_layout(showlegend=False)
 
 
-def _curve(figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str) -> None:
+def curve(figure: Any, name: str, layers: list[int], values: Any, line: dict[str, Any], form: str) -> None:
+    """Add a curve of a number by layer."""
     figure.add_scatter(
         x=layers,
         y=values,
@@ -164,7 +165,8 @@ def _curve(figure: Any, name: str, layers: list[int], values: Any, line: dict[st
     )
 
 
-def _finish(figure: Any, layers: list[int], title: str) -> None:
+def finish(figure: Any, layers: list[int], title: str) -> None:
+    """Axes of curves by layer."""
     figure.update_layout(
         height=340,
         margin={"l": 0, "r": 0, "t": 8, "b": 0},

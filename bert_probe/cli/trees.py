@@ -1,0 +1,34 @@
+"""The command on syntactic trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.analyses.probes.trees import ProbedTrees, TreeProbe
+from bert_probe.cli.options import asking, common
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run.progress import terminal_bar
+from bert_probe.text.tagged import read_tagged
+
+
+@click.command()
+@common
+@asking(TreeProbe)
+@click.argument("data", metavar="DATA.conllu", type=click.Path(path_type=Path))
+@click.option(
+    "--held-out", type=click.Path(path_type=Path), metavar="FILE", help="To measure on; else a fifth of DATA."
+)
+def trees(
+    checkpoint: Checkpoint, asked: dict[str, Any], data: Path, held_out: Path | None, truncate: bool
+) -> ProbedTrees:
+    """How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.
+
+    UUAS is the share of the edges that are found, beside that of joining each word with the next one.
+    """
+    first = read_tagged(data)
+    second = None if held_out is None else read_tagged(held_out)
+    with terminal_bar("Trees", "steps") as report:
+        return TreeProbe(**asked).of(checkpoint, first, second, truncate, report)

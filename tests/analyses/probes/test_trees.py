@@ -1,0 +1,271 @@
+"""The structural probe: distances, trees and measures by hand, and a map that is there is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.csgraph import minimum_spanning_tree
+from scipy.stats import spearmanr
+
+from bert_probe import TreeProbe
+from bert_probe.analyses.probes import tree_map, vectors
+from bert_probe.analyses.probes.tree_map import batched, learned
+from bert_probe.analyses.probes.tree_paths import (
+    Tree,
+    distances,
+    rank_correlations,
+    spanning_tree,
+    squared_distances,
+)
+from bert_probe.analyses.probes.trees import ProbedTrees
+from bert_probe.errors import SelectionError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled
+from bert_probe.results import files
+from bert_probe.text.tagged import ROOT, TaggedSentence
+from tests.helpers import treebank
+from tests.helpers.command_line import bert_probe
+from tests.helpers.exactness import assert_alike
+from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, TAGGED
+
+SENTENCE = "The boat crosses the river, slowly."
+BOAT = (1, 2, ROOT, 4, 2, 2)
+"""Heads of: The boat crosses the river ."""
+
+
+@pytest.fixture(scope="module")
+def found(minilm: Checkpoint) -> ProbedTrees:
+    return TreeProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
+
+
+def test_distances_by_hand() -> None:
+    assert distances(BOAT).tolist() == [
+        [0, 1, 2, 4, 3, 3],
+        [1, 0, 1, 3, 2, 2],
+        [2, 1, 0, 2, 1, 1],
+        [4, 3, 2, 0, 1, 3],
+        [3, 2, 1, 1, 0, 2],
+        [3, 2, 1, 3, 2, 0],
+    ]
+    far = np.inf
+    forest = [[0, 1, far, far], [1, 0, far, far], [far, far, 0, 1], [far, far, 1, 0]]
+    assert distances((1, ROOT, ROOT, 2)).tolist() == forest
+    circle = [[0, far, far], [far, 0, far], [far, far, 0]]
+    assert distances((1, 0, ROOT)).tolist() == circle, "it comes to an end"
+    assert distances(()).shape == (0, 0)
+
+
+def test_spanning_trees_by_hand_and_by_another_program() -> None:
+    points = np.array([[0.0], [1.0], [7.0], [3.0]])
+    apart = squared_distances(points)
+    assert apart.tolist() == [[0, 1, 49, 9], [1, 0, 36, 4], [49, 36, 0, 16], [9, 4, 16, 0]]
+    everyone = np.ones(4, dtype=bool)
+    assert spanning_tree(apart, everyone) == {(0, 1), (1, 3), (2, 3)}
+    assert spanning_tree(apart, np.array([True, True, True, False])) == {(0, 1), (1, 2)}
+    assert spanning_tree(apart, ~everyone) == set()
+    assert spanning_tree(np.zeros((3, 3)), everyone[:3]) == {(0, 1), (0, 2)}, "distances of 0 are edges too"
+    apart = squared_distances(np.random.default_rng(1).normal(size=(30, 4)))
+    assert spanning_tree(apart, np.ones(30, dtype=bool)) == reference_tree(apart)
+
+
+def reference_tree(apart: np.ndarray) -> set[tuple[int, int]]:
+    joined = np.argwhere(minimum_spanning_tree(apart).toarray())
+    return {(min(pair), max(pair)) for pair in joined.tolist()}
+
+
+def test_edges_and_neighbours_leave_out_punctuation() -> None:
+    counted = np.array([True, True, True, True, True, False])
+    tree = Tree(np.arange(6), distances(BOAT).astype(np.uint8), counted)
+    assert tree.edges == {(0, 1), (1, 2), (3, 4), (2, 4)}
+    assert tree.in_a_row == {(0, 1), (1, 2), (2, 3), (3, 4)}
+    between = replace(tree, counted=np.array([True, True, True, False, True, False]))
+    assert between.in_a_row == {(0, 1), (1, 2), (2, 4)}
+
+
+def test_rank_correlations_are_scipys() -> None:
+    generator = np.random.default_rng(2)
+    one, other = generator.integers(4, size=(2, 5, 7))
+    expected = [spearmanr(*rows).statistic for rows in zip(one, other, strict=True)]
+    np.testing.assert_allclose(rank_correlations(one, other), expected)
+    assert np.isnan(rank_correlations(np.zeros((1, 3)), np.array([[0, 1, 2]]))).all()
+
+
+def planted(count: int, rng: np.random.Generator) -> tuple[torch.Tensor, list[Tree]]:
+    """Vectors that hold trees: of each word a direction for every edge up to the root, all turned with others
+    that say nothing and are longer."""
+    size, others = 7, 5
+    mixed = np.linalg.qr(rng.normal(size=(size + others, size + others))).Q
+    rows, trees = [], []
+    for place in range(count):
+        heads = [ROOT, *(int(rng.integers(word)) for word in range(1, size))]
+        ways = np.zeros((size, size))
+        for word in range(1, size):
+            ways[word] = ways[heads[word]]
+            ways[word, word] = 1
+        shuffled = rng.permutation(size)
+        noise = 3 * rng.normal(size=(size, others))
+        rows.append(np.hstack([ways, noise])[shuffled] @ mixed)
+        apart = distances(heads)[np.ix_(shuffled, shuffled)].astype(np.uint8)
+        trees.append(Tree(place * size + np.arange(size), apart, np.ones(size, dtype=bool)))
+    return torch.from_numpy(np.concatenate(rows)), trees
+
+
+def test_a_map_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_map, "STEP_WORDS", 28)
+    given, trees = planted(300, np.random.default_rng(3))
+    told: list[int] = []
+    found = learned(
+        given, batched(trees[60:]), batched(trees[30:60]), 7, np.random.default_rng(4), told.append
+    )
+    assert found.shape == (7, 12)
+    assert sum(told) == tree_map.MOST_EPOCHS
+    points = given.numpy() @ found.T
+    for tree in trees[:30]:
+        apart = squared_distances(points[tree.rows])
+        assert spanning_tree(apart, tree.counted) == tree.edges
+        assert abs(apart - tree.distances).mean() < 0.01
+
+
+def test_the_measures_by_hand(minilm: Checkpoint, found: ProbedTrees) -> None:
+    # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
+    assert found.baseline == 5 / 6
+    assert found.edges == 6
+    assert found.counts == (2, 1, 2)
+    # Words are one piece each: the first of the held-out trees has six, the other too few for the order.
+    clause, short = (minilm.trace(one.text) for one in SLEEPING)
+    for place, layer in enumerate(found.layers):
+        first, second = (
+            squared_distances(trace.vectors(layer)[1:-1] @ found.maps[place].T) for trace in (clause, short)
+        )
+        gold = [{(0, 1), (1, 2), (3, 4), (2, 4)}, {(0, 1), (1, 2)}]
+        right = len(reference_tree(first[:5, :5]) & gold[0]) + len(reference_tree(second) & gold[1])
+        assert found.uuas[place] == right / 6
+        true = distances(SLEEPING[0].heads)
+        of_words = [spearmanr(*rows).statistic for rows in zip(first, true, strict=True)]
+        assert found.spearman[place] == pytest.approx(np.mean(of_words))
+
+
+def test_a_layer_is_the_same_whatever_others_are_asked_for(minilm: Checkpoint, found: ProbedTrees) -> None:
+    alone = TreeProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
+    assert_alike(alone.maps[0], found.maps[1])
+    other = TreeProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
+    assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
+    whole = TreeProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
+    assert whole.question.rank == 384
+    assert sum(whole.counts) == 6
+
+
+def test_the_tree_of_a_sentence(minilm: Checkpoint, found: ProbedTrees) -> None:
+    trace = minilm.trace(SENTENCE)
+    tree = found.tree(trace, -3)
+    assert tree.layer == 4
+    assert tree.words == ("The", "boat", "crosses", "the", "river", ",", "slowly", ".")
+    places = [0, 1, 2, 3, 4, 6]
+    apart = squared_distances(trace.vectors(4)[1:-1] @ found.maps[1].T)
+    assert_alike(tree.distances, apart)
+    joined = reference_tree(apart[np.ix_(places, places)])
+    assert set(tree.edges) == {(places[one], places[other]) for one, other in joined}
+    table = tree.table()
+    assert list(table) == ["place", "word", "other_place", "other_word", "distance"]
+    assert list(table["word"]) == [tree.words[place - 1] for place in table["place"]]
+    assert (table.attrs["provenance"]["layer"], table.attrs["provenance"]["text"]) == (4, SENTENCE)
+    assert found.tree(trace).layer == found.best
+    paired = found.tree(minilm.trace(SENTENCE, "It sinks."), 0)
+    assert paired.words == tree.words
+    assert found.tree(minilm.trace("?!")).edges == ()
+
+
+def test_the_tree_of_what_was_not_probed(
+    found: ProbedTrees, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
+) -> None:
+    with pytest.raises(SelectionError, match="Layer 2 was not probed; these were: 0, 4"):
+        found.tree(minilm.trace(SENTENCE), 2)
+    with pytest.raises(SelectionError, match="by another model"):
+        found.tree(trained_on("bert", "fill-mask").trace(SENTENCE), 0)
+    with pytest.raises(TextError, match="256 words; a tree has at most 255"):
+        found.tree(minilm.trace("go " * 256))
+
+
+def heads(*given: int) -> TaggedSentence:
+    """A sentence of these heads, from 1."""
+    rows = tuple((f"w{number}", "X", head, "dep") for number, head in enumerate(given, 1))
+    return treebank.read(treebank.conllu(rows))[0]
+
+
+def test_what_has_no_tree_is_left_out_and_a_forest_is_several(minilm: Checkpoint) -> None:
+    alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
+    asked = TreeProbe(rank=2, layers=[0])
+    found = asked.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
+    assert sum(found.counts) == 3 + 2 + 2
+    assert found.left_out == 3
+    measured = asked.of(minilm, SAILING, (forest, alone))
+    assert (measured.edges, measured.baseline) == (2, 1.0)
+    assert measured.uuas[0] == 1.0
+    assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
+    assert measured.facts["sentences_left_out"] == 1
+
+
+YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 1, "punct"))))
+
+
+@pytest.mark.parametrize(
+    ("data", "held_out", "told"),
+    [
+        (TAGGED, SLEEPING, "no tree in data that joins two words"),
+        (SAILING, TAGGED, "no tree in held_out that joins two words"),
+        (SAILING, (heads(0),), "Give a treebank: a CoNLL-U file"),
+        (SAILING, YES, "no tree in held_out that joins two words other than punctuation"),
+        (SAILING[:1], SLEEPING, "There is one tree; a probe learns from some"),
+        (SAILING[:1], None, "One sentence cannot be both"),
+    ],
+)
+def test_what_cannot_be_asked(
+    minilm: Checkpoint,
+    data: tuple[TaggedSentence, ...],
+    held_out: tuple[TaggedSentence, ...] | None,
+    told: str,
+) -> None:
+    with pytest.raises(TextError) as refused:
+        TreeProbe(layers=[0]).of(minilm, data, held_out)
+    assert told in str(refused.value)
+
+
+def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
+    with pytest.raises(UnavailableError, match="Layer 0 has vectors that are not finite"):
+        TreeProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
+
+
+def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
+    seen: list[tuple[int, int]] = []
+    TreeProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
+    assert seen[-1] == (2 + tree_map.MOST_EPOCHS,) * 2
+
+    def report(done: int, total: int) -> None:
+        if total and done >= 4:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        TreeProbe(layers=[0]).of(minilm, SAILING, SLEEPING, report=report)
+
+
+def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
+    file = tmp_path / "data.conllu"
+    file.write_text(SAILING_FILE, encoding="utf-8")
+    given = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
+    ended = bert_probe(*given, built_in=minilm)
+    assert ended.text == files.to_csv(TreeProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
+    assert ended.text.splitlines()[0] == "layer,uuas,baseline,spearman"
+    assert "no tree in data" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
+
+
+def write(folder: Path) -> str:
+    """A file without heads."""
+    file = folder / "tags.conll"
+    file.write_text(treebank.TAGGED_FILE, encoding="utf-8")
+    return str(file)
