@@ -135,7 +135,8 @@ def _of_sentence(found: ProbedTrees, checkpoint: Checkpoint, truncate: bool) -> 
     if len(tree.words) <= _MOST_DRAWN:
         with st.container(key="tree"):
             figure = arcs(tree)
-            st.plotly_chart(figure, width=figure.layout.width, config=figures.CONFIG, alt=_told(tree))
+            with st.container(width=int(figure.layout.width)):
+                st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=_told(tree))
     else:
         blocks.caveat(f"It has {len(tree.words):,} words; a picture is drawn of at most {_MOST_DRAWN}.")
     table = tree.table()
