@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from bert_probe.web import ready, serve
+from bert_probe.web import serve
 
 serve.use_settings()
-ready.begin()
 # Streamlit finds the app by reading this line, so the call must stand here as it is.
 app = st.App(**serve.parts())

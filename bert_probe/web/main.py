@@ -14,6 +14,8 @@ _STATIC = Path(__file__).with_name("static")
 
 def main() -> None:
     """Draw the chosen page around the workbench."""
+    # Not before the browser has its scripts: both would share one processor's time.
+    ready.begin()
     page = st.navigation(
         {
             section: [

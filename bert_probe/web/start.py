@@ -15,7 +15,7 @@ import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
-from bert_probe.web import hosts, places, ready, serve
+from bert_probe.web import hosts, places, serve
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # and by which of them this machine calls itself
 
@@ -105,7 +105,6 @@ def _told(said: str, url: str, browser: bool) -> Callable[[st.App], AbstractAsyn
     @asynccontextmanager
     async def lifespan(app: st.App) -> AsyncIterator[None]:
         async with serve.lifespan(app):
-            ready.begin()
             print(said, flush=True)
             if browser:
                 threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
