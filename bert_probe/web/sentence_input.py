@@ -5,7 +5,8 @@ Also how many sentences, and how large a file, a page takes; the library has no 
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Sequence, Sized
+from typing import TypeVar
 
 import streamlit as st
 
@@ -13,6 +14,8 @@ from bert_probe.errors import TextError
 from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
 from bert_probe.web import long_texts, state
 from bert_probe.web.examples import SENTENCES
+
+T = TypeVar("T")
 
 MAX_BYTES = 5_000_000
 """Of a file; `server.maxUploadSize` in Streamlit's settings says the same in its own units."""
@@ -41,6 +44,31 @@ def check_size(name: str, content: bytes | str) -> None:
         raise TextError(
             f"{name} is larger than {MAX_BYTES / 1e6:.0f} MB. Give a part of it, or use the command line."
         )
+
+
+def kept_file(
+    key: str, label: str, types: Sequence[str], about: str, read: Callable[[str, bytes], T]
+) -> T | None:
+    """Ask for a file, which is kept while other pages are shown: the widget itself would forget it.
+
+    Args:
+        key: of the widget and of what is kept.
+        about: which files, and where they stay.
+        read: name and content → what is kept; called once for each file.
+    """
+    upload, kept = f"{key}_upload", f"{key}_file"
+
+    def keep() -> None:
+        given = st.session_state[upload]
+        if given is None:
+            st.session_state.pop(kept, None)
+        else:
+            st.session_state[kept] = read(given.name, given.getvalue())
+            state.hold(kept, upload)
+
+    st.file_uploader(label, types, key=upload, on_change=keep, help=about)
+    found: T | None = st.session_state.get(kept)
+    return found
 
 
 def check_number(sentences: Sized, most: int) -> None:

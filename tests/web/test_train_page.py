@@ -40,7 +40,7 @@ def table(hostile: str = "") -> bytes:
 def given(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> AppTest:
     """The page with a file of the reader's."""
     app = opened("train", model=str(folder), data="file", **address)
-    app.session_state["train_data_file"] = (name, content)
+    app.file_uploader(key="train_data_upload").set_value((name, content, "text/plain"))
     return app.run()
 
 

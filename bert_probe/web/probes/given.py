@@ -70,23 +70,12 @@ def formats() -> None:
 
 
 def _file(key: str, label: str) -> tuple[TaggedSentence, ...] | None:
-    upload, kept = f"{key}_upload", f"{key}_file"
-
-    def keep() -> None:
-        """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
-        given = st.session_state[upload]
-        if given is None:
-            st.session_state.pop(kept, None)
-        else:
-            st.session_state[kept] = _read(given.name, given.getvalue())
-            state.hold(kept, upload)
-
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
     about = f"CoNLL or CoNLL-U in UTF-8, also as .gz, at most {size}. It stays on this machine, in memory."
-    st.file_uploader(label, TYPES, key=upload, on_change=keep, help=about)
-    if kept not in st.session_state:
+    kept = sentence_input.kept_file(key, label, TYPES, about, _read)
+    if kept is None:
         return None
-    name, found = st.session_state[kept]
+    name, found = kept
     if isinstance(found, ProbeError):
         raise found
     words = sum(len(one.words) for one in found)

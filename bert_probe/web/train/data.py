@@ -88,47 +88,27 @@ def _example() -> tuple[str, Rows]:
 
 def _file(key: str, label: str) -> tuple[str, Rows] | None:
     """A file that the reader gives, read; None while there is none, or it cannot be read, which is said."""
-    upload, kept = f"{key}_upload", f"{key}_file"
-
-    def keep() -> None:
-        given = st.session_state[upload]
-        if given is None:
-            st.session_state.pop(kept, None)
-        else:
-            st.session_state[kept] = (given.name, given.getvalue())
-            state.hold(kept, upload)
-
-    st.file_uploader(
-        label,
-        [*_TABLES, *_TAGGED],
-        key=upload,
-        on_change=keep,
-        help=f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",
-    )
-    if kept not in st.session_state:
+    about = f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory."
+    kept = sentence_input.kept_file(key, label, [*_TABLES, *_TAGGED], about, _read)
+    if kept is None:
         return None
-    name, content = st.session_state[kept]
-    try:
-        sentence_input.check_size(name, content)
-        rows = _read(kept, name, content)
-    except TextError as error:
-        _refused(error, name)
+    name, rows = kept
+    if isinstance(rows, TextError):
+        _refused(rows, name)
         return None
     st.caption(f"{state.plain(name)} is read.")
     return name, rows
 
 
-def _read(key: str, name: str, content: bytes) -> Rows:
-    """The rows of a file, read once for as long as it is the same."""
-    done = f"{key} read"
-    held = st.session_state.get(done)
-    if held is None or held[0] is not content:
-        table = PurePath(name).suffix.lower().lstrip(".") in _TABLES
-        reading: Callable[[bytes, str], Any] = labelled_of if table else tagged_of
-        held = st.session_state[done] = (content, reading(content, name))
-        state.hold(done)
-    rows: Rows = held[1]
-    return rows
+def _read(name: str, content: bytes) -> tuple[str, Rows | TextError]:
+    """A file's name, and its rows or why it cannot be read: read once, though the page runs often."""
+    table = PurePath(name).suffix.lower().lstrip(".") in _TABLES
+    reading: Callable[[bytes, str], Any] = labelled_of if table else tagged_of
+    try:
+        sentence_input.check_size(name, content)
+        return name, reading(content, name)
+    except TextError as error:
+        return name, error
 
 
 def _refused(error: TextError, name: str) -> None:
