@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
+    from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
@@ -100,6 +101,8 @@ __all__ = [
     "HeadsRemoved",
     "LabelTokens",
     "LayerAlikeness",
+    "LayerMap",
+    "LayerMapOfMany",
     "Lens",
     "NextSentence",
     "ParameterChange",
@@ -169,6 +172,8 @@ _HOMES = {
     "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
+    "LayerMap": "analyses.layer_map",
+    "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "NextSentence": "analyses.next_sentence",
     "ParameterChange": "analyses.parameter_change",

@@ -58,6 +58,10 @@ COMMANDS = {
         "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
+    "map": (
+        "layer_map",
+        "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

@@ -21,6 +21,7 @@ from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
+from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.next_sentence import NextSentence
@@ -128,6 +129,10 @@ def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
     rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
     return checkpoint, rows, rows
+
+
+def one_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return a_table(checkpoint)[:2]
 
 
 def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -265,6 +270,19 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(LayerMap(), two_traces, {"words": True, "specials": True, "basis": "own"}),
+    Example(
+        LayerMap(words=True, specials=True, basis="centred"),
+        a_pair,
+        {"words": False, "specials": False, "basis": "shared"},
+    ),
+    Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
+    Example(
+        LayerMapOfMany(specials=True, basis="own"),
+        one_table,
+        {"words": True, "specials": False, "basis": "shared"},
+        files={"rows.csv": TABLE},
+    ),
     Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     Example(
         Sentences("model", "vectors", "tree"),
