@@ -107,7 +107,7 @@ class LayerMap(_OnPlanes):
             for layer in range(trace.layers + 1)
         ]
         marks = _all_of(read)
-        texts = tuple(" ".join(filter(None, (one.encoding.text, one.encoding.pair))) for one in traces)
+        texts = tuple((one.encoding.text, one.encoding.pair) for one in traces)
         laid = planes(states, self.basis)
         return MappedLayers(self, subject, texts, marks, SEGMENTS if paired else (), laid)
 
@@ -153,17 +153,17 @@ class LayerMapOfMany(_OnPlanes):
         ]
         marks = _all_of(read)
         dropped = sum(one.dropped for one in encodings)
-        texts = tuple(" ".join(filter(None, (one.text, one.pair))) for one in encodings)
         subject = (
             Subject.of_tagged(checkpoint, {"rows": rows}, dropped)
             if isinstance(rows, Labelled)
-            else Subject.of_sentences(checkpoint, texts, dropped)
+            else Subject.of_sentences(checkpoint, [one.text for one in encodings], dropped)
         )
         with memory_errors(
             f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
         ):
             states = _vectors(checkpoint, encodings, read, report)
             laid = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
+        texts = tuple((one.text, one.pair) for one in encodings)
         return MappedLayers(self, subject, texts, marks, parts, laid)
 
     def arguments(self) -> list[str]:
@@ -176,7 +176,7 @@ class MappedLayers(Result):
     """Tokens, or words, as points of a plane at every layer.
 
     Attributes:
-        texts: that were read; the two of one input with a space between.
+        texts: that were read, each with the second one of the same input, or None.
         marks: what is laid out, in the order of the texts.
         parts: labels of the texts, or names of the segments; none where neither is there.
         planes: their points [layer + 1, mark, 2], layer 0 being the embeddings' output, and what of the
@@ -184,7 +184,7 @@ class MappedLayers(Result):
     """
 
     question: LayerMap | LayerMapOfMany
-    texts: tuple[str, ...]
+    texts: tuple[tuple[str, str | None], ...]
     marks: tuple[Mark, ...]
     parts: tuple[str, ...]
     planes: Planes
@@ -212,16 +212,25 @@ class MappedLayers(Result):
 
         Before the position the part, where there are parts.
         """
-        layers, count = self.planes.points.shape[:2]
-        flat = self.planes.points.reshape(-1, 2)
-        named = [self.parts[mark.part] for mark in self.marks] * layers if self.parts else None
+        return self._rows(range(len(self.marks)), range(self.layers + 1))
+
+    def some(self, marks: Sequence[int], layer: int | None = None) -> pd.DataFrame:
+        """The same of some marks, by their index from 0; at one layer, or at all."""
+        layers = range(self.layers + 1) if layer is None else [layer]
+        return self._with_provenance(self._rows(marks, layers))
+
+    def _rows(self, chosen: Sequence[int], layers: Sequence[int]) -> pd.DataFrame:
+        marks = [self.marks[index] for index in chosen]
+        flat = self.planes.points[np.ix_(layers, chosen)].reshape(-1, 2)
+        times = len(layers)
+        parts = {"part": [self.parts[mark.part] for mark in marks] * times} if self.parts else {}
         return pd.DataFrame(
             {
-                "text": [mark.text + 1 for mark in self.marks] * layers,
-                **({} if named is None else {"part": named}),
-                "position": [mark.position for mark in self.marks] * layers,
-                "token": [mark.name for mark in self.marks] * layers,
-                "layer": np.repeat(np.arange(layers), count),
+                "text": [mark.text + 1 for mark in marks] * times,
+                **parts,
+                "position": [mark.position for mark in marks] * times,
+                "token": [mark.name for mark in marks] * times,
+                "layer": np.repeat(layers, len(marks)),
                 "x": flat[:, 0],
                 "y": flat[:, 1],
             }
@@ -230,7 +239,8 @@ class MappedLayers(Result):
     @property
     def nbytes(self) -> int:
         """Bytes of points, texts and, about, of what is laid out."""
-        return self.planes.points.nbytes + sum(map(len, self.texts)) + 300 * len(self.marks)
+        texts = sum(len(text) + len(pair or "") for text, pair in self.texts)
+        return self.planes.points.nbytes + texts + 300 * len(self.marks)
 
 
 class _Marks(NamedTuple):
