@@ -18,11 +18,14 @@ from bert_probe.views.text import shown
 from bert_probe.web import blocks, jobs, map_texts, map_view, places, state, store, workbench
 from bert_probe.web.export import export
 
+LONGEST = 1_000
+"""Characters of a text that are shown below the map."""
+
 SOURCES = {"text": "Your text", "file": "A file of texts"}
 BASES = {"shared": "As they are", "centred": "Each layer centred", "own": "A plane for each"}
 ABOUT_BASES = (
-    "One plane for all layers; the same after each layer's own mean was taken away, so that layers lie on top "
-    "of each other; or for each layer its own plane, so that places in two layers cannot be compared."
+    "One plane for all layers; the same less each layer's own mean, so that layers lie on top of each other; "
+    "or a plane for each layer, so that places in two layers cannot be compared."
 )
 
 
@@ -30,7 +33,7 @@ def options() -> dict[str, bool | str]:
     """What is asked about a map, whatever the texts."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         basis = state.pick("map_basis", "Layers", BASES, "shared", ABOUT_BASES)
-        words = state.switch("map_words", "Words", True, "Merge pieces: a word is the mean of its vectors.")
+        words = state.switch("map_words", "Words", False, "Merge pieces: a word is the mean of its vectors.")
         specials = state.switch(
             "map_specials", "Special tokens", False, "Lay out [CLS] and [SEP] too, often far from all others."
         )
@@ -73,10 +76,9 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
     mark = found.marks[index]
     text = found.texts[mark.text]
     part = f", {state.plain(found.parts[mark.part])}" if found.parts else ""
-    st.markdown(
-        f"**{state.plain(shown(mark.display))}** in text {mark.text + 1}{part}, position {mark.position}:"
-    )
-    st.text(shown(" ".join(filter(None, text))) if of_many else " ".join(filter(None, text)))
+    where = f"text {mark.text + 1}{part}, position {mark.position}"
+    st.markdown(f"**{state.plain(shown(mark.display))}** in {where}:")
+    st.text(" ".join(filter(None, text))[:LONGEST])
     with st.container(horizontal=True):
         go = partial(st.button, on_click=take if of_many else None, args=(text,) if of_many else None)
         if go("Show the attention of this text"):
@@ -130,8 +132,8 @@ def main() -> None:
     """The page."""
     blocks.heading(
         "Map",
-        "A token enters as the vector of its word alone, and every layer moves it. Here all of them lie on one "
-        "plane: go through the layers, or click a token for its way.",
+        "A token enters as a vector that knows its place and its word alone, and every layer moves it. Here "
+        "all tokens lie on one plane: go through the layers, or click a token for its way.",
     )
     checkpoint = workbench.checkpoint()
     source = state.pick("map_from", "Where the texts are", SOURCES, "text")
@@ -139,7 +141,7 @@ def main() -> None:
         given = map_texts.chosen() if source == "file" else None
         if source == "file" and given is None:
             st.info(
-                "Choose a file: one text a line, or a table with a header; a column label tells its parts."
+                "Choose a file: one text a line, or a table with a header, whose column label tells parts."
             )
             return
         asked = options()

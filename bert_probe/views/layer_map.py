@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.errors import TextError
@@ -51,6 +52,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
             f"{len(found.marks):,} {what}; a picture holds at most {MOST:,}. Give fewer texts, or export the "
             "table with the command line."
         )
+    shares = found.planes.by_layer.sum(axis=1)
     names = list(dict.fromkeys(mark.display for mark in found.marks))
     place = {name: number for number, name in enumerate(names)}
     described = {
@@ -62,9 +64,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
         "what": what,
         "caption": caption(found),
         "variance": variance(found),
-        "shares": [
-            None if np.isnan(share) else share for share in found.planes.by_layer.sum(axis=1).tolist()
-        ],
+        "shares": [None if np.isnan(share) else share for share in shares.tolist()],
         "joined": found.question.basis != "own",
         "fileName": "map",
         "start": start or usual(found),
@@ -75,12 +75,10 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
         "position": [mark.position for mark in found.marks],
         "part": [mark.part for mark in found.marks],
     }
-    arrays = {name: np.array(column, np.uint16) for name, column in columns.items()}
-    tables = {
-        name: np.frombuffer(palette.lut_bytes("sequential", name == "dark"), np.uint8)
-        for name in ("light", "dark")
-    }
-    return packed(described, {"points": found.planes.points, **arrays, **tables})
+    arrays: dict[str, NDArray[Any]] = {name: np.array(one, np.uint16) for name, one in columns.items()}
+    ramps = {name: palette.lut_bytes("sequential", name == "dark") for name in ("light", "dark")}
+    arrays |= {name: np.frombuffer(ramp, np.uint8) for name, ramp in ramps.items()}
+    return packed(described, {"points": found.planes.points, **arrays})
 
 
 def usual(found: MappedLayers) -> Shown:
@@ -107,14 +105,14 @@ def variance(found: MappedLayers) -> str:
     explained, basis = found.planes.explained, found.question.basis
     if explained is None:
         return (
-            "Each layer has two principal components of its own; across and up the share of its variance above "
-            "it. Places in two layers cannot be compared."
+            "Each layer has two principal components of its own, so places in two layers cannot be compared; "
+            "above each picture of a layer stands the share of its variance that they hold."
         )
     less = "each layer's own mean" if basis == "centred" else "the mean of all layers"
     both = explained[0] + explained[1]
     return (
-        f"Principal components 1 (across, {explained[0]:.1%} of the variance) and 2 (up, {explained[1]:.1%}) of "
-        f"all layers together, less {less}: {both:.0%} is shown, {1 - both:.0%} is not."
+        f"Principal components 1 (across, {explained[0]:.1%} of the variance) and 2 (up, {explained[1]:.1%}) "
+        f"of all layers together, less {less}: {both:.0%} is shown, {1 - both:.0%} is not."
     )
 
 

@@ -57,11 +57,10 @@ def _read(name: str, content: bytes) -> _File:
         sentence_input.check_size(name, content)
         columns = columns_of(content, name)
         called = {column.casefold() for column in columns}
-        return _File(
-            name, content, columns, labelled_of(content, name) if called & {"label", "labels"} else None
-        )
+        rows = labelled_of(content, name) if called & {"label", "labels"} else None
     except ProbeError as error:
         return _File(name, b"", (), error)
+    return _File(name, content, columns, rows)
 
 
 def _column(file: _File) -> str | None:
@@ -71,10 +70,8 @@ def _column(file: _File) -> str | None:
     key = "map_column"
     if st.session_state.get(key) not in file.columns:
         st.session_state[key] = file.columns[usual_column(file.columns) or 0]
+    columns = list(dict.fromkeys(file.columns))
     picked: str = st.selectbox(
-        f"Column of {state.plain(file.name)}",
-        list(dict.fromkeys(file.columns)),
-        key=key,
-        persist_state="session",
+        f"Column of {state.plain(file.name)}", columns, key=key, persist_state="session"
     )
     return picked

@@ -10,7 +10,7 @@ from bert_probe.web.components.mounting import mounted
 def layer_map(found: MappedLayers, *, key: str, start: Shown) -> tuple[Chosen, Shown | None]:
     """Draw it, and return what the reader chose and what is shown, if that was changed.
 
-    `start` is shown first. It should stay as it is while the same is drawn: another one sends all points anew.
+    `start` is shown first. It should stay while the same is drawn: another one sends all points anew.
     """
     of = digest(found)
     state = _component(
