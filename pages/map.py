@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -29,7 +30,7 @@ ABOUT_BASES = (
 )
 
 
-def options() -> dict[str, bool | str]:
+def options() -> dict[str, Any]:
     """What is asked about a map, whatever the texts."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         basis = state.pick("map_basis", "Layers", BASES, "shared", ABOUT_BASES)
@@ -40,7 +41,7 @@ def options() -> dict[str, bool | str]:
     return {"words": words, "specials": specials, "basis": basis}
 
 
-def of_text(asked: dict[str, bool | str]) -> MappedLayers:
+def of_text(asked: dict[str, Any]) -> MappedLayers:
     """The map of the text of the workbench, or of both."""
     study = workbench.study()
     traces = [trace for trace in (study.a, study.b) if trace is not None]
@@ -50,7 +51,7 @@ def of_text(asked: dict[str, bool | str]) -> MappedLayers:
 
 
 def of_file(
-    asked: dict[str, bool | str], rows: tuple[str, ...] | Labelled, checkpoint: Checkpoint, truncate: bool
+    asked: dict[str, Any], rows: tuple[str, ...] | Labelled, checkpoint: Checkpoint, truncate: bool
 ) -> MappedLayers | None:
     """The map of a file; None while there is none."""
     question = LayerMapOfMany(**asked)
