@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
 from bert_probe.errors import ProbeError
@@ -30,15 +31,17 @@ ABOUT_BASES = (
 )
 
 
-def options() -> dict[str, Any]:
-    """What is asked about a map, whatever the texts."""
+def options() -> tuple[dict[str, Any], DeltaGenerator]:
+    """What is asked about a map, whatever the texts; and a place beside it."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         basis = state.pick("map_basis", "Layers", BASES, "shared", ABOUT_BASES)
         words = state.switch("map_words", "Words", False, "Merge pieces: a word is the mean of its vectors.")
         specials = state.switch(
             "map_specials", "Special tokens", False, "Lay out [CLS] and [SEP] too, often far from all others."
         )
-    return {"words": words, "specials": specials, "basis": basis}
+        st.space("stretch")
+        beside = st.container(width="content")
+    return {"words": words, "specials": specials, "basis": basis}, beside
 
 
 def of_text(asked: dict[str, Any]) -> MappedLayers:
@@ -76,7 +79,7 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
     """A token where it stands, and the ways from it to other pages."""
     mark = found.marks[index]
     text = found.texts[mark.text]
-    part = f", {state.plain(found.parts[mark.part])}" if found.parts else ""
+    part = f", {state.plain(found.part_names[mark.part])}" if found.part_names else ""
     where = f"text {mark.text + 1}{part}, position {mark.position}"
     st.markdown(f"**{state.plain(shown(mark.display))}** in {where}:")
     st.text(" ".join(filter(None, text))[:LONGEST])
@@ -107,17 +110,15 @@ def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:
         st.caption(f"All {what} at layer {layer}. Draw a lasso, or press Enter in the search, to list some.")
 
 
-def show(found: MappedLayers, of_many: bool) -> None:
-    """The map, and what is below it."""
-    with st.container(horizontal=True, horizontal_alignment="right", key="map_export"):
-        place = st.container()
+def show(found: MappedLayers, of_many: bool, beside: DeltaGenerator) -> None:
+    """The map, and what is below it; the menu of exports ``beside`` what is asked."""
     chosen, now = map_view.drawn(found)
     selected = chosen["selected"]
     more = []
     if selected:
         make = partial(as_csv, found, selected)
         more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
-    with place:
+    with beside:
         export(found, "map", more)
     blocks.caveat(MEANING)
     if chosen["pinned"] is not None:
@@ -145,11 +146,11 @@ def main() -> None:
                 "Choose a file: one text a line, or a table with a header, whose column label tells parts."
             )
             return
-        asked = options()
+        asked, beside = options()
         truncate = workbench.request().truncate
         found = of_text(asked) if given is None else of_file(asked, given, checkpoint, truncate)
         if found is not None:
-            show(found, of_many=given is not None)
+            show(found, given is not None, beside)
     except ProbeError as error:
         blocks.refusal(error, "Change the file above." if source == "file" else "")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.planes import BASES, Planes, planes
-from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
+from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, batches, forward
@@ -41,7 +41,7 @@ class Mark(NamedTuple):
         display: as a person reads it.
         text: number of its text, from 0.
         position: place of its first token in the input.
-        part: number of its part, from 0; see `MappedLayers.parts`.
+        part: number of its part, from 0; see `MappedLayers.part_names`.
     """
 
     name: str
@@ -96,7 +96,7 @@ class LayerMap(_OnPlanes):
 
         Raises:
             SelectionError: texts that different models read.
-            UnavailableError: see `planes`; nothing but special tokens; attention that came without vectors.
+            UnavailableError: see `planes`; attention that came without vectors.
         """
         traces = [trace] if other is None else [trace, other]
         subject = Subject.of(*traces)
@@ -141,8 +141,7 @@ class LayerMapOfMany(_OnPlanes):
             EmptyTextError, TooLongError, TextError: no text, one that cannot be read, by its line, or more
                 vectors than `HELD_BYTES`.
             OutOfMemoryError: the machine is too small for these texts.
-            UnavailableError: see `planes`; nothing but special tokens; a model in memory that changes
-                meanwhile.
+            UnavailableError: see `planes`; a model in memory that changes meanwhile.
         """
         checkpoint = checkpoint.now()
         encodings = _encoded(checkpoint, rows, truncate, report)
@@ -178,7 +177,7 @@ class MappedLayers(Result):
     Attributes:
         texts: that were read, each with the second one of the same input, or None.
         marks: what is laid out, in the order of the texts.
-        parts: labels of the texts, or names of the segments; none where neither is there.
+        part_names: labels of the texts, or names of the segments; none where neither is there.
         planes: their points [layer + 1, mark, 2], layer 0 being the embeddings' output, and what of the
             variance these show.
     """
@@ -186,7 +185,7 @@ class MappedLayers(Result):
     question: LayerMap | LayerMapOfMany
     texts: tuple[tuple[str, str | None], ...]
     marks: tuple[Mark, ...]
-    parts: tuple[str, ...]
+    part_names: tuple[str, ...]
     planes: Planes
 
     def __post_init__(self) -> None:
@@ -223,7 +222,7 @@ class MappedLayers(Result):
         marks = [self.marks[index] for index in chosen]
         flat = self.planes.points[np.ix_(layers, chosen)].reshape(-1, 2)
         times = len(layers)
-        parts = {"part": [self.parts[mark.part] for mark in marks] * times} if self.parts else {}
+        parts = {"part": [self.part_names[mark.part] for mark in marks] * times} if self.part_names else {}
         return pd.DataFrame(
             {
                 "text": [mark.text + 1 for mark in marks] * times,
@@ -257,10 +256,7 @@ class _Marks(NamedTuple):
 
 
 def _all_of(read: Sequence[_Marks]) -> tuple[Mark, ...]:
-    marks = tuple(mark for one in read for mark in one.marks)
-    if not marks:
-        raise UnavailableError("There is nothing but special tokens. Give a text, or lay them out too.")
-    return marks
+    return tuple(mark for one in read for mark in one.marks)
 
 
 def _encoded(

@@ -59,7 +59,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
         "key": key,
         "of": digest(found),
         "names": [shown(name) for name in names],
-        "parts": [shown(part) for part in found.parts],
+        "parts": [shown(part) for part in found.part_names],
         "textCount": len(found.texts),
         "what": what,
         "caption": caption(found),
@@ -83,7 +83,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
 
 def usual(found: MappedLayers) -> Shown:
     """What is shown first."""
-    return {"mode": "layer", "layer": found.layers, "by": "part" if found.parts else "word"}
+    return {"mode": "layer", "layer": found.layers, "by": "part" if found.part_names else "word"}
 
 
 def digest(found: MappedLayers) -> str:

@@ -260,7 +260,13 @@ export class SvgPen {
     const d = [];
     for (let i = 0; i < at.length; i += 2) d.push(`M${rounded(at[i])} ${rounded(at[i + 1])}h0`);
     const ends = { "stroke-width": rounded(2 * radius), "stroke-linecap": "round" };
-    this.add("path", { d: d.join(""), fill: "none", stroke: fill, ...ends, ...faded("stroke-opacity", alpha) });
+    this.add("path", {
+      d: d.join(""),
+      fill: "none",
+      stroke: fill,
+      ...ends,
+      ...faded("stroke-opacity", alpha),
+    });
   }
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */

@@ -6,7 +6,7 @@ import { mounting } from "../core/mount.js";
 import { coloursOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
 import { savedMap } from "./file.js";
-import { inPixels, mapLayout, pushed, revealing, zoomedBy } from "./layout.js";
+import { mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
 import {
   between,
   colouring,
@@ -127,6 +127,7 @@ class LayerMap extends CanvasView {
     parts.variance.textContent = model.variance;
     if (this.shown.by === "part" && !this.hasParts) this.shown = { ...this.shown, by: "word" };
     this.describeShown();
+    this.colour();
   }
 
   get hasParts() {
@@ -135,7 +136,7 @@ class LayerMap extends CanvasView {
 
   /** Writes what follows from what is shown. */
   describeShown() {
-    const { model, parts, shown, theme } = this;
+    const { model, parts, shown } = this;
     for (const one of parts.modes.children) {
       one.setAttribute("aria-pressed", String(one.getAttribute("data-value") === shown.mode));
     }
@@ -143,10 +144,17 @@ class LayerMap extends CanvasView {
     parts.layerText.textContent = `Layer ${shown.layer} of ${model.layerCount - 1}`;
     parts.layer.setAttribute("aria-valuetext", layerName(shown.layer, model.layerCount));
     parts.by.value = shown.by;
-    this.colours = colouring(model, shown.by, this.ramp);
-    const entries = legendEntries(this.colours, theme);
+  }
+
+  /** Gives each mark its colour, and names the colours. */
+  colour() {
+    this.colours = colouring(this.model, this.shown.by, this.ramp);
+    const entries = legendEntries(this.colours, this.theme);
     const title = element("li", { class: "title" }, this.colours.title);
-    parts.legend.replaceChildren(title, ...entries.map(({ label, colour }) => legendEntry(label, colour)));
+    this.parts.legend.replaceChildren(
+      title,
+      ...entries.map(({ label, colour }) => legendEntry(label, colour)),
+    );
   }
 
   // Size and drawing
@@ -229,7 +237,8 @@ class LayerMap extends CanvasView {
   hint() {
     const { matches, selected, model } = this;
     if (matches) return `${counted(matches.length)} of ${counted(model.count)} found; Enter selects them`;
-    if (selected.length) return `${counted(selected.length)} of ${counted(model.count)} selected; Escape lets go`;
+    if (selected.length)
+      return `${counted(selected.length)} of ${counted(model.count)} selected; Escape lets go`;
     const way = model.joined ? ", click it for its way through the layers" : "";
     return `Point at a mark${way}; drag to push, draw a lasso to select`;
   }
@@ -267,6 +276,7 @@ class LayerMap extends CanvasView {
     this.stop();
     this.shown = { ...this.shown, ...change };
     if (change.mode) this.zoom = null;
+    if (change.by) this.colour();
     this.hovered = null;
     this.describeShown();
     this.arrange();
@@ -408,7 +418,8 @@ class LayerMap extends CanvasView {
   /** Marks within a line, at any of the layers that are shown. @param {Spot[]} line */
   enclosedBy(line) {
     const [{ layers, lens }] = this.geometry.panels;
-    const each = layers.map((layer) => enclosed(inPixels(lens, pointsOf(this.model, layer)), line));
+    const drawn = line.map((spot) => toPlane(lens, spot));
+    const each = layers.map((layer) => enclosed(pointsOf(this.model, layer), drawn));
     return [...new Set(each.flat())].sort((one, other) => one - other);
   }
 
@@ -420,8 +431,9 @@ class LayerMap extends CanvasView {
     const panel = this.geometry.panels.find(({ area }) => isIn(area, spot));
     if (!panel || this.moving) return null;
     let best = null;
+    const meant = toPlane(panel.lens, spot);
     for (const layer of panel.layers) {
-      const near = nearest(inPixels(panel.lens, pointsOf(this.model, layer)), spot, REACH);
+      const near = nearest(pointsOf(this.model, layer), meant, REACH / panel.lens.scale);
       if (near && (!best || near.distance < best.distance)) best = { ...near, layer };
     }
     return best && { index: best.index, layer: best.layer };
@@ -468,18 +480,18 @@ class LayerMap extends CanvasView {
     if (up) this.goToLayer(this.shown.layer + up);
     const goal = leading(
       {
-        ArrowUp: () => index,
-        ArrowDown: () => index,
-        ArrowLeft: () => index - 1,
-        ArrowRight: () => index + 1,
-        Home: () => 0,
-        End: () => model.count - 1,
-        PageUp: () => nextText(model, index, -1),
-        PageDown: () => nextText(model, index, 1),
+        ArrowUp: index,
+        ArrowDown: index,
+        ArrowLeft: index - 1,
+        ArrowRight: index + 1,
+        Home: 0,
+        End: model.count - 1,
+        PageUp: nextText(model, index, -1),
+        PageDown: nextText(model, index, 1),
       },
       key,
     );
-    return goal ? { index: within(goal(), model.count), layer: this.shown.layer } : null;
+    return goal === undefined ? null : { index: within(goal, model.count), layer: this.shown.layer };
   }
 
   /** @override @param {string} key */

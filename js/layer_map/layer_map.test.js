@@ -64,7 +64,17 @@ function picture(map, shown = {}, more = {}) {
   const seen = { mode: "layer", layer: 0, by: "word", ...shown };
   const geometry = mapLayout(map, BOX, seen, null);
   const colours = colouring(map, seen.by, RAMP);
-  return { model: map, theme, measure, geometry, colours, by: seen.by, emphasised: null, moving: null, ...more };
+  return {
+    model: map,
+    theme,
+    measure,
+    geometry,
+    colours,
+    by: seen.by,
+    emphasised: null,
+    moving: null,
+    ...more,
+  };
 }
 
 /** @param {(pen: SvgPen) => void} paint */
@@ -114,7 +124,12 @@ test("a unit is as long across as up, and all marks are in the picture", () => {
 
 test("several pictures stand in rows, wherever they are shown", () => {
   for (const width of [340, 700, 1200]) {
-    const { panels, height } = mapLayout(model(), { width, height: 400 }, { mode: "each", layer: 0, by: "word" }, null);
+    const { panels, height } = mapLayout(
+      model(),
+      { width, height: 400 },
+      { mode: "each", layer: 0, by: "word" },
+      null,
+    );
     assert.equal(panels.length, 3);
     for (const { area } of panels) {
       assert.ok(area.x >= 0 && area.x + area.width <= width);
@@ -202,7 +217,10 @@ test("a mark is told with its layer, its text and its neighbours there alone", (
   assert.equal(sentence(map, { index: 1, layer: 2 }), "boat · layer 2 · 21.00, 2.00");
   assert.deepEqual(surroundings(map, 2), { before: "", after: "river" });
   assert.equal(whence(map, 3), "text 2, position 4");
-  const long = model({ textCount: 1 }, Array.from({ length: 30 }, (_, i) => `w${i}`));
+  const long = model(
+    { textCount: 1 },
+    Array.from({ length: 30 }, (_, i) => `w${i}`),
+  );
   assert.equal(surroundings(long, 15).before, "… w10 w11 w12 w13 w14");
 });
 
@@ -242,7 +260,10 @@ test("a way goes through all layers of one plane, and there is none between plan
 });
 
 test("names do not cover each other", () => {
-  const map = model({}, Array.from({ length: 200 }, (_, i) => `word${i}`));
+  const map = model(
+    {},
+    Array.from({ length: 200 }, (_, i) => `word${i}`),
+  );
   const svg = painted((pen) => paintMap(pen, picture(map)));
   const texts = [...svg.matchAll(/<text x="([\d.]+)" y="([\d.]+)".*?>(\w+)</g)];
   assert.ok(texts.length > 2 && texts.length < 200);
@@ -260,7 +281,14 @@ test("a file has caption, shares and a legend as high as its rows", () => {
   const svg = painted(saved.paint);
   assert.match(svg, /A map\. Half of it\./);
   for (const word of ["boat", "river"]) assert.match(svg, new RegExp(`>${word}<`));
-  const many = colouring(model({}, Array.from({ length: 40 }, (_, i) => `a long word ${i}`)), "word", RAMP);
+  const many = colouring(
+    model(
+      {},
+      Array.from({ length: 40 }, (_, i) => `a long word ${i}`),
+    ),
+    "word",
+    RAMP,
+  );
   const wide = legendOf({ ...picture(model()), colours: many }, 300);
   assert.ok(wide.height > legendOf(picture(model()), 300).height);
 });

@@ -222,7 +222,12 @@ export function paintRing(pen, { model, theme, measure, geometry }, { index, lay
     const width = measure(name, 13, 600) + 12;
     const left = Math.min(Math.max(x + side / 2 + 2, area.x + 2), area.x + area.width - width - 2);
     const top = Math.min(Math.max(y - 11, area.y + 2), area.y + area.height - 24);
-    pen.rectangle(left, top, width, 22, { fill: theme.background, stroke: theme.line, radius: 5, alpha: 0.94 });
+    pen.rectangle(left, top, width, 22, {
+      fill: theme.background,
+      stroke: theme.line,
+      radius: 5,
+      alpha: 0.94,
+    });
     pen.text(name, left + 6, top + 11, { size: 13, weight: 600, fill: theme.ink, middle: true });
   }
 }
@@ -288,4 +293,3 @@ export function legendEntries({ entries, others, ramp }, theme) {
   const short = named.map(({ label, colour }) => ({ label: label.slice(0, 30), colour }));
   return others ? [...short, { label: "others", colour: theme.muted }] : short;
 }
-

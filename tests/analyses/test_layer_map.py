@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from bert_probe import LayerMap, LayerMapOfMany
 from bert_probe.analyses import layer_map
 from bert_probe.analyses.planes import BASES, Planes, planes
-from bert_probe.errors import EmptyTextError, ProbeError, ShapeError, TextError, UnavailableError
+from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labelled import labelled_of
 from tests.helpers.command_line import bert_probe as command
@@ -137,7 +137,7 @@ def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]
     checkpoint = double_family("bert")
     rows = labelled_of(b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv")
     found = LayerMapOfMany().of(checkpoint, rows)
-    assert found.parts == ("a | b", "no label")
+    assert found.part_names == ("a | b", "no label")
     assert found.texts == (("It sinks", "A boat"), ("Nobody reads", "A map"))
     assert found.table().groupby("text")["part"].unique().explode().tolist() == ["a | b", "no label"]
     pair = LayerMap().of(checkpoint.trace(TEXTS[2], TEXTS[1]))
@@ -220,5 +220,3 @@ def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoin
     assert isinstance(
         LayerMap().of(minilm.trace("boat")).facts["explained_variance_by_layer"][0][0], type(None)
     )
-    with pytest.raises(ProbeError, match="nothing but special tokens"):
-        LayerMapOfMany().of(minilm, ["[SEP]"])
