@@ -5,6 +5,7 @@
  * @typedef {CanvasPen | SvgPen} Pen
  */
 
+import { rasterised } from "./discs.js";
 import { contextOf } from "./dom.js";
 import { fontOf } from "./theme.js";
 
@@ -47,8 +48,10 @@ import { fontOf } from "./theme.js";
  */
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Area */
+/** @typedef {import("./discs.js").Discs} Discs */
 
 const HATCHING = 5; // from line to line
+const OUTLINED = 400; // discs whose outlines are drawn; more of them as pixels
 /** @type {Record<string, CanvasTextAlign>} */
 const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
 
@@ -101,32 +104,27 @@ export class CanvasPen {
   }
 
   /**
-   * Discs of one colour, all of them at once.
+   * Discs on an area that has nothing on it yet, the first of them beneath.
    *
-   * @param {ArrayLike<number>} at where they are, x and y one after the other @param {number} radius @param {Look} look
+   * @param {Discs[]} groups @param {Area} area @param {string} ground its colour
    */
-  discs(at, radius, { fill = "", alpha = 1 }) {
-    const { context } = this;
-    const stamp = this.stampOf(radius, fill);
-    const half = stamp.width / 2 / this.resolution;
-    context.globalAlpha = alpha;
-    for (let i = 0; i < at.length; i += 2) {
-      context.drawImage(stamp, at[i] - half, at[i + 1] - half, 2 * half, 2 * half);
-    }
-    context.globalAlpha = 1;
+  discs(groups, area, ground) {
+    const count = groups.reduce((sum, { at }) => sum + at.length / 2, 0);
+    if (count > OUTLINED) this.image(rasterised(groups, area, this.resolution, ground), area);
+    else for (const group of groups) this.outlined(group);
   }
 
-  /** A disc as pixels: to draw it again takes a fraction of what drawing its outline takes. @param {number} radius
-   * @param {string} fill */
-  stampOf(radius, fill) {
-    const canvas = document.createElement("canvas");
-    const side = 2 * Math.ceil(radius * this.resolution + 1);
-    [canvas.width, canvas.height] = [side, side];
-    const context = contextOf(canvas);
+  /** @param {Discs} discs */
+  outlined({ at, radius, fill, alpha }) {
+    const { context } = this;
     context.fillStyle = fill;
-    context.arc(side / 2, side / 2, radius * this.resolution, 0, 2 * Math.PI);
-    context.fill();
-    return canvas;
+    context.globalAlpha = alpha;
+    for (let i = 0; i < at.length; i += 2) {
+      context.beginPath();
+      context.arc(at[i], at[i + 1], radius, 0, 2 * Math.PI);
+      context.fill();
+    }
+    context.globalAlpha = 1;
   }
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */
@@ -251,22 +249,17 @@ export class SvgPen {
     this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faint });
   }
 
-  /** One path of lines without length, whose round ends are the discs: a tenth of as many circles.
-   *
-   * @param {ArrayLike<number>} at @param {number} radius @param {Look} look */
-  discs(at, radius, { fill, alpha = 1 }) {
-    if (!at.length) return;
-    /** @type {string[]} */
-    const d = [];
-    for (let i = 0; i < at.length; i += 2) d.push(`M${rounded(at[i])} ${rounded(at[i + 1])}h0`);
-    const ends = { "stroke-width": rounded(2 * radius), "stroke-linecap": "round" };
-    this.add("path", {
-      d: d.join(""),
-      fill: "none",
-      stroke: fill,
-      ...ends,
-      ...faded("stroke-opacity", alpha),
-    });
+  /** Lines without length, whose round ends are the discs: one path a look. @param {Discs[]} groups */
+  discs(groups) {
+    for (const { at, radius, fill, alpha } of groups) {
+      if (!at.length) continue;
+      /** @type {string[]} */
+      const d = [];
+      for (let i = 0; i < at.length; i += 2) d.push(`M${rounded(at[i])} ${rounded(at[i + 1])}h0`);
+      const ends = { "stroke-width": rounded(2 * radius), "stroke-linecap": "round" };
+      const look = { fill: "none", stroke: fill, ...ends, ...faded("stroke-opacity", alpha) };
+      this.add("path", { d: d.join(""), ...look });
+    }
   }
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */

@@ -55,51 +55,53 @@ export function paintMap(pen, picture) {
 /** @param {Pen} pen @param {MapPicture} picture @param {Panel} panel @param {boolean} small */
 function paintPanel(pen, picture, { layers, area, lens }, small) {
   const { model, theme, moving } = picture;
+  const radius = radiusOf(model.count * layers.length, small);
+  const shown = layers.map((layer) => inPixels(lens, moving ?? pointsOf(model, layer)));
+  pen.discs(
+    shown.flatMap((at, i) => marksAt(picture, at, layers[i], radius)),
+    area,
+    theme.background,
+  );
   const zero = toPixels(lens, 0, 0);
-  const cross = { stroke: theme.line, alpha: 0.7 };
+  const cross = { stroke: theme.line, alpha: 0.6 };
   pen.path((path) => {
     path.moveTo(area.x, zero.y);
     path.lineTo(area.x + area.width, zero.y);
     path.moveTo(zero.x, area.y);
     path.lineTo(zero.x, area.y + area.height);
   }, cross);
-  const radius = radiusOf(model.count * layers.length, small);
-  const shown = layers.map((layer) => inPixels(lens, moving ?? pointsOf(model, layer)));
-  shown.forEach((at, i) => {
-    paintMarks(pen, picture, at, layers[i], radius);
-  });
   if (!small && layers.length === 1) paintNames(pen, picture, shown[0], area, radius);
 }
 
 /**
- * @param {Pen} pen
+ * The marks of a layer, by their colours; those that stand out above all others.
+ *
  * @param {MapPicture} picture
  * @param {Float32Array} at in pixels
  * @param {number} layer
  * @param {number} radius
+ * @returns {import("../core/discs.js").Discs[]}
  */
-function paintMarks(pen, { model, theme, colours, by, emphasised }, at, layer, radius) {
-  const alpha = model.count > 400 ? 0.7 : 0.85;
-  // Entry -1 is the grey of all others, which lies beneath.
-  const places = Array.from({ length: colours.entries.length + 1 }, () => /** @type {number[]} */ ([]));
+function marksAt({ model, theme, colours, by, emphasised }, at, layer, radius) {
+  // Entry 0 is the grey of all others, which lies beneath.
+  const fills = [theme.muted, ...colours.entries.map(({ colour }) => colour)];
+  const places = fills.map(() => /** @type {number[]} */ ([]));
   const strong = emphasised && new Set(emphasised);
-  const back = strong ? Array.from(places, () => /** @type {number[]} */ ([])) : places;
+  const back = strong ? fills.map(() => /** @type {number[]} */ ([])) : places;
   for (let i = 0; i < model.count; i++) {
     const entry = by === "layer" ? layer : colours.colourOf[i];
-    (strong && !strong.has(i) ? back : places)[entry + 1].push(at[2 * i], at[2 * i + 1]);
+    (strong?.has(i) === false ? back : places)[entry + 1].push(at[2 * i], at[2 * i + 1]);
   }
-  /** @param {number} entry */
-  const fillOf = (entry) => (entry === 0 ? theme.muted : colours.entries[entry - 1].colour);
-  if (strong)
-    back.forEach((discs, entry) => {
-      pen.discs(discs, radius, { fill: fillOf(entry), alpha: FADED });
-    });
-  places.forEach((discs, entry) => {
-    pen.discs(discs, strong ? radius * 1.3 : radius, {
-      fill: fillOf(entry),
-      alpha: strong ? 1 : entry ? alpha : 0.45,
-    });
-  });
+  const alpha = model.count > 400 ? 0.7 : 0.85;
+  const usual = fills.map((fill, entry) => ({
+    at: places[entry],
+    radius,
+    fill,
+    alpha: entry ? alpha : 0.45,
+  }));
+  if (!strong) return usual;
+  const faded = fills.map((fill, entry) => ({ at: back[entry], radius, fill, alpha: FADED }));
+  return [...faded, ...usual.map((discs) => ({ ...discs, radius: 1.3 * radius, alpha: 1 }))];
 }
 
 /**
@@ -117,7 +119,6 @@ function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius
   const few = model.count <= NAMED;
   const rest = few ? Array.from({ length: model.count }, (_, i) => i) : [];
   const taken = new Taken(SIZE + 3);
-  if (few) for (let i = 0; i < model.count; i++) taken.take(at[2 * i] - 2, at[2 * i] + 2, at[2 * i + 1]);
   for (const i of [...first.slice(0, NAMED_AMONG_MANY), ...rest]) {
     const [x, y] = [at[2 * i] + radius + 3, at[2 * i + 1]];
     if (x < area.x || x > area.x + area.width || y < area.y || y > area.y + area.height) continue;
@@ -186,11 +187,8 @@ export function paintWay(pen, { model, theme, geometry }, { index, layer }, stro
     };
     pen.path(way, { stroke: theme.background, line: 4, alpha: 0.8 });
     pen.path(way, { stroke: colour, line: 1.5 });
-    pen.discs(
-      spots.flatMap(({ x, y }) => [x, y]),
-      2.5,
-      { fill: colour },
-    );
+    const at = spots.flatMap(({ x, y }) => [x, y]);
+    pen.discs([{ at, radius: 2.5, fill: colour, alpha: 1 }], panel.area, theme.background);
     if (!strong) return;
     spots.forEach(({ x, y }, one) => {
       const lettering = { size: 11, weight: one === layer ? 700 : 400, fill: colour };
@@ -277,7 +275,8 @@ export function legendOf({ theme, colours, measure }, width) {
       pen.text(colours.title, left, base, { size: SIZE, weight: 600, fill: theme.ink });
       for (const { x: from, row: line, label, colour } of placed) {
         const y = base + line * ROW;
-        pen.discs([left + from + SWATCH / 2, y - 4], SWATCH / 2, { fill: colour });
+        const swatch = { x: left + from, y: y - 4 - SWATCH / 2, width: SWATCH, height: SWATCH };
+        pen.rectangle(swatch.x, swatch.y, SWATCH, SWATCH, { fill: colour, radius: SWATCH / 2 });
         pen.text(label, left + from + SWATCH + 6, y, { size: SIZE, fill: theme.muted });
       }
     },
