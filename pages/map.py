@@ -23,25 +23,22 @@ from bert_probe.web.export import export
 LONGEST = 1_000
 """Characters of a text that are shown below the map."""
 
-SOURCES = {"text": "Your text", "file": "A file of texts"}
-BASES = {"shared": "As they are", "centred": "Each layer centred", "own": "A plane for each"}
-ABOUT_BASES = (
-    "One plane for all layers; the same less each layer's own mean, so that layers lie on top of each other; "
-    "or a plane for each layer, so that places in two layers cannot be compared."
-)
+SOURCES = {"text": "Your text", "file": "A file"}
+BASES = {"shared": "As they are", "centred": "Layers centred", "own": "A plane each"}
 
 
-def options() -> tuple[dict[str, Any], DeltaGenerator]:
-    """What is asked about a map, whatever the texts; and a place beside it."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        basis = state.pick("map_basis", "Layers", BASES, "shared", ABOUT_BASES)
+def options() -> tuple[str, dict[str, Any], DeltaGenerator]:
+    """Where the texts are, what is asked about them, and a place beside that."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        source = state.pick("map_from", "Where the texts are", SOURCES, "text")
+        basis = state.pick("map_basis", "Layers", BASES, "shared")
         words = state.switch("map_words", "Words", False, "Merge pieces: a word is the mean of its vectors.")
         specials = state.switch(
             "map_specials", "Special tokens", False, "Lay out [CLS] and [SEP] too, often far from all others."
         )
         st.space("stretch")
         beside = st.container(width="content")
-    return {"words": words, "specials": specials, "basis": basis}, beside
+    return source, {"words": words, "specials": specials, "basis": basis}, beside
 
 
 def of_text(asked: dict[str, Any]) -> MappedLayers:
@@ -87,7 +84,7 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
         go = partial(st.button, on_click=take if of_many else None, args=(text,) if of_many else None)
         if go("Show the attention of this text"):
             st.switch_page(places.page("attention"))
-        if go("Compare its tokens"):
+        if go("Show how alike its tokens are"):
             st.switch_page(places.page("similarity"))
 
 
@@ -134,11 +131,11 @@ def main() -> None:
     """The page."""
     blocks.heading(
         "Map",
-        "A token enters as a vector that knows its place and its word alone, and every layer moves it. Here "
-        "all tokens lie on one plane: go through the layers, or click a token for its way.",
+        "Every layer moves every token. Here all lie on one plane: go through the layers, or click a token "
+        "for its way.",
     )
     checkpoint = workbench.checkpoint()
-    source = state.pick("map_from", "Where the texts are", SOURCES, "text")
+    source, asked, beside = options()
     try:
         given = map_texts.chosen() if source == "file" else None
         if source == "file" and given is None:
@@ -146,7 +143,6 @@ def main() -> None:
                 "Choose a file: one text a line, or a table with a header, whose column label tells parts."
             )
             return
-        asked, beside = options()
         truncate = workbench.request().truncate
         found = of_text(asked) if given is None else of_file(asked, given, checkpoint, truncate)
         if found is not None:

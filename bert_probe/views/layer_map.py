@@ -64,6 +64,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
         "what": what,
         "caption": caption(found),
         "variance": variance(found),
+        "explained": found.planes.explained,
         "shares": [None if np.isnan(share) else share for share in shares.tolist()],
         "joined": found.question.basis != "own",
         "fileName": "map",

@@ -62,6 +62,7 @@ class LayerMap extends CanvasView {
     this.moving = null;
     this.frame = 0;
     this.playing = 0;
+    this.telling = 0;
     // Set by the first layout, before anything reads it.
     this.geometry = /** @type {MapGeometry} */ (/** @type {unknown} */ (null));
     this.colours = /** @type {import("./model.js").Colouring} */ (/** @type {unknown} */ (null));
@@ -110,6 +111,7 @@ class LayerMap extends CanvasView {
   unlisten() {
     super.unlisten();
     this.stop();
+    window.clearTimeout(this.telling);
   }
 
   /** @override */
@@ -239,6 +241,7 @@ class LayerMap extends CanvasView {
     if (matches) return `${counted(matches.length)} of ${counted(model.count)} found; Enter selects them`;
     if (selected.length)
       return `${counted(selected.length)} of ${counted(model.count)} selected; Escape lets go`;
+    if (this.shown.mode === "each") return "Point at a mark to see where it is in every layer";
     const way = model.joined ? ", click it for its way through the layers" : "";
     return `Point at a mark${way}; drag to push, draw a lasso to select`;
   }
@@ -287,6 +290,12 @@ class LayerMap extends CanvasView {
   tell() {
     this.remember();
     this.report("shown", { ...this.shown, of: this.model.of });
+  }
+
+  /** The same, when the keys have come to rest. */
+  tellSoon() {
+    window.clearTimeout(this.telling);
+    this.telling = window.setTimeout(() => this.tell(), MOVING);
   }
 
   /** @param {number} goal */
@@ -477,7 +486,10 @@ class LayerMap extends CanvasView {
   destination(key, { index }) {
     const { model } = this;
     const up = leading({ ArrowUp: 1, ArrowDown: -1 }, key);
-    if (up) this.goToLayer(this.shown.layer + up);
+    if (up) {
+      this.goToLayer(this.shown.layer + up);
+      this.tellSoon();
+    }
     const goal = leading(
       {
         ArrowUp: index,

@@ -40,6 +40,7 @@ function model(more = {}, words = WORDS) {
     what: "words",
     caption: "A map",
     variance: "Half of it.",
+    explained: [0.4, 0.1],
     shares: [0.5, 0.25, null],
     joined: true,
     fileName: "map",
@@ -234,12 +235,14 @@ test("the keyboard goes from text to text, and stays at the ends", () => {
 
 test("every mark is drawn once, in one layer or in all", () => {
   const map = model();
-  assert.equal(discs(painted((pen) => paintMap(pen, picture(map)))), 5);
+  const one = painted((pen) => paintMap(pen, picture(map)));
+  assert.equal(discs(one), 5);
+  assert.match(one, />component 1 · 40.0% of the variance →</);
   assert.equal(discs(painted((pen) => paintMap(pen, picture(map, { mode: "all", by: "layer" })))), 15);
   const each = painted((pen) => paintMap(pen, picture(map, { mode: "each" })));
   assert.equal(discs(each), 15);
   assert.match(each, />Layer 2</);
-  assert.match(each, />50 %</);
+  assert.match(each, />50%</);
 });
 
 test("what stands out is drawn above, all else is faded", () => {

@@ -16,6 +16,7 @@ import { counted, formatted, visibleText } from "../core/text.js";
  * @property {string} what "tokens" or "words"
  * @property {string} caption
  * @property {string} variance a sentence on what of the variance is shown
+ * @property {[number, number] | null} explained share of the variance of all layers along each axis
  * @property {(number | null)[]} shares of each layer's own variance that both axes hold
  * @property {boolean} joined whether all layers lie on one plane
  * @property {string} fileName

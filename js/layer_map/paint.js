@@ -1,5 +1,6 @@
 // How it looks. Every function paints with a pen whose unit is the CSS pixel, for the screen and for files.
 
+import { formatted } from "../core/text.js";
 import { inPixels, radiusOf, toPixels } from "./layout.js";
 import { pointsOf } from "./model.js";
 
@@ -45,7 +46,7 @@ export function paintMap(pen, picture) {
       pen.text(`Layer ${layer}`, x, y - 6, { size: SIZE, weight: 600, fill: theme.ink });
       const share = model.shares[layer];
       const right = { size: 11, fill: theme.muted, anchor: /** @type {const} */ ("end") };
-      if (share !== null) pen.text(`${Math.round(100 * share)} %`, x + width, y - 6, right);
+      if (share !== null) pen.text(`${Math.round(100 * share)}%`, x + width, y - 6, right);
     }
     pen.clipped(panel.area, () => paintPanel(pen, picture, panel, small));
     pen.rectangle(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: theme.line, radius: small ? 4 : 8 });
@@ -70,7 +71,18 @@ function paintPanel(pen, picture, { layers, area, lens }, small) {
     path.moveTo(zero.x, area.y);
     path.lineTo(zero.x, area.y + area.height);
   }, cross);
-  if (!small && layers.length === 1) paintNames(pen, picture, shown[0], area, radius);
+  if (small) return;
+  if (layers.length === 1) paintNames(pen, picture, shown[0], area, radius);
+  const [first, second] = axisNames(model);
+  const style = { size: 11, fill: theme.muted };
+  pen.text(first, area.x + area.width - 10, area.y + area.height - 10, { ...style, anchor: "end" });
+  pen.text(second, area.x + 10, area.y + 18, style);
+}
+
+/** @param {MapModel} model */
+function axisNames({ explained }) {
+  const shares = explained?.map((share) => ` · ${formatted(100 * share, 1)}% of the variance`) ?? ["", ""];
+  return [`component 1${shares[0]} →`, `↑ component 2${shares[1]}`];
 }
 
 /**
@@ -118,6 +130,7 @@ function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius
   const strong = new Set(first);
   const few = model.count <= NAMED;
   const rest = few ? Array.from({ length: model.count }, (_, i) => i) : [];
+  rest.sort((one, other) => at[2 * other] - at[2 * one]); // of a heap the last one, whose right is free
   const taken = new Taken(SIZE + 3);
   for (const i of [...first.slice(0, NAMED_AMONG_MANY), ...rest]) {
     const [x, y] = [at[2 * i] + radius + 3, at[2 * i + 1]];

@@ -35,17 +35,16 @@ export function mapParts(root) {
     live: liveRegion(),
   };
   const slider = element("div", { class: "slider" }, parts.play, parts.layer, parts.layerText);
+  const find = element("div", { class: "find" }, parts.search, group("Select", parts.lasso));
   const tools = element(
     "div",
     { class: "tools" },
-    parts.search,
-    group("Select", parts.lasso),
     group("Zoom", parts.out, parts.fit, parts.in),
     group("Save", parts.png, parts.svg),
   );
   root.replaceChildren(
-    element("div", { class: "bar" }, parts.modes, slider, parts.by, tools),
-    element("div", { class: "lines" }, parts.readout, parts.second),
+    element("div", { class: "bar" }, parts.modes, slider, parts.by, find),
+    element("div", { class: "head" }, element("div", { class: "lines" }, parts.readout, parts.second), tools),
     element("div", { class: "canvases" }, parts.base, parts.stage),
     parts.legend,
     parts.variance,
