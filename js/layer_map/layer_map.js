@@ -6,7 +6,7 @@ import { mounting } from "../core/mount.js";
 import { coloursOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
 import { savedMap } from "./file.js";
-import { mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
+import { closeUp, mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
 import {
   between,
   colouring,
@@ -197,8 +197,10 @@ class LayerMap extends CanvasView {
   setTools() {
     const { parts, shown, zoom } = this;
     const single = shown.mode !== "each";
-    for (const tool of [parts.out, parts.fit]) tool.disabled = !single || !zoom;
-    parts.in.disabled = parts.lasso.disabled = !single;
+    parts.out.disabled = !single || !zoom;
+    parts.in.disabled = parts.fit.disabled = parts.lasso.disabled = !single;
+    parts.fit.title = zoom ? "Show all layers' marks" : "Show this layer's marks as large as can be";
+    parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title}`);
     parts.play.disabled = parts.layer.disabled = shown.mode !== "layer";
     parts.play.setAttribute("aria-pressed", String(Boolean(this.playing)));
   }
@@ -270,7 +272,7 @@ class LayerMap extends CanvasView {
     parts.lasso.setAttribute("aria-pressed", "false");
     parts.out.onclick = () => this.zoomBy(1 / 1.5);
     parts.in.onclick = () => this.zoomBy(1.5);
-    parts.fit.onclick = () => this.setZoom(null);
+    parts.fit.onclick = () => this.fit();
     parts.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 
@@ -467,6 +469,12 @@ class LayerMap extends CanvasView {
     this.setZoom(zoomedBy(panel, this.zoom, ratio, about ?? { x: x + width / 2, y: y + height / 2 }));
   }
 
+  /** All there is, or else what is shown of it as large as can be. */
+  fit() {
+    const [panel] = this.geometry.panels;
+    this.setZoom(this.zoom ? null : closeUp(this.model, panel, this.zoom, panel.layers));
+  }
+
   /** @param {Zoom} zoom */
   setZoom(zoom) {
     if (this.shown.mode === "each") return;
@@ -510,7 +518,7 @@ class LayerMap extends CanvasView {
   pressOther(key) {
     if (key === "+" || key === "=") this.zoomBy(1.5);
     else if (key === "-") this.zoomBy(1 / 1.5);
-    else if (key === "0") this.setZoom(null);
+    else if (key === "0") this.fit();
     else if (key.toLowerCase() === "s" && this.cursor) this.toggleSelected(this.cursor.index);
     else return false;
     return true;

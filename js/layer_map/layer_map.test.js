@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SvgPen } from "../core/pen.js";
 import { measure, packed, theme } from "../core/testing.js";
 import { savedMap } from "./file.js";
-import { inPixels, mapLayout, pushed, revealing, toPixels, toPlane, zoomedBy } from "./layout.js";
+import { closeUp, inPixels, mapLayout, pushed, revealing, toPixels, toPlane, zoomedBy } from "./layout.js";
 import {
   between,
   colouring,
@@ -154,6 +154,16 @@ test("zooming keeps what is under the pointer there, and ends where all is shown
   assert.ok(Math.hypot(then.x - about.x - 10, then.y - about.y + 5) < 1e-6);
 });
 
+test("a layer is shown as large as can be, wherever it lies", () => {
+  const map = model();
+  const all = mapLayout(map, BOX, { mode: "layer", layer: 2, by: "word" }, null).panels[0];
+  const zoom = closeUp(map, all, null, [2]);
+  const { lens, area } = mapLayout(map, BOX, { mode: "layer", layer: 2, by: "word" }, zoom).panels[0];
+  const at = inPixels(lens, pointsOf(map, 2)).filter((_, i) => i % 2 === 0);
+  assert.ok(Math.max(...at) - Math.min(...at) > 0.9 * area.width);
+  assert.equal(closeUp(map, all, null, [0, 1, 2]), null);
+});
+
 test("the keyboard pushes the plane by as little as shows a mark", () => {
   const map = model();
   /** @param {import("./layout.js").Zoom} zoom */
@@ -245,10 +255,18 @@ test("every mark is drawn once, in one layer or in all", () => {
   assert.match(each, />50%</);
 });
 
+test("of many marks none covers all others because its colour comes last", () => {
+  const many = Array.from({ length: 600 }, (_, i) => `w${i % 3}`);
+  const svg = painted((pen) => paintMap(pen, picture(model({}, many))));
+  const order = [...svg.matchAll(/d="[^"]*h0" fill="none" stroke="(#\w+)"/g)].map(([, colour]) => colour);
+  assert.equal(discs(svg), 600);
+  assert.ok(order.lastIndexOf(order[0]) > order.indexOf(order.at(-1) ?? ""));
+});
+
 test("what stands out is drawn above, all else is faded", () => {
   const svg = painted((pen) => paintMap(pen, picture(model(), {}, { emphasised: [1] })));
   const paths = svg.split("\n").filter((line) => line.includes("h0"));
-  assert.equal(discs(paths[0]) + discs(paths[1]) + discs(paths[2]), 4);
+  assert.equal(discs(svg), 5);
   assert.match(paths[0], /stroke-opacity="0.13"/);
   assert.equal(discs(paths.at(-1) ?? ""), 1);
   assert.doesNotMatch(paths.at(-1) ?? "", /stroke-opacity/);
@@ -297,7 +315,7 @@ test("a file has caption, shares and a legend as high as its rows", () => {
 });
 
 test("words of a person are text in a file, whatever they hold", () => {
-  const svg = painted((pen) => paintMap(pen, picture(model({}, ["<img src=x>", "b"]))));
+  const svg = painted((pen) => paintMap(pen, picture(model({}, ["b", "<img src=x>"]))));
   assert.match(svg, /&lt;img src=x&gt;/);
   assert.doesNotMatch(svg, /<img/);
 });

@@ -161,6 +161,26 @@ export function zoomedBy({ area, lens }, zoom, ratio, about) {
 }
 
 /**
+ * The zoom that shows some layers as large as can be; null where that is all there is.
+ *
+ * @param {MapModel} model
+ * @param {Panel} panel
+ * @param {Zoom} zoom
+ * @param {number[]} layers
+ * @returns {Zoom}
+ */
+export function closeUp(model, { area, lens }, zoom, layers) {
+  const extent = extentOf(model, layers);
+  const times = (fitted(extent, area, MARGIN).scale * (zoom?.times ?? 1)) / lens.scale;
+  if (!(times > 1.001)) return null;
+  return {
+    times: Math.min(times, MOST_TIMES),
+    x: (extent.left + extent.right) / 2,
+    y: (extent.low + extent.high) / 2,
+  };
+}
+
+/**
  * The zoom with the plane pushed aside.
  *
  * @param {Panel} panel

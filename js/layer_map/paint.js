@@ -29,6 +29,9 @@ const NAMED = 600; // up to as many marks names are drawn, where there is room
 const NAMED_AMONG_MANY = 80; // of those that stand out
 const SIZE = 12;
 const FADED = 0.13;
+const FEW = 400; // marks that seldom cover each other
+const ROUNDS = 16;
+const UNDER = { radius: 3, alpha: 0.8 }; // what a name stands on where marks lie beneath it
 
 /**
  * The picture without anything that depends on the pointer.
@@ -58,11 +61,7 @@ function paintPanel(pen, picture, { layers, area, lens }, small) {
   const { model, theme, moving } = picture;
   const radius = radiusOf(model.count * layers.length, small);
   const shown = layers.map((layer) => inPixels(lens, moving ?? pointsOf(model, layer)));
-  pen.discs(
-    shown.flatMap((at, i) => marksAt(picture, at, layers[i], radius)),
-    area,
-    theme.background,
-  );
+  pen.discs(discsOf(picture, shown, layers, radius), area, theme.background);
   const zero = toPixels(lens, 0, 0);
   const cross = { stroke: theme.line, alpha: 0.6 };
   pen.path((path) => {
@@ -86,34 +85,44 @@ function axisNames({ explained }) {
 }
 
 /**
- * The marks of a layer, by their colours; those that stand out above all others.
+ * All marks, those that stand out above all others.
+ *
+ * They come in rounds, of each layer and colour some in every round: otherwise the last would cover the first.
  *
  * @param {MapPicture} picture
- * @param {Float32Array} at in pixels
- * @param {number} layer
+ * @param {Float32Array[]} shown where they are in pixels, at each of the layers
+ * @param {number[]} layers
  * @param {number} radius
  * @returns {import("../core/discs.js").Discs[]}
  */
-function marksAt({ model, theme, colours, by, emphasised }, at, layer, radius) {
-  // Entry 0 is the grey of all others, which lies beneath.
+function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radius) {
   const fills = [theme.muted, ...colours.entries.map(({ colour }) => colour)];
-  const places = fills.map(() => /** @type {number[]} */ ([]));
+  const rounds = model.count * layers.length > FEW ? ROUNDS : 1;
+  const heaps = () => Array.from({ length: rounds * fills.length }, () => /** @type {number[]} */ ([]));
   const strong = emphasised && new Set(emphasised);
-  const back = strong ? fills.map(() => /** @type {number[]} */ ([])) : places;
-  for (let i = 0; i < model.count; i++) {
-    const entry = by === "layer" ? layer : colours.colourOf[i];
-    (strong?.has(i) === false ? back : places)[entry + 1].push(at[2 * i], at[2 * i + 1]);
-  }
-  const alpha = model.count > 400 ? 0.7 : 0.85;
-  const usual = fills.map((fill, entry) => ({
-    at: places[entry],
-    radius,
-    fill,
-    alpha: entry ? alpha : 0.45,
-  }));
-  if (!strong) return usual;
-  const faded = fills.map((fill, entry) => ({ at: back[entry], radius, fill, alpha: FADED }));
-  return [...faded, ...usual.map((discs) => ({ ...discs, radius: 1.3 * radius, alpha: 1 }))];
+  const front = heaps();
+  const back = strong ? heaps() : front;
+  shown.forEach((at, one) => {
+    for (let i = 0; i < model.count; i++) {
+      const entry = by === "layer" ? layers[one] : colours.colourOf[i];
+      // The grey of all others lies beneath every colour.
+      const heap = entry < 0 ? 0 : ((i + one) % rounds) * fills.length + entry + 1;
+      (strong?.has(i) === false ? back : front)[heap].push(at[2 * i], at[2 * i + 1]);
+    }
+  });
+  const alpha = model.count > FEW ? 0.7 : 0.85;
+  /** @param {number[][]} of @param {(fill: string, isOther: boolean) => object} look */
+  const discs = (of, look) =>
+    of.map((at, heap) => {
+      const entry = heap % fills.length;
+      return { at, radius, fill: fills[entry], alpha, ...look(fills[entry], entry === 0) };
+    });
+  if (!strong) return discs(front, (_, isOther) => ({ alpha: isOther ? 0.45 : alpha }));
+  const standing = { radius: 1.5 * radius, alpha: 1 };
+  return [
+    ...discs(back, () => ({ alpha: FADED })),
+    ...discs(front, (fill, isOther) => ({ ...standing, fill: isOther ? theme.ink : fill })),
+  ].filter(({ at }) => at.length);
 }
 
 /**
@@ -140,6 +149,9 @@ function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius
     if (!taken.free(x, right, y)) continue;
     taken.take(x, right, y);
     const fill = !emphasised || strong.has(i) ? theme.ink : theme.muted;
+    const ground = { x: x - 2, y: y - 8, width: right - x + 4, height: 16 };
+    if (!few)
+      pen.rectangle(ground.x, ground.y, ground.width, ground.height, { ...UNDER, fill: theme.background });
     pen.text(name, x, y, { size: SIZE, fill, middle: true });
   }
 }

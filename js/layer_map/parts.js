@@ -5,7 +5,7 @@ import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from ".
 const HELP =
   "Arrow keys left and right go from token to token, up and down from layer to layer; Page up and Page down go " +
   "from text to text. Enter shows a token's way through the layers, S selects it, Escape lets go. Plus and minus " +
-  "zoom, 0 shows all.";
+  "zoom, 0 shows this layer as large as can be, or all again.";
 
 /** @param {HTMLElement} root */
 export function mapParts(root) {
@@ -22,7 +22,7 @@ export function mapParts(root) {
     }),
     lasso: button("Draw around marks to select them; or hold Shift", "Lasso"),
     out: button("Zoom out", "−"),
-    fit: button("Show all", "Fit"),
+    fit: button("Fit", "Fit"),
     in: button("Zoom in", "+"),
     png: button("Save the picture as PNG", "PNG"),
     svg: button("Save the picture as SVG", "SVG"),
