@@ -68,8 +68,8 @@ def of_file(
 def take(text: tuple[str, str | None]) -> None:
     """Make a text of the file the one that all pages read."""
     first, second = text
-    relation = "compare" if second is None else "pair"
-    workbench.ask(replace(workbench.request(), a=first, b=second or "", relation=relation))
+    asked = replace(workbench.request(), a=first, b=second or "")
+    workbench.ask(asked if second is None else replace(asked, relation="pair"))
 
 
 def token(found: MappedLayers, index: int, of_many: bool) -> None:

@@ -270,11 +270,10 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
-    Example(LayerMap(), two_traces, {"words": True, "specials": True, "basis": "own"}),
     Example(
-        LayerMap(words=True, specials=True, basis="centred"),
-        a_pair,
-        {"words": False, "specials": False, "basis": "shared"},
+        LayerMap(words=True, basis="centred"),
+        two_traces,
+        {"words": False, "specials": True, "basis": "shared"},
     ),
     Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
     Example(

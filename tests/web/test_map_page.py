@@ -115,12 +115,12 @@ def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = LayerMap().of(minilm.trace("the boat"))
-    nothing = {"pinned": None, "selected": []}
+    nothing: dict[str, Any] = {"pinned": None, "selected": []}
     held = {"of": "x", "pinned": 1, "selected": [1, 0, 7, -1, True, "a"]}
     assert views.chosen({"chosen": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
     for state in (None, {}, {"chosen": 3}, {"chosen": held | {"of": "y"}}):
         assert views.chosen(state, "x", 2) == nothing
-    seen = {"mode": "all", "layer": 2, "by": "part"}
+    seen: dict[str, Any] = {"mode": "all", "layer": 2, "by": "part"}
     assert views.reported({"shown": {"of": "x", **seen}}, "x", 6) == seen
     for change in ({"mode": "upside"}, {"layer": 7}, {"layer": True}, {"by": 3}, {"of": "y"}):
         assert views.reported({"shown": {"of": "x", **seen, **change}}, "x", 6) is None
