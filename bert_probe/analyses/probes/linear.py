@@ -66,7 +66,7 @@ class Space:
     def within(self, vectors: torch.Tensor) -> torch.Tensor:
         """Vectors in these coordinates, [row, hidden + 1]."""
         width = vectors.shape[1] + 1
-        # Rows that begin where the processor likes to read: products with them take three quarters of the time.
+        # Where rows begin on a line of the cache, products with them take three quarters of the time.
         found = vectors.new_ones(len(vectors), -(-width // ALIGNED) * ALIGNED)[:, :width]
         torch.matmul(vectors - self.mean, self.turn, out=found[:, :-1])
         return found
@@ -109,6 +109,7 @@ def fit(
         value = float(wrong + 0.5 * (held * weights).sum())
         return value, (slope + held).numpy().ravel()
 
+    options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "ftol": tolerance, "gtol": tolerance / 10}
     # SciPy's own threads keep the processors busy while they wait, and torch's from their work.
     with threadpool_limits(1, user_api="blas"):
         done: Any = minimize(
@@ -117,7 +118,7 @@ def fit(
             jac=True,
             method="L-BFGS-B",
             callback=lambda _: told(),
-            options={"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "ftol": tolerance, "gtol": tolerance / 10},
+            options=options,
         )
     weights: Array = done.x.reshape(start.shape)
     return weights
