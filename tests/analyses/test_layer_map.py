@@ -43,6 +43,9 @@ def test_less_its_own_mean_both_layers_are_one(basis: str) -> None:
     found = two_planes(basis)
     np.testing.assert_allclose(found.points, [[[-2, 0], [2, 0]]] * 2, atol=1e-12)
     assert found.explained == (None if basis == "own" else (1, 0))
+    line = np.outer([-1.3, 0.2, 1.1], np.random.default_rng(1).normal(size=9))
+    found = planes([line, 2 * line], basis)
+    assert found.points[:, :, 0].all()
     assert not found.points[:, :, 1].any(), "a component without variance is nothing, not a rounding"
 
 

@@ -120,10 +120,10 @@ def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
     assert views.chosen({"chosen": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
     for state in (None, {}, {"chosen": 3}, {"chosen": held | {"of": "y"}}):
         assert views.chosen(state, "x", 2) == nothing
-    seen: dict[str, Any] = {"mode": "all", "layer": 2, "by": "part"}
-    assert views.reported({"shown": {"of": "x", **seen}}, "x", 6) == seen
+    told: dict[str, Any] = {"of": "x", "mode": "all", "layer": 2, "by": "part"}
+    assert views.reported({"shown": told}, "x", 6) == {"mode": "all", "layer": 2, "by": "part"}
     for change in ({"mode": "upside"}, {"layer": 7}, {"layer": True}, {"by": 3}, {"of": "y"}):
-        assert views.reported({"shown": {"of": "x", **seen, **change}}, "x", 6) is None
+        assert views.reported({"shown": told | change}, "x", 6) is None
     monkeypatch.setattr(views, "MOST", 1)
     with pytest.raises(TextError, match="2 tokens; a picture holds at most 1"):
         views.payload(found, key="m")
