@@ -13,6 +13,7 @@ from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
+from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
 from bert_probe.views.layer_map import MEANING, Chosen
@@ -112,6 +113,8 @@ def show(found: MappedLayers, of_many: bool, beside: DeltaGenerator) -> None:
     chosen, now = map_view.drawn(found)
     selected = chosen["selected"]
     more = []
+    if of_many and not found.part_names:
+        more.append((f"{SENTENCES_FILE}, which both below read", SENTENCES_FILE, partial(as_lines, found)))
     if selected:
         make = partial(as_csv, found, selected)
         more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
@@ -121,6 +124,10 @@ def show(found: MappedLayers, of_many: bool, beside: DeltaGenerator) -> None:
     if chosen["pinned"] is not None:
         token(found, chosen["pinned"], of_many)
     rows(found, chosen, now["layer"])
+
+
+def as_lines(found: MappedLayers, _csv_safe: bool) -> bytes:
+    return "\n".join(text for text, _ in found.texts).encode()
 
 
 def as_csv(found: MappedLayers, selected: list[int], csv_safe: bool) -> bytes:

@@ -5,6 +5,7 @@ import { element, sizeCanvas } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
 import { coloursOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
+import { Dragging } from "./dragging.js";
 import { savedMap } from "./file.js";
 import { closeUp, mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
 import {
@@ -36,7 +37,6 @@ import { legendEntry, mapParts } from "./parts.js";
 const REACH = 14; // pixels from a mark within which it is meant
 const MOVING = 350; // milliseconds from one layer to the next
 const STAYING = 900; // and until the one after it, where all are gone through
-const STILL = 4; // pixels that a hand moves in a click
 
 /** @extends {CanvasView<MapModel, Point, import("./parts.js").MapParts>} */
 class LayerMap extends CanvasView {
@@ -55,9 +55,6 @@ class LayerMap extends CanvasView {
     this.wanted = "";
     /** @type {number[] | null} */
     this.matches = null;
-    /** What the pointer does while it is held down. @type {{kind: "push" | "lasso", last: Spot, line: Spot[]} | null} */
-    this.dragged = null;
-    this.justDragged = false;
     /** Where the marks are while they move. @type {Float32Array | null} */
     this.moving = null;
     this.frame = 0;
@@ -71,7 +68,19 @@ class LayerMap extends CanvasView {
     /** @type {(name: string, value: unknown) => void} */
     this.report = () => {};
     this.listenToTools();
-    this.listenToDragging();
+    this.dragging = new Dragging(parts.stage, {
+      may: () => this.shown.mode !== "each",
+      draws: () => parts.lasso.getAttribute("aria-pressed") === "true",
+      pushed: (right, down) => {
+        this.hovered = null;
+        this.setZoom(pushed(this.geometry.panels[0], this.zoom, right, down));
+      },
+      drawn: () => {
+        this.hovered = null;
+        this.mark();
+      },
+      closed: (line) => this.select(this.enclosedBy(line)),
+    });
   }
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
@@ -207,7 +216,7 @@ class LayerMap extends CanvasView {
 
   /** @override */
   mark() {
-    const { active, pinned, theme, picture, dragged } = this;
+    const { active, pinned, theme, picture } = this;
     const pen = this.penFor(this.parts.stage);
     if (pinned && !this.moving) {
       const at = { index: pinned.index, layer: this.shown.layer };
@@ -218,7 +227,7 @@ class LayerMap extends CanvasView {
       paintWay(pen, picture, active, false);
       paintRing(pen, picture, active, theme.ink);
     }
-    if (dragged?.kind === "lasso") paintLasso(pen, theme, dragged.line);
+    paintLasso(pen, theme, this.dragging.line);
     this.writeReadout(active ?? pinned);
   }
 
@@ -380,52 +389,6 @@ class LayerMap extends CanvasView {
 
   // Pointer
 
-  listenToDragging() {
-    const { stage } = this.parts;
-    stage.addEventListener("pointerdown", (event) => this.grab(event));
-    stage.addEventListener("pointermove", (event) => this.drag(event));
-    stage.addEventListener("pointerup", () => this.drop());
-    stage.addEventListener("pointercancel", () => {
-      this.dragged = null;
-      this.mark();
-    });
-  }
-
-  /** @param {PointerEvent} event */
-  grab(event) {
-    this.justDragged = false;
-    if (event.button || this.shown.mode === "each") return;
-    const lassoing = event.shiftKey || this.parts.lasso.getAttribute("aria-pressed") === "true";
-    const at = { x: event.offsetX, y: event.offsetY };
-    this.dragged = { kind: lassoing ? "lasso" : "push", last: at, line: [at] };
-    this.parts.stage.setPointerCapture(event.pointerId);
-  }
-
-  /** @param {PointerEvent} event */
-  drag(event) {
-    const { dragged } = this;
-    if (!dragged) return;
-    const at = { x: event.offsetX, y: event.offsetY };
-    const [first] = dragged.line;
-    if (!this.justDragged && Math.hypot(at.x - first.x, at.y - first.y) < STILL) return;
-    this.justDragged = true;
-    this.hovered = null;
-    if (dragged.kind === "lasso") {
-      dragged.line.push(at);
-      this.mark();
-    } else {
-      const [panel] = this.geometry.panels;
-      this.setZoom(pushed(panel, this.zoom, at.x - dragged.last.x, at.y - dragged.last.y));
-    }
-    dragged.last = at;
-  }
-
-  drop() {
-    const { dragged } = this;
-    this.dragged = null;
-    if (dragged?.kind === "lasso" && this.justDragged) this.select(this.enclosedBy(dragged.line));
-  }
-
   /** Marks within a line, at any of the layers that are shown. @param {Spot[]} line */
   enclosedBy(line) {
     const [{ layers, lens }] = this.geometry.panels;
@@ -436,8 +399,8 @@ class LayerMap extends CanvasView {
 
   /** @override @param {MouseEvent} event @returns {Point | null} */
   placeUnder(event) {
-    if (this.dragged && this.justDragged) return null;
-    if (event.type === "click" && this.justDragged) return null;
+    const { dragging } = this;
+    if (dragging.goes || (event.type === "click" && dragging.moved)) return null;
     const spot = { x: event.offsetX, y: event.offsetY };
     const panel = this.geometry.panels.find(({ area }) => isIn(area, spot));
     if (!panel || this.moving) return null;

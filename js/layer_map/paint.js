@@ -26,6 +26,7 @@ import { pointsOf } from "./model.js";
  */
 
 const NAMED = 600; // up to as many marks names are drawn, where there is room
+const NAMED_IN_SMALL = 30;
 const NAMED_AMONG_MANY = 80; // of those that stand out
 const SIZE = 12;
 const FADED = 0.13;
@@ -70,8 +71,9 @@ function paintPanel(pen, picture, { layers, area, lens }, small) {
     path.moveTo(zero.x, area.y);
     path.lineTo(zero.x, area.y + area.height);
   }, cross);
+  const named = small ? NAMED_IN_SMALL : NAMED;
+  if (layers.length === 1) paintNames(pen, picture, shown[0], area, radius, model.count <= named);
   if (small) return;
-  if (layers.length === 1) paintNames(pen, picture, shown[0], area, radius);
   const [first, second] = axisNames(model);
   const style = { size: 11, fill: theme.muted };
   pen.text(first, area.x + area.width - 10, area.y + area.height - 10, { ...style, anchor: "end" });
@@ -133,11 +135,11 @@ function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radiu
  * @param {Float32Array} at
  * @param {import("../core/pen.js").Area} area
  * @param {number} radius
+ * @param {boolean} few whether all may have a name, or those alone that stand out
  */
-function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius) {
+function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius, few) {
   const first = emphasised ?? [];
   const strong = new Set(first);
-  const few = model.count <= NAMED;
   const rest = few ? Array.from({ length: model.count }, (_, i) => i) : [];
   rest.sort((one, other) => at[2 * other] - at[2 * one]); // of a heap the last one, whose right is free
   const taken = new Taken(SIZE + 3);
