@@ -17,10 +17,12 @@ export function savedMap(picture, pinned) {
   const { model, theme, measure, geometry } = picture;
   const width = Math.max(geometry.width, LEAST_WIDTH);
   const legend = legendOf(picture, width);
+  const [{ layers }, ...others] = geometry.panels;
+  const which = others.length || layers.length > 1 ? "" : `: layer ${layers[0]}`;
   return framed({
     theme,
     measure,
-    caption: `${model.caption}. ${model.variance}`,
+    caption: `${model.caption}${which}. ${model.variance}`,
     fileName: model.fileName,
     ratio: PNG_RATIO,
     width,

@@ -297,10 +297,18 @@ test("names do not cover each other", () => {
   }
 });
 
+test("a name that has no room on the right stands on the left", () => {
+  const map = model();
+  const svg = painted((pen) => paintMap(pen, picture(map, { layer: 2 })));
+  const [, x] = /<text x="([\d.]+)" [^>]*>sinks</.exec(svg) ?? [];
+  assert.ok(Number(x) + measure("sinks", 12) <= BOX.width);
+});
+
 test("a file has caption, shares and a legend as high as its rows", () => {
   const saved = savedMap(picture(model()), { index: 1, layer: 0 });
   const svg = painted(saved.paint);
-  assert.match(svg, /A map\. Half of it\./);
+  assert.match(svg, /A map: layer 0\. Half of it\./);
+  assert.match(painted(savedMap(picture(model(), { mode: "all" }), null).paint), /A map\. Half of it\./);
   for (const word of ["boat", "river"]) assert.match(svg, new RegExp(`>${word}<`));
   const many = colouring(
     model(

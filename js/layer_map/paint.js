@@ -144,10 +144,12 @@ function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius
   rest.sort((one, other) => at[2 * other] - at[2 * one]); // of a heap the last one, whose right is free
   const taken = new Taken(SIZE + 3);
   for (const i of [...first.slice(0, NAMED_AMONG_MANY), ...rest]) {
-    const [x, y] = [at[2 * i] + radius + 3, at[2 * i + 1]];
-    if (x < area.x || x > area.x + area.width || y < area.y || y > area.y + area.height) continue;
+    const [middle, y] = [at[2 * i], at[2 * i + 1]];
+    if (middle < area.x || middle > area.x + area.width || y < area.y || y > area.y + area.height) continue;
     const name = model.names[model.nameOf[i]].slice(0, 24);
-    const right = x + measure(name, SIZE);
+    const [width, gap] = [measure(name, SIZE), radius + 3];
+    const x = middle + gap + width > area.x + area.width ? middle - gap - width : middle + gap;
+    const right = x + width;
     if (!taken.free(x, right, y)) continue;
     taken.take(x, right, y);
     const fill = !emphasised || strong.has(i) ? theme.ink : theme.muted;
