@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from bert_probe.analyses.evaluation import Evaluate
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
+    from bert_probe.analyses.fragmentation import Fragmentation
+    from bert_probe.analyses.fragmentation_change import FragmentationChange
     from bert_probe.analyses.head_change import HeadChange
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.head_removal import HeadsRemoved
@@ -26,12 +28,15 @@ if TYPE_CHECKING:
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
+    from bert_probe.analyses.padding import Padding
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.positions import Positions
     from bert_probe.analyses.probes.layers import Probe
     from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.probes.trees import TreeProbe
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.tuned_lens import TuneLens
     from bert_probe.analyses.vector_change import VectorChange
     from bert_probe.analyses.vectors import Vectors
+    from bert_probe.analyses.vocabulary import Vocabulary
     from bert_probe.analyses.why import Why
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
@@ -92,6 +98,8 @@ __all__ = [
     "FillMask",
     "FindAnswer",
     "FindHeads",
+    "Fragmentation",
+    "FragmentationChange",
     "Frame",
     "HeadChange",
     "HeadMeans",
@@ -101,11 +109,14 @@ __all__ = [
     "LabelTokens",
     "LayerAlikeness",
     "Lens",
+    "Neighbours",
     "NextSentence",
+    "Padding",
     "ParameterChange",
     "Parameters",
     "Patch",
     "Pooler",
+    "Positions",
     "Probe",
     "ProbeError",
     "Projection",
@@ -126,6 +137,7 @@ __all__ = [
     "UnavailableError",
     "VectorChange",
     "Vectors",
+    "Vocabulary",
     "Why",
     "WhyAlike",
     "WhyCheck",
@@ -161,6 +173,8 @@ _HOMES = {
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
+    "Fragmentation": "analyses.fragmentation",
+    "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
     "HeadChange": "analyses.head_change",
     "HeadMeans": "analyses.head_means",
@@ -170,11 +184,14 @@ _HOMES = {
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
     "Lens": "analyses.lens",
+    "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
+    "Padding": "analyses.padding",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Positions": "analyses.positions",
     "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
@@ -195,6 +212,7 @@ _HOMES = {
     "UnavailableError": "errors",
     "VectorChange": "analyses.vector_change",
     "Vectors": "analyses.vectors",
+    "Vocabulary": "analyses.vocabulary",
     "Why": "analyses.why",
     "WhyAlike": "analyses.pair_jacobians",
     "WhyCheck": "analyses.why_check",

@@ -17,6 +17,7 @@ from bert_probe.analyses.layer_alikeness import AlikeLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
+from bert_probe.analyses.positions import MATRICES, ModelPositions
 from bert_probe.analyses.probes.relations import RelationHeads
 from bert_probe.analyses.reach import TokenReach
 from bert_probe.analyses.sentence_similarity import TwoTexts
@@ -31,7 +32,7 @@ from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
 from bert_probe.text.labelled import CLASSES
-from bert_probe.views import answers, changes, heatmaps, matrix, probes, steps
+from bert_probe.views import answers, changes, heatmaps, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
@@ -51,6 +52,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
     HeadEffects: answers.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
+    ModelPositions: positions.of_positions,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [answers.of_patching(found)],
     RelationHeads: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
@@ -71,6 +73,8 @@ def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
     if isinstance(result, Evaluation):
         return result.kind in (CLASSES, TAGS)
+    if isinstance(result, ModelPositions):
+        return result.question.show in MATRICES
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 
