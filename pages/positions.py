@@ -22,31 +22,23 @@ LABELS = {
     ways.RELATIVE: "Distances",
 }
 CAVEATS = {
-    ways.COSINES: "Sinusoids depend on the distance alone, so theirs are the same along each diagonal. What "
-    "was "
-    "learned need not be. A position that few training texts reached stays near to where it began.",
+    ways.COSINES: "Sinusoids depend on the distance alone, so theirs are the same along each diagonal. "
+    "What was learned need not be. Positions that few training texts reached may have stayed where they began.",
     ways.DISTANCE: "The mean over all pairs of positions that are so far apart. Of rotary models: the "
-    "cosine of a "
-    "vector with itself so many positions on, if all its pairs of dimensions were equally long; in a text, "
-    "queries and keys decide.",
+    "cosine of a vector with itself so many positions on, if all its pairs of dimensions were equally "
+    "long; in a text, queries and keys decide.",
     ways.SPECTRUM: "Squared singular values of the table less its mean row, as shares. Few directions: "
-    "positions lie "
-    "on a curve that a few numbers tell. Sinusoids of long waves hardly change over the table, so most of "
-    "theirs is "
-    "in few directions as well.",
-    ways.TABLE: "A row for each position, a column for each dimension; each picture has a range of its own. "
-    "The order "
-    "of learned dimensions means nothing. Sinusoids go from short waves on the left to long ones on the "
-    "right.",
+    "positions lie on a curve that a few numbers tell. Sinusoids of long waves hardly change over the "
+    "table, so most of theirs is in few directions as well.",
+    ways.TABLE: "A row for each position, a column for each dimension; each picture has a range of its "
+    "own. The order of learned dimensions means nothing. Sinusoids go from short waves on the left to long "
+    "ones on the right.",
     ways.FREQUENCIES: "A pair of short wavelength tells neighbours apart, a long one far positions. One "
-    "longer than "
-    "any text never comes round.",
+    "longer than any text never comes round.",
     ways.BIAS: "Positive distances: the key stands after the query. The same in all layers; far distances "
-    "share a "
-    "value. It is added to the score before the softmax, whatever the words are.",
+    "share a value. It is added to the score before the softmax, whatever the words are.",
     ways.RELATIVE: "A row for each distance, or for several far ones; − stands before the query. What a "
-    "distance adds "
-    "to a score depends on the words as well, so there is no bias by distance alone.",
+    "distance adds to a score depends on the words as well, so there is no bias by distance alone.",
 }
 
 

@@ -36,8 +36,7 @@ def main() -> None:
     blocks.heading(
         "Vocabulary",
         "A model knows a fixed list of pieces, and every text is made of these. Each has a vector of its "
-        "own, "
-        "with which everything begins.",
+        "own, with which everything begins.",
     )
     checkpoint = workbench.checkpoint()
     whole = store.answers.of(Vocabulary().of, checkpoint)

@@ -75,8 +75,7 @@ class Positions(Question):
         if not found.available:
             raise UnavailableError(
                 f"{about.architecture} has no table of positions, no rotary frequencies and no bias by "
-                f"distance "
-                "that is known here."
+                "distance that is known here."
             )
         return replace(found, question=found.resolve(self))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import regex
@@ -34,7 +34,10 @@ def check(search: str, match: str) -> None:
 
 
 def matching(pieces: Pieces, search: str, match: str, case: bool) -> list[int]:
-    """Ids of the pieces whose name, as the vocabulary has it, or whose text, as a person reads it, matches.
+    """Ids of the pieces that match.
+
+    They are searched as the vocabulary has them; where a mark stands for the space before a word, as Ġ and
+    ▁ do, as a person reads them, without it, unless the mark is searched for itself.
 
     Args:
         match: of `MATCHES`.
@@ -46,8 +49,10 @@ def matching(pieces: Pieces, search: str, match: str, case: bool) -> list[int]:
     check(search, match)
     if not search:
         return [*range(len(pieces))]
+    space = pieces.marks.space
+    written = pieces.texts if space and space not in search else pieces.names
     if match == REGEX:
-        return _by_expression(pieces, search, case)
+        return _by_expression(written, search, case)
     wanted = search if case else search.casefold()
     tells: dict[str, Callable[[str], bool]] = {
         CONTAINS: lambda one: wanted in one,
@@ -55,10 +60,7 @@ def matching(pieces: Pieces, search: str, match: str, case: bool) -> list[int]:
         EXACT: lambda one: one == wanted,
     }
     test = tells[match]
-    pairs = enumerate(zip(pieces.names, pieces.texts, strict=True))
-    if case:
-        return [number for number, (name, text) in pairs if test(name) or test(text)]
-    return [number for number, (name, text) in pairs if test(name.casefold()) or test(text.casefold())]
+    return [number for number, one in enumerate(written) if test(one if case else one.casefold())]
 
 
 def _compiled(search: str, case: bool) -> Any:
@@ -74,21 +76,16 @@ def _compiled(search: str, case: bool) -> Any:
         ) from None
 
 
-def _by_expression(pieces: Pieces, search: str, case: bool) -> list[int]:
+def _by_expression(written: Sequence[str], search: str, case: bool) -> list[int]:
     expression = _compiled(search, case)
     ends = time.monotonic() + SECONDS
-    found = []
     try:
-        for number, (name, text) in enumerate(zip(pieces.names, pieces.texts, strict=True)):
-            if _within(expression, name, ends) or (text != name and _within(expression, text, ends)):
-                found.append(number)
+        return [number for number, one in enumerate(written) if _within(expression, one, ends)]
     except TimeoutError:
         raise SelectionError(
-            f"This regular expression takes more than {SECONDS:g} s for {len(pieces):,} pieces, so it was "
-            f"given "
-            "up. Write it without a repeat within a repeat, or search for what is contained."
+            f"This regular expression takes more than {SECONDS:g} s for {len(written):,} pieces, so it was "
+            "given up. Write it without a repeat within a repeat, or search for what is contained."
         ) from None
-    return found
 
 
 def _within(expression: Any, text: str, ends: float) -> bool:

@@ -35,8 +35,7 @@ def in_one_batch(study: workbench.Study) -> None:
     st.header("In one batch", anchor=False)
     st.markdown(
         ":gray[Models read many texts at once. All of a batch must be equally long, so shorter ones are "
-        "filled up "
-        "with padding, and a mask tells the model where that is.]"
+        "filled up with padding, and a mask tells the model where that is.]"
     )
     if _KEY not in st.session_state:
         held = long_texts.recall(_KEY)
@@ -112,13 +111,11 @@ def _check(found: PaddedBatch) -> None:
         )
     st.markdown(
         f"**Check:** all vectors of all layers against each text read by itself: {verdict}{explained}. Were "
-        f"the "
-        f"attention mask left out, they would differ by up to **{found.without_mask:.2g}**."
+        f"the attention mask left out, they would differ by up to **{found.without_mask:.2g}**."
     )
     blocks.caveat(
         f"{found.filled:.0%} of the {found.length * len(found.encodings):,} places are padding "
-        f"({state.plain(found.filling)}). The mask is "
-        "added to the scores as −∞ where a key is padding, so nothing attends to it; what the model "
-        "computes at "
-        f"padding itself is thrown away. Names in files: {', '.join(COLUMNS.values())}."
+        f"({state.plain(found.filling)}). The mask is added to the scores as −∞ where a key is padding, so "
+        "nothing attends to it; what the model computes at padding itself is thrown away. Names in files: "
+        f"{', '.join(COLUMNS.values())}."
     )

@@ -31,15 +31,14 @@ def has(found: ModelPositions) -> str:
         else:
             said.append(
                 f"{learned}They were **learned**; nothing in the model says which positions are neighbours. "
-                f"The "
-                "**sinusoids** of Vaswani et al. 2017 are computed here for the same size, to compare: this "
-                "model does not use them."
+                "The **sinusoids** of Vaswani et al. 2017 are computed here for the same size, to compare: "
+                "this model does not use them."
             )
     if found.rotary:
         said.append(
             "This model turns pairs of dimensions of queries and keys by an angle that grows with the "
-            "position "
-            "(**rotary**; Su et al. 2021), in every layer, so that their product depends on the distance."
+            "position (**rotary**; Su et al. 2021), in every layer, so that their product depends on the "
+            "distance."
         )
     if found.bias is not None:
         said.append(
@@ -48,8 +47,7 @@ def has(found: ModelPositions) -> str:
     if found.relative is not None:
         said.append(
             f"It has {len(found.relative.vectors):,} learned vectors for **distances** of query and key, "
-            f"which "
-            "every layer multiplies with its queries and keys (He et al. 2021)."
+            "which every layer multiplies with its queries and keys (He et al. 2021)."
         )
     return " ".join(said)
 
@@ -70,8 +68,7 @@ def of_spectrum(found: ModelPositions) -> str:
     size = found.table_of_positions.vectors.shape[1]
     return (
         f"90% of the variance over positions lies in **{learned}** of {size:,} directions for what was "
-        f"learned, in "
-        f"**{fixed}** for the sinusoids."
+        f"learned, in **{fixed}** for the sinusoids."
     )
 
 

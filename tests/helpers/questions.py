@@ -271,7 +271,7 @@ EXAMPLES = (
     Example(FragmentationChange(), one_text_in_both, trained="fill-mask"),
     Example(Positions("spectrum"), the_model, {"show": "distance"}),
     Example(Padding(), some_traces, {"show": "differences"}),
-    Example(Padding("differences"), two_traces, {"show": "inputs"}),
+    Example(Padding("differences"), river_twice, {"show": "inputs"}),
     Example(Heads(), one_trace, {"words": True}),
     Example(
         HeadMeans(words=True, resamples=20, seed=3),

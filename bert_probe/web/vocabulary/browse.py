@@ -79,11 +79,7 @@ def table(found: ModelVocabulary) -> None:
         },
         alt="All pieces that were found, with kind, script and norm",
     )
-    blocks.caveat(
-        f"{_MARKS.get(marks.continuing or marks.space, '')} Choose a row to see its neighbours. Text is "
-        f"searched "
-        "as the vocabulary has it and as a person reads it."
-    )
+    blocks.caveat(f"{_MARKS.get(marks.continuing or marks.space, '')} Choose a row to see its neighbours.")
 
 
 def _choose(pieces: Pieces, shown: Sequence[int]) -> None:
@@ -119,8 +115,7 @@ def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
     )
     st.markdown(
         f"Two pieces drawn at random have a cosine of **{found.mean:.2f}** on average, and one pair in "
-        f"twenty "
-        f"reaches **{found.percentile(0.95):.2f}** or more. Judge a value by its distance from these."
+        f"twenty reaches **{found.percentile(0.95):.2f}** or more. Judge a value by its distance from these."
     )
     st.plotly_chart(
         beside_random(found),
@@ -129,11 +124,10 @@ def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
         alt="Cosines of random pairs of pieces as a histogram, with the neighbours marked",
     )
     blocks.caveat(
-        f"Input vectors are rows of the table of words, before position, segment and LayerNorm, so a piece "
-        f"has one "
-        f"whatever the text. {len(found.unrelated):,} pairs were drawn, always the same; dotted: the highest "
-        "twentieth begins. Near vectors may share a spelling, a word class or how seldom they were trained, "
-        "as well as a meaning."
+        "Input vectors are rows of the table of words, before position, segment and LayerNorm, so a piece "
+        f"has one whatever the text. {len(found.unrelated):,} pairs were drawn, always the same; dotted: "
+        "the highest twentieth begins. Near vectors may share a spelling, a word class or how seldom they "
+        "were trained, as well as a meaning."
     )
     export(found, "neighbours", label="Export neighbours")
 

@@ -147,7 +147,7 @@ def _metrics(found: TextFragmentation, letter: str) -> None:
 def _what_a_word_is() -> None:
     blocks.caveat(
         "A word is what stands between two spaces here, punctuation included, so that vocabularies can be "
-        "compared; "
-        "text without spaces is one word. Pieces a word (fertility) and the share of words cut are those "
-        "of Rust et al. 2021. More pieces mean longer inputs, and pieces that say less by themselves."
+        "compared; text without spaces is one word. Pieces a word (fertility) and the share of words cut "
+        "are those of Rust et al. 2021. More pieces mean longer inputs, and pieces that say less by "
+        "themselves."
     )
