@@ -23,7 +23,8 @@ LABELS = {
 }
 CAVEATS = {
     ways.COSINES: "Sinusoids depend on the distance alone, so theirs are the same along each diagonal. "
-    "What was learned need not be. Positions that few training texts reached may have stayed where they began.",
+    "What was learned need not be. Positions that few training texts reached may have stayed where they "
+    "began.",
     ways.DISTANCE: "The mean over all pairs of positions that are so far apart. Of rotary models: the "
     "cosine of a vector with itself so many positions on, if all its pairs of dimensions were equally "
     "long; in a text, queries and keys decide.",
