@@ -21,11 +21,11 @@ def pieces(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
     with left:
         try:
             found = browse.searched(whole)
+            browse.table(found)
         except SelectionError as error:
             with st.container(border=True, key="refusal"):
                 st.text(str(error))
         else:
-            browse.table(found)
             export(found, "vocabulary", label="Export pieces")
     with right:
         browse.neighbours(checkpoint, whole)

@@ -37,6 +37,10 @@ def in_one_batch(study: workbench.Study) -> None:
         ":gray[Models read many texts at once. All of a batch must be equally long, so shorter ones are "
         "filled up with padding, and a mask tells the model where that is.]"
     )
+    if not state.switch(
+        "padding", "Read my text with others", False, "Runs the model three times on all texts of the batch."
+    ):
+        return
     if _KEY not in st.session_state:
         held = long_texts.recall(_KEY)
         st.session_state[_KEY] = _MORE if held is None else held
@@ -49,7 +53,8 @@ def in_one_batch(study: workbench.Study) -> None:
     )
     long_texts.remember(_KEY, None if more == _MORE else more)
     try:
-        found = _padded(study, lines(more))
+        with st.spinner("Reading the batch …", show_time=False):
+            found = _padded(study, lines(more))
     except ProbeError as error:
         with st.container(border=True, key="batch_refusal"):
             st.text(str(error))

@@ -54,10 +54,12 @@ COMPUTED = (
     "sentences",
     "answer",
     "parameters",
+    "vocabulary",
+    "positions",
 )
 PAGES = (*COMPUTED, "changes")
 """The last one needs a second model to show anything."""
-OWN_TEXTS = ("context", "sentences", "parameters")
+OWN_TEXTS = ("context", "sentences", "parameters", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 
@@ -299,6 +301,7 @@ def test_plain_escapes_what_markdown_would_read() -> None:
         ("embeddings", {"embedding_token": "3"}),
         ("embeddings", {"part": "pooler"}),
         ("parameters", {}),
+        ("positions", {"positions_show": "distance"}),
     ],
 )
 @pytest.mark.parametrize("b", ["", "--help"])

@@ -101,18 +101,18 @@ def test_other_families_show_what_they_have_instead(
 
 
 def test_a_batch_is_shown_with_its_padding_and_the_check() -> None:
-    app = opened("tokens", a="we left the ground", b="", batch="One word\n" + HOSTILE)
+    app = opened("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
     assert not app.exception
     grid = app.dataframe[-1].value
     assert len(grid) == 3
     assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
     assert "padding changes nothing: largest difference" in said(app)
-    app = opened("tokens", a="we left", b="", batch="One word", padding_cells="input_ids")
+    app = opened("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
     assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
 
 
 def test_a_batch_of_one_text_needs_none() -> None:
-    app = opened("tokens", a="we left", b="")
+    app = opened("tokens", padding="1", a="we left", b="")
     app.text_area(key="batch").set_value("").run()
     assert not app.exception
     assert "One text needs no padding" in said(app)

@@ -17,7 +17,7 @@ from bert_probe.web import blocks, figures, state, store, workbench
 from bert_probe.web.export import export
 from bert_probe.web.vocabulary.figures import beside_random
 
-_NEAR, _TABLE = "near", "vocabulary_table"
+_NEAR = "near"
 _MATCHES = dict(zip(MATCHES, ("Contains", "Begins with", "Exactly", "Regular expression"), strict=True))
 _MARKS = {
     "##": "## stands before a piece that goes on with a word.",
@@ -32,7 +32,7 @@ def searched(whole: ModelVocabulary) -> ModelVocabulary:
     """Draw what narrows the vocabulary down; what is left comes back.
 
     Raises:
-        SelectionError: an expression that cannot be read, or takes too long.
+        SelectionError: an expression that cannot be read.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         with st.container(width=260):
@@ -46,9 +46,7 @@ def searched(whole: ModelVocabulary) -> ModelVocabulary:
             scripts = {"": "All scripts", **{name: _script(name) for name in whole.scripts}}
             script = state.choose("script", "Script", scripts, "")
         case = state.switch("case", "Match case", False, "Capitals differ from small letters.")
-    found = whole.showing(search=search, match=match, case=case, kind=kind, script=script or None)
-    assert len(found.found) >= 0  # it is looked for here, where what goes wrong can be said
-    return found
+    return whole.showing(search=search, match=match, case=case, kind=kind, script=script or None)
 
 
 def _script(name: str) -> str:
@@ -56,19 +54,24 @@ def _script(name: str) -> str:
 
 
 def table(found: ModelVocabulary) -> None:
-    """The pieces, of which one can be chosen."""
+    """The pieces, of which one can be chosen.
+
+    Raises:
+        SelectionError: an expression that takes too long.
+    """
     marks = found.pieces.marks
     st.markdown(
         f"**{len(found.found):,}** of {len(found.pieces):,} pieces"
         + (f", {found.share:.1%}" if len(found.found) < len(found.pieces) else "")
     )
+    key = f"vocabulary_table {found.question!r}"  # of other rows, no row is chosen
     st.dataframe(
         found.frame(),
         hide_index=True,
         width="stretch",
         height=560,
-        key=_TABLE,
-        on_select=partial(_choose, found.pieces, found.found),
+        key=key,
+        on_select=partial(_choose, key, found.pieces, found.found),
         selection_mode="single-row",
         column_config={
             "id": st.column_config.NumberColumn("id", format="%d", help="Its row in the table of words."),
@@ -82,9 +85,9 @@ def table(found: ModelVocabulary) -> None:
     blocks.caveat(f"{_MARKS.get(marks.continuing or marks.space, '')} Choose a row to see its neighbours.")
 
 
-def _choose(pieces: Pieces, shown: Sequence[int]) -> None:
-    """Take the piece of the row that was chosen."""
-    rows = st.session_state[_TABLE]["selection"]["rows"]
+def _choose(key: str, pieces: Pieces, shown: Sequence[int]) -> None:
+    """Take the piece of the row that was chosen in a table."""
+    rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(shown):
         name = named(pieces, shown[rows[0]])
         st.session_state[_NEAR] = f"id:{name}" if isinstance(name, int) else name
@@ -101,12 +104,15 @@ def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
             st.text(str(error))
         return
     _about(found)
-    frame = found.frame()
+    key = f"neighbours_table {found.one}"
     st.dataframe(
-        frame[["token", "cosine", "kind", "norm"]],
+        found.frame()[["token", "cosine", "kind", "norm"]],
         hide_index=True,
         width="stretch",
         height=300,
+        key=key,
+        on_select=partial(_choose, key, found.pieces, found.ids.tolist()),
+        selection_mode="single-row",
         column_config={
             "cosine": st.column_config.ProgressColumn("cosine", format="%.4f", min_value=0, max_value=1),
             "norm": st.column_config.NumberColumn("norm", format="%.4f"),
