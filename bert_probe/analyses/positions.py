@@ -33,9 +33,9 @@ from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 
-COSINES, DISTANCE, SPECTRUM, TABLE = "cosines", "distance", "spectrum", "table"
-FREQUENCIES, BIAS, RELATIVE = "frequencies", "bias", "relative"
-SHOWN = (COSINES, DISTANCE, SPECTRUM, TABLE, FREQUENCIES, BIAS, RELATIVE)
+COSINES, FREQUENCIES, DISTANCE, SPECTRUM = "cosines", "frequencies", "distance", "spectrum"
+TABLE, BIAS, RELATIVE = "table", "bias", "relative"
+SHOWN = (COSINES, FREQUENCIES, DISTANCE, SPECTRUM, TABLE, BIAS, RELATIVE)
 MATRICES = (COSINES, TABLE, RELATIVE)
 """Of these, what is a picture of many rows; the others are curves."""
 
@@ -104,10 +104,10 @@ class ModelPositions(Result):
         """What can be shown of it."""
         there = {
             COSINES: self.learned,
+            FREQUENCIES: self.rotary,
             DISTANCE: self.learned or self.rotary,
             SPECTRUM: self.learned,
             TABLE: self.learned,
-            FREQUENCIES: self.rotary,
             BIAS: self.bias,
             RELATIVE: self.relative,
         }
