@@ -8,7 +8,6 @@ from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.export import export
 from bert_probe.web.vocabulary import browse, parts
 
 PARTS = {"pieces": "Pieces", "kinds": "Kinds and scripts", "text": "Your text"}
@@ -25,8 +24,6 @@ def pieces(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
         except SelectionError as error:
             with st.container(border=True, key="refusal"):
                 st.text(str(error))
-        else:
-            export(found, "vocabulary", label="Export pieces")
     with right:
         browse.neighbours(checkpoint, whole)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+import regex
 
+from bert_probe.errors import EmptyTextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Trace
 from bert_probe.results.provenance import Subject
@@ -17,10 +18,13 @@ from bert_probe.results.question import Question, question
 from bert_probe.results.result import Result
 from bert_probe.text.pieces import visible
 
+_WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
+"""Letters, marks and digits, with apostrophes within; any other sign is a word of its own."""
+
 
 @dataclass(frozen=True)
 class CutWord:
-    """A word between two spaces, and the pieces that it became.
+    """A word, or a sign by itself, and the pieces that it became.
 
     Attributes:
         text: as written.
@@ -45,14 +49,21 @@ class CutWord:
 class Fragmentation(Question):
     """Into how many pieces of the vocabulary each word of a text is cut.
 
-    A word is what stands between two spaces, so that tokenizers which part words differently can be
-    compared.
+    A word is a run of letters and digits, or a single sign, so that tokenizers which part words differently
+    can be compared.
     """
 
     def of(self, trace: Trace) -> TextFragmentation:
-        """The words of a text, or of both texts of a pair, in reading order."""
+        """The words of a text, or of both texts of a pair, in reading order.
+
+        Raises:
+            EmptyTextError: spaces alone, of which some tokenizers make pieces.
+        """
+        words = cut_words(trace.encoding)
+        if not words:
+            raise EmptyTextError("The text holds only spaces. Write at least one word.")
         unknown = None if trace.made_by is None else trace.made_by.tokenizer.unk_token_id
-        return TextFragmentation(self.resolved(trace), Subject.of(trace), cut_words(trace.encoding), unknown)
+        return TextFragmentation(self.resolved(trace), Subject.of(trace), words, unknown)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,11 +139,11 @@ def cut_words(encoding: Encoding) -> tuple[CutWord, ...]:
     one where it is nothing but the space before that."""
     found = []
     for segment, text in enumerate((encoding.text, encoding.pair or "")):
-        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        spans = [match.span() for match in _WORD.finditer(text)]
         ends = [end for _, end in spans]
         members: list[list[Token]] = [[] for _ in spans]
         for token in encoding.tokens:
-            if token.special or token.segment != segment or token.start is None:
+            if token.special or token.segment != segment or token.start is None or not spans:
                 continue
             # A tokenizer may keep a space at the very end.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)

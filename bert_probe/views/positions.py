@@ -40,6 +40,7 @@ def _cosines(
         row_axis=axis,
         column_axis=axis,
         value_name="cosine",
+        whole=True,
         caption=caption,
         file_name=file_name,
     )
@@ -48,6 +49,6 @@ def _cosines(
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:
-    return strips(
-        vectors, [*map(str, range(len(vectors)))], Scale.around_zero(vectors), name, caption, "position"
-    )
+    rows = [*map(str, range(len(vectors)))]
+    drawn = strips(vectors, rows, Scale.around_zero(vectors), name, caption, "position")
+    return drawn._replace(drawing={**drawn.drawing, "whole": True})

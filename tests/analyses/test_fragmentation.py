@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from bert_probe import Fragmentation, FragmentationChange
-from bert_probe.errors import SelectionError
+from bert_probe.errors import EmptyTextError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 
-TEXT, PAIR = "Mehdi  loves (the) unhappiest AI.", "Hi\u200b \u200b you"
+TEXT, PAIR = "Mehdi  loves (the) unhappiest AI.", "Don't\u200b \u200b you"
 
 
 def test_a_text_by_hand(minilm: Checkpoint) -> None:
@@ -18,17 +18,20 @@ def test_a_text_by_hand(minilm: Checkpoint) -> None:
     assert found.table().values.tolist() == [
         ["Mehdi", 0, 0, 5, 2, "me ##hdi"],
         ["loves", 0, 7, 12, 1, "loves"],
-        ["(the)", 0, 13, 18, 3, "( the )"],
+        ["(", 0, 13, 14, 1, "("],
+        ["the", 0, 14, 17, 1, "the"],
+        [")", 0, 17, 18, 1, ")"],
         ["unhappiest", 0, 19, 29, 4, "un ##ha ##pp ##iest"],
-        ["AI.", 0, 30, 33, 2, "ai ."],
-        ["Hi\u200b", 1, 0, 3, 1, "hi"],
-        ["you", 1, 6, 9, 1, "you"],
+        ["AI", 0, 30, 32, 1, "ai"],
+        [".", 0, 32, 33, 1, "."],
+        ["Don't", 1, 0, 5, 3, "don ' t"],
+        ["you", 1, 9, 12, 1, "you"],
     ]
-    assert (found.pieces, len(found.words), found.unknown) == (14, 7, 0)
-    assert found.fertility == 2
-    assert found.continued == 4 / 7
-    assert found.characters == (5 + 5 + 5 + 10 + 3 + 3 + 3) / 14
-    assert [word.text for word in found.by_pieces][:2] == ["unhappiest", "(the)"]
+    assert (found.pieces, len(found.words), found.unknown) == (16, 10, 0)
+    assert found.fertility == 1.6
+    assert found.continued == 0.3
+    assert found.characters == (5 + 5 + 1 + 3 + 1 + 10 + 2 + 1 + 5 + 3) / 16
+    assert [word.text for word in found.by_pieces][:3] == ["unhappiest", "Don't", "Mehdi"]
 
 
 def test_what_the_vocabulary_does_not_know_is_counted(minilm: Checkpoint) -> None:
@@ -40,12 +43,22 @@ def test_words_that_were_cut_off_are_not_counted(minilm: Checkpoint) -> None:
     assert (found.pieces, len(found.words)) == (510, 510)
 
 
+def test_marks_belong_to_the_letters_before_them(minilm: Checkpoint) -> None:
+    found = Fragmentation().of(minilm.trace("हिन्दी cafe\u0301"))
+    assert [word.text for word in found.words] == ["हिन्दी", "cafe\u0301"]
+
+
+def test_spaces_alone_are_no_word(family: Callable[[str], Checkpoint]) -> None:
+    with pytest.raises(EmptyTextError, match="only spaces"):
+        Fragmentation().of(family("roberta").trace("  "))
+
+
 @pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
 def test_spaces_belong_to_the_word_after_them(name: str, family: Callable[[str], Checkpoint]) -> None:
     text = " A  small boat, Çelik \n 東京 "
     trace = family(name).trace(text)
     found = Fragmentation().of(trace)
-    assert [word.text for word in found.words] == text.split()
+    assert [word.text for word in found.words] == ["A", "small", "boat", ",", "Çelik", "東京"]
     assert found.pieces == sum(not token.special for token in trace.tokens)
     assert [piece.position for word in found.words for piece in word.pieces] == [
         token.position for token in trace.tokens if not token.special

@@ -20,7 +20,7 @@ from bert_probe.web.vocabulary.figures import beside_random
 _NEAR = "near"
 _MATCHES = dict(zip(MATCHES, ("Contains", "Begins with", "Exactly", "Regular expression"), strict=True))
 _MARKS = {
-    "##": "## stands before a piece that goes on with a word.",
+    "##": "A piece that goes on with a word has \\#\\# before it.",
     "Ġ": "Ġ stands for the space before a word; a piece without it goes on with a word, or begins a text.",
     "▁": "▁ stands for the space before a word; a piece without it goes on with a word. Text without spaces, "
     "such as Chinese, is made of these alone.",
@@ -60,10 +60,12 @@ def table(found: ModelVocabulary) -> None:
         SelectionError: an expression that takes too long.
     """
     marks = found.pieces.marks
-    st.markdown(
-        f"**{len(found.found):,}** of {len(found.pieces):,} pieces"
-        + (f", {found.share:.1%}" if len(found.found) < len(found.pieces) else "")
-    )
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        st.markdown(
+            f"**{len(found.found):,}** of {len(found.pieces):,} pieces"
+            + (f", {found.share:.1%}" if len(found.found) < len(found.pieces) else "")
+        )
+        export(found, "vocabulary", label="Export pieces")
     key = f"vocabulary_table {found.question!r}"  # of other rows, no row is chosen
     st.dataframe(
         found.frame(),
@@ -142,7 +144,7 @@ def _about(found: PieceNeighbours) -> None:
     pieces, one = found.pieces, found.one
     st.markdown(
         f"### {state.plain(found.name)}\n"
-        f"id {one:,} · {pieces.kinds[one]} · script {_script(pieces.scripts[one]).lower()}  \n"
+        f"id {one:,} · {pieces.kinds[one]} · {_script(pieces.scripts[one])}  \n"
         f"Its input vector has a length of **{found.norm:.4f}**: {found.norm_rank:.0%} of all pieces have a "
         f"shorter one."
     )

@@ -14,6 +14,7 @@ from bert_probe.text.pieces import KINDS, visible
 from bert_probe.web import blocks, figures, state, workbench
 from bert_probe.web.changes import second
 from bert_probe.web.export import export
+from bert_probe.web.vectors import numbers
 from bert_probe.web.vocabulary.figures import counted_bars
 
 _MOST_SCRIPTS = 16
@@ -35,12 +36,8 @@ def kinds(whole: ModelVocabulary) -> None:
             alt="Number of pieces of each kind",
         )
     with right:
-        st.dataframe(
-            pd.DataFrame({"kind": [*counts], "what it is": [KINDS[kind] for kind in counts]}),
-            hide_index=True,
-            width="stretch",
-            alt="What each kind is",
-        )
+        st.markdown("  \n".join(f"**{kind}**: {KINDS[kind]}" for kind in counts))
+    numbers(whole.showing(show="kinds").frame(), "Kinds as a table")
     blocks.caveat(
         "Each piece is of one kind, told by how the vocabulary writes it (docs/methods.md, Vocabulary)."
     )
@@ -55,6 +52,7 @@ def kinds(whole: ModelVocabulary) -> None:
         config=figures.CONFIG,
         alt="Number of pieces in each script",
     )
+    numbers(whole.showing(show="scripts").frame(), "Scripts as a table")
     blocks.caveat(
         "The script of a piece's letters, by Unicode. None: special tokens, digits, signs and parts of "
         "characters. Pieces of a script are shared by all languages written in it."
@@ -146,8 +144,7 @@ def _metrics(found: TextFragmentation, letter: str) -> None:
 
 def _what_a_word_is() -> None:
     blocks.caveat(
-        "A word is what stands between two spaces here, punctuation included, so that vocabularies can be "
-        "compared; text without spaces is one word. Pieces a word (fertility) and the share of words cut "
-        "are those of Rust et al. 2021. More pieces mean longer inputs, and pieces that say less by "
-        "themselves."
+        "A word is a run of letters and digits here, or a single sign, so that vocabularies can be compared; "
+        "writing without spaces makes long words. Pieces a word (fertility) and the share of words cut are "
+        "those of Rust et al. 2021. More pieces mean longer inputs, and pieces that say less by themselves."
     )
