@@ -28,9 +28,9 @@ CAVEATS = {
     ways.DISTANCE: "The mean over all pairs of positions that are so far apart. Of rotary models: the "
     "cosine of a vector with itself so many positions on, if all its pairs of dimensions were equally "
     "long; in a text, queries and keys decide.",
-    ways.SPECTRUM: "Squared singular values of the table less its mean row, as shares. Few directions: "
-    "positions lie on a curve that a few numbers tell. Sinusoids of long waves hardly change over the "
-    "table, so most of theirs is in few directions as well.",
+    ways.SPECTRUM: "Squared singular values of the table less its mean row, as shares, added up. Few "
+    "directions: positions lie on a curve that a few numbers tell. A sinusoid whose wave is much longer than "
+    "the table hardly varies in it, and adds little.",
     ways.TABLE: "A row for each position, a column for each dimension; each picture has a range of its "
     "own. The order of learned dimensions means nothing. Sinusoids go from short waves on the left to long "
     "ones on the right.",

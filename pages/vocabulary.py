@@ -36,7 +36,8 @@ def main() -> None:
         "own, with which everything begins.",
     )
     checkpoint = workbench.checkpoint()
-    whole = store.answers.of(Vocabulary().of, checkpoint)
+    with st.spinner("Reading the vocabulary …", show_time=False):
+        whole = store.answers.of(Vocabulary().of, checkpoint)
     with st.container(horizontal=True, gap="large"):
         st.metric("Pieces", f"{len(whole.pieces):,}", help="Rows of the model's table of words.")
         st.metric("Dimensions", f"{whole.dimensions:,}", help="Numbers of each piece's input vector.")

@@ -11,19 +11,16 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.input_vectors import between_pairs, nearest, norms_of, table_of
-from bert_probe.analyses.vocabulary import ModelVocabulary
+from bert_probe.analyses.input_vectors import nearest, table_of
+from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.results.kinds import Kind, Number, Sizes
-from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.pieces import SPECIAL, UNUSED, Pieces, pieces_of, visible
+from bert_probe.text.pieces import Pieces, visible
 
-PAIRS = 10_000
-"""Of pieces, drawn at random; always the same ones for a vocabulary."""
 MOST = 1_000
 _ID = re.compile(r"id:([0-9]{1,9})")
 
@@ -75,23 +72,18 @@ class Neighbours(Question):
 
         Raises:
             SelectionError: no such piece.
-            UnavailableError: a vector of zeros; or a model without a table of words.
+            UnavailableError: a vector of zeros; or see `Vocabulary.of`.
         """
+        checkpoint = checkpoint.now()
+        whole = Vocabulary().of(checkpoint) if vocabulary is None else vocabulary
+        one = self._find(checkpoint, whole.pieces)
+        if not whole.norms[one] > 0:
+            name = visible(whole.pieces.names[one])
+            raise UnavailableError(f"The input vector of {name} is all zeros, which has no direction.")
         with torch.inference_mode(), checkpoint.running() as model:
-            table = table_of(model, checkpoint)
-            pieces = pieces_of(checkpoint.encoder, len(table))
-            one = self._find(checkpoint, pieces)
-            norms = norms_of(table) if vocabulary is None else vocabulary.norms
-            if not norms[one] > 0:
-                raise UnavailableError(
-                    f"The input vector of {visible(pieces.names[one])} is all zeros, which has no direction."
-                )
-            ids, cosines = nearest(table, norms, one, self.count)
-            unrelated = between_pairs(table, random_pairs(pieces, norms))
-            subject = Subject.of_model(checkpoint)
-        asked_for = replace(self, token=named(pieces, one))
-        arrays = (read_only(ids), read_only(cosines), read_only(np.sort(unrelated)))
-        return PieceNeighbours(asked_for, subject, pieces, norms, one, *arrays)
+            ids, cosines = nearest(table_of(model, checkpoint), whole.norms, one, self.count)
+        asked_for = replace(self, token=named(whole.pieces, one))
+        return PieceNeighbours(asked_for, whole.subject, whole, one, read_only(ids), read_only(cosines))
 
     def _find(self, checkpoint: Checkpoint, pieces: Pieces) -> int:
         if isinstance(self.token, int):
@@ -111,26 +103,36 @@ class PieceNeighbours(Result):
     """The neighbours of a piece by their input vectors, nearest first.
 
     Attributes:
-        pieces: the vocabulary.
-        norms: the length of each piece's input vector, float64 [piece].
+        vocabulary: all pieces, the lengths of their input vectors, and the cosines of random pairs.
         one: id of the piece that was asked about.
         ids: its neighbours.
         cosines: theirs with it, float64.
-        unrelated: the cosines of pairs drawn at random, in order, float64.
     """
 
     question: Neighbours
-    pieces: Pieces
-    norms: Array
+    vocabulary: ModelVocabulary
     one: int
     ids: Array
     cosines: Array
-    unrelated: Array
 
     def __post_init__(self) -> None:
-        if self.ids.shape != self.cosines.shape or self.norms.shape != (len(self.pieces),):
-            shapes = [self.ids.shape, self.cosines.shape, self.norms.shape]
-            raise ShapeError(f"ids, cosines and norms have shapes {shapes}, which do not fit together.")
+        if self.ids.shape != self.cosines.shape:
+            raise ShapeError(f"{self.ids.shape} ids and {self.cosines.shape} cosines do not fit together.")
+
+    @property
+    def pieces(self) -> Pieces:
+        """Of the vocabulary."""
+        return self.vocabulary.pieces
+
+    @property
+    def norms(self) -> Array:
+        """The length of each piece's input vector, float64 [piece]."""
+        return self.vocabulary.norms
+
+    @property
+    def unrelated(self) -> Array:
+        """The cosines of pairs drawn at random, in order, float64."""
+        return self.vocabulary.unrelated
 
     @property
     def name(self) -> str:
@@ -206,28 +208,6 @@ def named(pieces: Pieces, one: int) -> int | str:
     """What finds a piece again wherever it is written: its name, or its id where that cannot be."""
     name = pieces.names[one]
     return name if name and name.isprintable() and not _ID.fullmatch(name) else one
-
-
-def random_pairs(pieces: Pieces, norms: Array) -> Array:
-    """Ids [pair, 2] of two different pieces each, neither special nor unused, both with a direction.
-
-    Raises:
-        UnavailableError: a vocabulary without two such pieces.
-    """
-    usable = np.array(
-        [
-            number
-            for number, kind in enumerate(pieces.kinds)
-            if kind not in (SPECIAL, UNUSED) and norms[number] > 0
-        ]
-    )
-    if len(usable) < 2:
-        raise UnavailableError("This vocabulary has no two pieces to compare.")
-    draw = np.random.default_rng(0)
-    first = draw.integers(len(usable), size=PAIRS)
-    # The second is any but the first.
-    second = (first + draw.integers(1, len(usable), size=PAIRS)) % len(usable)
-    return np.stack([usable[first], usable[second]], axis=1)
 
 
 def _not_one(checkpoint: Checkpoint, name: str) -> str:

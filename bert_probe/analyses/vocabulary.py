@@ -12,18 +12,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bert_probe.analyses.input_vectors import norms_of, table_of
-from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.analyses.input_vectors import between_pairs, norms_of, table_of
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, read_only
 from bert_probe.results.kinds import Choice, Flag, Kind, Optional
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 from bert_probe.text import matching
-from bert_probe.text.pieces import KINDS, Pieces, pieces_of, visible
+from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, Pieces, pieces_of, visible
 
 ALL = "all"
+PAIRS = 10_000
+"""Of pieces, drawn at random; always the same ones for a vocabulary."""
 _SHOWN = ("pieces", "kinds", "scripts")
 
 
@@ -63,14 +65,14 @@ class Vocabulary(Question):
         """The pieces of a model.
 
         Raises:
-            UnavailableError: a model without a table of words.
+            UnavailableError: a model without a table of words, or one without two pieces.
         """
         with torch.inference_mode(), checkpoint.running() as model:
             table = table_of(model, checkpoint)
-            norms, dimensions = norms_of(table), table.shape[1]
+            pieces, norms = pieces_of(checkpoint.encoder, len(table)), norms_of(table)
+            unrelated = read_only(np.sort(between_pairs(table, random_pairs(pieces, norms))))
             subject = Subject.of_model(checkpoint)
-        pieces = pieces_of(checkpoint.encoder, len(norms))
-        return ModelVocabulary(self, subject, pieces, norms, dimensions)
+        return ModelVocabulary(self, subject, pieces, norms, unrelated, table.shape[1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,12 +82,14 @@ class ModelVocabulary(Result):
     Attributes:
         pieces: in the order of their ids.
         norms: the length of each one's input vector, its row in the table of words, float64 [piece].
+        unrelated: the cosines of pairs of input vectors drawn at random, in order, float64 [pair].
         dimensions: of these vectors, which some families widen later.
     """
 
     question: Vocabulary
     pieces: Pieces
     norms: Array
+    unrelated: Array
     dimensions: int
 
     def __post_init__(self) -> None:
@@ -169,3 +173,25 @@ class ModelVocabulary(Result):
                 "norm": self.norms[list(ids)],
             }
         )
+
+
+def random_pairs(pieces: Pieces, norms: Array) -> Array:
+    """Ids [pair, 2] of two different pieces each, neither special nor unused, both with a direction.
+
+    Raises:
+        UnavailableError: a vocabulary without two such pieces.
+    """
+    usable = np.array(
+        [
+            number
+            for number, kind in enumerate(pieces.kinds)
+            if kind not in (SPECIAL, UNUSED) and norms[number] > 0
+        ]
+    )
+    if len(usable) < 2:
+        raise UnavailableError("This vocabulary has no two pieces to compare.")
+    draw = np.random.default_rng(0)
+    first = draw.integers(len(usable), size=PAIRS)
+    # The second is any but the first.
+    second = (first + draw.integers(1, len(usable), size=PAIRS)) % len(usable)
+    return np.stack([usable[first], usable[second]], axis=1)

@@ -185,11 +185,10 @@ def read(name: str, marks: Marks) -> tuple[str, bool]:
 
 def kind_of(name: str, text: str, begins: bool, marks: Marks) -> str:
     """What a piece is that is not special, from its name, its text, and whether it begins a word."""
-    if not name or _FREE.fullmatch(name):
+    if not name or (name[0] in "[<|m" and _FREE.fullmatch(name)):
         return UNUSED
-    if _BYTE.fullmatch(name) or (marks.of_bytes and not is_whole(name)):
+    if (name[0] == "<" and _BYTE.fullmatch(name)) or (marks.of_bytes and not is_whole(name)):
         return BYTES
-    classes = {category(character)[0] for character in text}
     # With ## the vocabulary says so; a missing space also stands before every sign.
     if not begins and (marks.continuing or category(text[0])[0] in "LMN"):
         return CONTINUATION
@@ -197,11 +196,13 @@ def kind_of(name: str, text: str, begins: bool, marks: Marks) -> str:
         return DIGITS
     if len(text) == 1:
         return CHARACTER
-    return WORD if classes <= {"L", "M"} else SIGNS
+    return WORD if text.isalpha() or {category(one)[0] for one in text} <= {"L", "M"} else SIGNS
 
 
 def script_of(text: str) -> str:
     """The script of a text's letters: one of `SCRIPTS`, "none" without any, "several", "other"."""
+    if text.isascii():
+        return "Latin" if any(map(str.isalpha, text)) else NO_SCRIPT
     found = {_script(character) for character in text} - {NO_SCRIPT}
     return SEVERAL if len(found) > 1 else found.pop() if found else NO_SCRIPT
 
