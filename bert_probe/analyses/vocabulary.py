@@ -149,7 +149,7 @@ class ModelVocabulary(Result):
         """A row a piece: id, token, text, kind, script, length, norm; a kind, a script: count, share."""
         show = self.question.show
         if show == "pieces":
-            return self._listed()
+            return self.listed(self.found)
         counts = self.counts(self.pieces.kinds if show == "kinds" else self.pieces.scripts)
         shares = [count / len(self.found) for count in counts.values()]
         return pd.DataFrame(
@@ -160,8 +160,9 @@ class ModelVocabulary(Result):
             }
         )
 
-    def _listed(self) -> pd.DataFrame:
-        ids, pieces = self.found, self.pieces
+    def listed(self, ids: Sequence[int]) -> pd.DataFrame:
+        """One row for each of some pieces, as in `frame`."""
+        pieces = self.pieces
         return pd.DataFrame(
             {
                 "id": np.array(ids, dtype=np.int64),

@@ -18,6 +18,8 @@ from bert_probe.web.export import export
 from bert_probe.web.vocabulary.figures import beside_random
 
 _NEAR = "near"
+_ROWS = 40_000
+"""Of the table at once: a larger one takes seconds to send, at every click."""
 _MATCHES = dict(zip(MATCHES, ("Contains", "Begins with", "Exactly", "Regular expression"), strict=True))
 _MARKS = {
     "##": "A piece that goes on with a word has \\#\\# before it.",
@@ -66,14 +68,16 @@ def table(found: ModelVocabulary) -> None:
             + (f", {found.share:.1%}" if len(found.found) < len(found.pieces) else "")
         )
         export(found, "vocabulary", label="Export pieces")
-    key = f"vocabulary_table {found.question!r}"  # of other rows, no row is chosen
+    first = _first_row(found)
+    ids = found.found[first : first + _ROWS]
+    key = f"vocabulary_table {found.question!r} {first}"  # of other rows, no row is chosen
     st.dataframe(
-        found.frame(),
+        found.listed(ids),
         hide_index=True,
         width="stretch",
         height=560,
         key=key,
-        on_select=partial(_choose, key, found.pieces, found.found),
+        on_select=partial(_choose, key, found.pieces, ids),
         selection_mode="single-row",
         column_config={
             "id": st.column_config.NumberColumn("id", format="%d", help="Its row in the table of words."),
@@ -85,6 +89,16 @@ def table(found: ModelVocabulary) -> None:
         alt="All pieces that were found, with kind, script and norm",
     )
     blocks.caveat(f"{_MARKS.get(marks.continuing or marks.space, '')} Choose a row to see its neighbours.")
+
+
+def _first_row(found: ModelVocabulary) -> int:
+    """The row that the table begins with, from 0; more rows than a browser likes are shown in parts."""
+    count = len(found.found)
+    if count <= _ROWS:
+        return 0
+    ends = {start: min(start + _ROWS, count) for start in range(0, count, _ROWS)}
+    parts = {str(start): f"Rows {start + 1:,} to {end:,}" for start, end in ends.items()}
+    return int(state.choose("vocabulary_row", "Rows", parts, "0"))
 
 
 def _choose(key: str, pieces: Pieces, shown: Sequence[int]) -> None:
