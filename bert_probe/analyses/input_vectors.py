@@ -37,7 +37,7 @@ def table_of(model: Any, checkpoint: Checkpoint) -> torch.Tensor:
 def norms_of(table: torch.Tensor) -> Array:
     """The length of each row, float64 [piece]."""
     rows = max(1, _BLOCK // table.shape[1])
-    blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in table.split(rows)]
+    blocks = [torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(table, rows)]
     return read_only(torch.cat(blocks).cpu().numpy())
 
 
@@ -57,7 +57,7 @@ def nearest(table: torch.Tensor, norms: Array, one: int, count: int) -> tuple[Ar
     else:
         # Sums of small types are rounded to these, so a block at a time in float32.
         rows = max(1, _BLOCK // table.shape[1])
-        parts = [part.float() @ row.float() for part in table.split(rows)]
+        parts = [part.float() @ row.float() for part in torch.split(table, rows)]
         products = torch.cat(parts).double().cpu().numpy()
     cosines = np.divide(products, norms * norms[one], out=np.full(len(norms), -np.inf), where=norms > 0)
     cosines[one] = -np.inf

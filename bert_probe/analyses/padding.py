@@ -114,7 +114,7 @@ class PaddedBatch(Result):
     @property
     def length(self) -> int:
         """Places of each text in the batch."""
-        return self.inputs["input_ids"].shape[1]
+        return int(self.inputs["input_ids"].shape[1])
 
     @property
     def padding(self) -> Array:

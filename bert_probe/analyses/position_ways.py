@@ -133,7 +133,7 @@ def rotaries(model: Any) -> tuple[Rotary, ...]:
 
 def distance_bias(model: Any, most: int) -> DistanceBias | None:
     """The bias by distance that a model computes for its first layer and all others, if it does."""
-    encoder = getattr(model, "encoder", None)
+    encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "relative_attention_bias") or not hasattr(encoder, "compute_position_bias"):
         return None
     device = encoder.relative_attention_bias.weight.device
@@ -145,7 +145,7 @@ def distance_bias(model: Any, most: int) -> DistanceBias | None:
 
 def relative_table(model: Any, most: int) -> RelativeTable | None:
     """The vectors of distances that a model has, if it does."""
-    encoder = getattr(model, "encoder", None)
+    encoder: Any = getattr(model, "encoder", None)
     if not hasattr(encoder, "rel_embeddings") or not hasattr(encoder, "get_rel_pos"):
         return None
     vectors = as_array(encoder.get_rel_embedding().detach())

@@ -132,11 +132,6 @@ class ModelVocabulary(Result):
         """What was found, of all pieces, 0 to 1."""
         return len(self.found) / len(self.pieces)
 
-    @property
-    def longest(self) -> int:
-        """Id of the piece with the most characters."""
-        return max(range(len(self.pieces)), key=lambda one: len(self.pieces.texts[one]))
-
     def counts(self, of: Sequence[str]) -> dict[str, int]:
         """How many of the pieces that were found are of each kind, or script, the commonest first.
 
