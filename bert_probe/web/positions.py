@@ -102,16 +102,18 @@ def wavelength_curves(rotary: tuple[Rotary, ...], longest: int) -> Any:
     drawn = {one.name: (np.arange(len(one.wavelengths)), one.wavelengths) for one in rotary}
     figure = _curves(
         drawn,
-        {"title": "pair of dimensions"},
-        {"title": "wavelength in positions", "type": "log"},
+        {"title": "pair of dimensions", "rangemode": "tozero", "tickformat": "d"},
+        {"title": "wavelength in positions", "type": "log", "exponentformat": "power", "dtick": 1},
         "pair %{x}: once round in %{y:,.1f} positions",
         mode="lines+markers",
     )
-    figure.add_hline(
-        y=longest,
+    figure.add_scatter(
+        x=[0, max(len(one.wavelengths) for one in rotary) - 1],
+        y=[longest, longest],
+        mode="lines",
+        name=f"longest text, {longest:,}",
         line={"color": GRAY, "width": 1, "dash": "dot"},
-        annotation={"text": f"longest text, {longest:,}", "font": {"color": GRAY}},
-        annotation_position="top left",
+        hoverinfo="skip",
     )
     return figure
 

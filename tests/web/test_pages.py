@@ -301,7 +301,6 @@ def test_plain_escapes_what_markdown_would_read() -> None:
         ("embeddings", {"embedding_token": "3"}),
         ("embeddings", {"part": "pooler"}),
         ("parameters", {}),
-        ("positions", {"positions_show": "distance"}),
     ],
 )
 @pytest.mark.parametrize("b", ["", "--help"])
