@@ -99,16 +99,17 @@ def spectrum_curves(found: ModelPositions) -> Any:
 
 def wavelength_curves(rotary: tuple[Rotary, ...], longest: int) -> Any:
     """Wavelength by pair of dimensions, and the longest text."""
+    most = max(len(one.frequencies) for one in rotary)
     drawn = {one.name: (np.arange(len(one.wavelengths)), one.wavelengths) for one in rotary}
     figure = _curves(
         drawn,
-        {"title": "pair of dimensions", "rangemode": "tozero", "tickformat": "d"},
+        {"title": "pair of dimensions", "rangemode": "tozero", "dtick": max(1, most // 12)},
         {"title": "wavelength in positions", "type": "log", "exponentformat": "power", "dtick": 1},
         "pair %{x}: once round in %{y:,.1f} positions",
         mode="lines+markers",
     )
     figure.add_scatter(
-        x=[0, max(len(one.wavelengths) for one in rotary) - 1],
+        x=[0, most - 1],
         y=[longest, longest],
         mode="lines",
         name=f"longest text, {longest:,}",
