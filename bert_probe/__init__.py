@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
+    from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.mask_evaluation import EvaluateMasks
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
@@ -110,6 +111,8 @@ __all__ = [
     "HeadsRemoved",
     "LabelTokens",
     "LayerAlikeness",
+    "LayerMap",
+    "LayerMapOfMany",
     "Lens",
     "Neighbours",
     "NextSentence",
@@ -186,6 +189,8 @@ _HOMES = {
     "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
+    "LayerMap": "analyses.layer_map",
+    "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",

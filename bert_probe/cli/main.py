@@ -66,6 +66,10 @@ COMMANDS = {
         "padding",
         "Texts as the model is given them in one batch, filled up to one length, or what that changes.",
     ),
+    "map": (
+        "layer_map",
+        "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

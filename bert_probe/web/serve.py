@@ -38,7 +38,7 @@ FRONT_PAGE = "attention"
 SECTIONS = {
     "Text": ("tokens", "compare"),
     "Attention": ("attention", "heads", "steps"),
-    "Vectors": ("embeddings", "similarity", "context", "sentences"),
+    "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
     "Model": ("parameters", "vocabulary", "positions", "changes", "probes"),
 }

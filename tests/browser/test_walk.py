@@ -39,6 +39,7 @@ PAGES = (
     "Changes",
     "Context",
     "Sentences",
+    "Map",
     "Answer",
     "Train",
     "Parameters",

@@ -23,6 +23,7 @@ from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
+from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.mask_evaluation import EvaluateMasks
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
@@ -135,6 +136,10 @@ def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
     rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
     return checkpoint, rows, rows
+
+
+def one_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return a_table(checkpoint)[:2]
 
 
 def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -293,6 +298,18 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(
+        LayerMap(words=True, basis="centred"),
+        two_traces,
+        {"words": False, "specials": True, "basis": "shared"},
+    ),
+    Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
+    Example(
+        LayerMapOfMany(specials=True, basis="own"),
+        one_table,
+        {"words": True, "specials": False, "basis": "shared"},
+        files={"rows.csv": TABLE},
+    ),
     Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     Example(
         Sentences("model", "vectors", "tree"),

@@ -52,6 +52,7 @@ COMPUTED = (
     "compare",
     "context",
     "sentences",
+    "map",
     "answer",
     "parameters",
     "vocabulary",
