@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
+    from bert_probe.analyses.overview import Overview
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
@@ -102,6 +103,7 @@ __all__ = [
     "LayerAlikeness",
     "Lens",
     "NextSentence",
+    "Overview",
     "ParameterChange",
     "Parameters",
     "Patch",
@@ -171,6 +173,7 @@ _HOMES = {
     "LayerAlikeness": "analyses.layer_alikeness",
     "Lens": "analyses.lens",
     "NextSentence": "analyses.next_sentence",
+    "Overview": "analyses.overview",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",

@@ -58,6 +58,10 @@ COMMANDS = {
         "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
+    "overview": (
+        "overview",
+        "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",
+    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

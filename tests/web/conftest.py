@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
-from bert_probe.web import jobs, workbench
+from bert_probe.web import jobs, overview, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,3 +24,4 @@ def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: one run of a page's script shows its result."""
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)
+    monkeypatch.setattr(overview, "PATIENCE", 100.0)
