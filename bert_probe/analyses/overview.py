@@ -21,12 +21,10 @@ from bert_probe.results.question import Question, question
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import address
 
-MOST = 8
-"""Findings that are told."""
-LEAST = 3
-"""So many are told of a text in which hardly anything is unusual, if there are as many."""
-UNUSUAL = 75.0
-"""Percentile from which on a number is unusual."""
+UNUSUAL, MIDDLE = 75.0, 50.0
+"""Percentiles from which on a number is unusual, or not below what is usual."""
+MOST, FEW, LEAST = 8, 5, 2
+"""So many findings are told at most; up to so many also of the upper half; so many whatever they are."""
 OF_A_KIND = 2
 """Findings of one kind that are told."""
 
@@ -36,8 +34,8 @@ class Overview(Question):
     """What of a text is most worth a look, ranked by how unusual it is among the shipped sentences.
 
     Every kind of finding is a number. Its percentile is the share of the shipped sentences, read by the
-    same model, that have a smaller one. Told are those from the `UNUSUAL` percentile on, at most `MOST`, or
-    else the first `LEAST`.
+    same model, that have a smaller one. Told are at most `MOST` from the `UNUSUAL` percentile on; where these
+    are fewer than `FEW`, up to so many from the `MIDDLE` on; and the first `LEAST` whatever they are.
     """
 
     def of(
@@ -74,7 +72,7 @@ class Finding:
         picture: the small picture.
         clear: whether it is worth the sentence at all.
         below: of so many shipped sentences the number is smaller; of: so many have the number at all, 0
-            where it was not measured.
+            where it was not measured; among: of so many that were looked at.
         beyond: how far the number is above their median, the distance from there to their largest being 1.
     """
 
@@ -87,6 +85,7 @@ class Finding:
     clear: bool
     below: int = 0
     of: int = 0
+    among: int = 0
     beyond: float = 0.0
 
     @classmethod
@@ -111,11 +110,10 @@ class Finding:
         what = "pairs of shipped sentences" if self.kind.texts == 2 else "shipped sentences"
         if not self.of:
             return ""
+        having = f"{self.of} {what}{' that have such a number' if self.of < self.among else ''}"
         if self.below == self.of:
-            return f"More than in all {self.of} {what}."
-        if not self.below:
-            return f"None of {self.of} {what} has less."
-        return f"More than in {self.below} of {self.of} {what}."
+            return f"More than in all {having}."
+        return f"More than in {self.below} of {having}." if self.below else f"In none of {having} it is less."
 
     @property
     def statement(self) -> str:
@@ -130,7 +128,9 @@ class Finding:
         median, most = float(np.median(there)), float(there[-1])
         above = value - median
         beyond = above / (most - median) if most > median else np.inf if above > 0 else 0.0
-        return replace(self, below=int(np.searchsorted(there, value)), of=len(there), beyond=beyond)
+        among = min(numbers.sentences, self.kind.sentences or numbers.sentences)
+        below = int(np.searchsorted(there, value))
+        return replace(self, below=below, of=len(there), among=among, beyond=beyond)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,8 +155,9 @@ class TextOverview(Result):
         # What could not be measured is told after all that could.
         ordered = sorted(clear, key=lambda one: (one.of == 0, -_or_none(one.percentile), -one.beyond))
         kept = _few_of_a_kind(ordered)
-        unusual = [one for one in kept if not one.percentile < UNUSUAL]
-        return tuple(unusual[:MOST] if len(unusual) >= LEAST else kept[:LEAST])
+        bounds = ((UNUSUAL, MOST), (MIDDLE, FEW), (0.0, LEAST))
+        told = [[one for one in kept if not one.percentile < least][:most] for least, most in bounds]
+        return tuple(sorted(told, key=len)[-1] if len(told[0]) < FEW else told[0])
 
     def ranked(self, numbers: Usual) -> TextOverview:
         """The same, with all findings beside the numbers of the shipped sentences."""
@@ -167,7 +168,7 @@ class TextOverview(Result):
     def link(self, finding: Finding) -> str:
         """The address, within the app, of the view behind a finding; "" for what is in memory only."""
         texts = address(self.subject)
-        return "" if texts is None else f"/{finding.page}?{urlencode(texts | finding.choices)}"
+        return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
 
     @property
     def nbytes(self) -> int:

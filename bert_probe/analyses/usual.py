@@ -30,16 +30,18 @@ class Usual:
     """Numbers of the shipped sentences.
 
     Attributes:
+        sentences: how many there are.
         numbers: what was measured → float64 [sentence], in rising order; fewer where a sentence has none.
         tokens: of the shortest of the sentences and of the longest.
     """
 
+    sentences: int
     numbers: Mapping[str, Array]
     tokens: tuple[int, int]
 
     def __or__(self, other: Usual) -> Usual:
         """Both."""
-        return Usual({**self.numbers, **other.numbers}, self.tokens)
+        return Usual(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
     def nbytes(self) -> int:
@@ -72,7 +74,7 @@ def usual(checkpoint: Checkpoint, form: Form, report: Report = ignore) -> Usual:
                 numbers[kind.measure] += [] if found is None else [found.value]
     report(len(sentences), len(sentences))
     ordered = {measure: read_only(np.sort(np.array(values))) for measure, values in numbers.items()}
-    return Usual(ordered, (min(lengths), max(lengths)))
+    return Usual(len(sentences), ordered, (min(lengths), max(lengths)))
 
 
 def _traces(checkpoint: Checkpoint, form: Form) -> Iterator[tuple[Trace, ...]]:

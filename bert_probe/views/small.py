@@ -14,11 +14,13 @@ from bert_probe.analyses.pictured import Bars, Curves, Grid, Picture, Pieces
 from bert_probe.views import palette
 from bert_probe.views.constants import CONSTANTS
 
-WIDTH, HEIGHT = 208, 104
-"""CSS pixels of every picture, so that they stand in a column."""
+WIDTH, HEIGHT = 168, 104
+"""CSS pixels of a picture, so that they stand in a column; pieces may need less height."""
 
 _LEVELS: Final = 16
 """Colours of a grid: so many can be told apart in cells of two pixels, and each is one path."""
+_ROW: Final = 26
+"""Pixels from one row of pieces to the next."""
 _FOOT: Final = 14
 """Pixels beneath curves for the first and the last layer."""
 _EM: Final = 12
@@ -28,10 +30,18 @@ _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ff
 
 def svg(picture: Picture, dark: bool) -> str:
     """The picture in the colours of a theme."""
-    drawn = {Grid: _grid, Curves: _curves, Bars: _bars, Pieces: _pieces}[type(picture)](picture, dark)
+    height = float(HEIGHT)
+    if isinstance(picture, Grid):
+        drawn = [*_grid(picture, dark)]
+    elif isinstance(picture, Curves):
+        drawn = [*_curves(picture, dark)]
+    elif isinstance(picture, Bars):
+        drawn = [*_bars(picture, dark)]
+    else:
+        drawn, height = _pieces(picture, dark)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
-        f'viewBox="0 0 {WIDTH} {HEIGHT}">{"".join(drawn)}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:g}" '
+        f'viewBox="0 0 {WIDTH} {height:g}">{"".join(drawn)}</svg>'
     )
 
 
@@ -67,8 +77,9 @@ def _grid(picture: Grid, dark: bool) -> Iterator[str]:
     if picture.mark is not None:
         row, column = (place * side for place in picture.mark)
         # Around the cell, and large enough to be seen around one of two pixels.
-        room = max(side + 3, 9.0)
-        x, y = (_within(place + side / 2, room, most) for place, most in ((column, WIDTH), (row, HEIGHT)))
+        room = min(max(side + 3, 9.0), HEIGHT - 2.0)
+        x = _within(column + side / 2, room, WIDTH)
+        y = _within(row + side / 2, room, HEIGHT)
         yield (
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{room:.1f}" height="{room:.1f}" rx="2" fill="none" '
             f'stroke="{_second(dark)}" stroke-width="2"/>'
@@ -123,23 +134,24 @@ def _bars(picture: Bars, dark: bool) -> Iterator[str]:
     yield _line(f"M0 {ground:.1f}H{WIDTH}", _faint(dark))
 
 
-def _pieces(picture: Pieces, dark: bool) -> Iterator[str]:
-    """As pills that flow like words; what does not fit is told by an ellipsis."""
-    x, y, row, gap = 0.0, 2.0, 24, 6
+def _pieces(picture: Pieces, dark: bool) -> tuple[list[str], float]:
+    """As pills that flow like words, and how high they are; what does not fit is told by an ellipsis."""
+    drawn: list[str] = []
+    x, y, gap = 0.0, 2.0, 6
     for text in picture.texts:
-        shown = text if _width(text) <= WIDTH - 2 * gap else f"{text[:20]}…"
+        shown = text if _width(text) <= WIDTH - 2 * gap else f"{text[:16]}…"
         width = min(_width(shown) + 2 * gap, WIDTH)
         if x and x + width > WIDTH:
-            x, y = 0.0, y + row + 2
-        if y + row > HEIGHT:
-            yield _text("…", WIDTH - 10, HEIGHT - 1, dark)
-            return
-        yield (
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{row - 2}" rx="5" '
+            x, y = 0.0, y + _ROW
+        if y + _ROW > HEIGHT + 2:
+            return [*drawn, _text("…", WIDTH - 10, HEIGHT - 1, dark)], HEIGHT
+        drawn.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{_ROW - 4}" rx="5" '
             f'fill="{_tint(dark)}"/>'
         )
-        yield _text(shown, x + width / 2, y + 15, dark, "middle", "monospace")
+        drawn.append(_text(shown, x + width / 2, y + 15, dark, "middle", "monospace"))
         x += width + 3
+    return drawn, min(y + _ROW, HEIGHT)
 
 
 def _width(text: str) -> float:

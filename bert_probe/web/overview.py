@@ -24,7 +24,7 @@ def draw(study: Study) -> None:
     """All of it: in the order of the kinds at first, ranked once it is known what is usual in the model."""
     traces = [study.a] if study.b is None else [study.a, study.b]
     found: TextOverview = store.answers.of(look, *traces)
-    cards, waiting = st.container(key="findings", gap="medium"), st.container()
+    cards, waiting = st.container(key="findings", gap="small"), st.container()
     with waiting:
         numbers = _usual(study)
     if numbers is not None:
@@ -73,7 +73,7 @@ def _card(finding: Finding, number: int) -> None:
             if finding.of:
                 st.caption(f"{finding.place} {_capital(finding.kind.measure)}: {finding.value:.4g}")
             st.page_link(
-                places.page(finding.page), label=_label(finding), query_params=_choices(finding), icon=""
+                places.page(finding.page), label=f"{_label(finding)} →", query_params=_choices(finding)
             )
 
 
@@ -98,13 +98,10 @@ def _capital(text: str) -> str:
 
 def _foot(found: TextOverview) -> None:
     assert found.tokens is not None  # it is ranked
-    with st.container(horizontal=True, gap="medium"):
-        export(found, "overview")
-        with st.container():
-            blocks.caveat(
-                "The most unusual comes first: each number is compared with the same number of the short "
-                f"English sentences shipped with the package, of {found.tokens[0]} to {found.tokens[1]} "
-                "tokens, read by the same model. Another kind of text, or a longer one, may differ from them "
-                "by that alone. Attention says where a head reads from, not what the model's output depends "
-                "on (Jain and Wallace 2019)."
-            )
+    export(found, "overview")
+    blocks.caveat(
+        "The most unusual comes first: each number is compared with the same number of the short English "
+        f"sentences shipped with the package, of {found.tokens[0]} to {found.tokens[1]} tokens, read by the "
+        "same model. Another kind of text, or a longer one, may differ from them by that alone. Attention "
+        "says where a head reads from, not what the model's output depends on (Jain and Wallace 2019)."
+    )

@@ -9,9 +9,11 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import Overview
-from bert_probe.analyses.overview import TextOverview, look
-from bert_probe.analyses.usual import Usual
+from bert_probe.analyses.overview import TextOverview, forms, look
+from bert_probe.analyses.usual import Usual, usual
+from bert_probe.model.progress import ignore
+from bert_probe.results.provenance import Subject
+from bert_probe.results.spelling import address
 from bert_probe.web import overview, serve, state, store, workbench
 from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
 
@@ -30,8 +32,13 @@ def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
 
 
 def expected(text: str, b: str = "") -> TextOverview:
-    traces = store.traces(store.open_checkpoint("", ""), [(one, None) for one in (text, b) if one], False)
-    return Overview().of(*traces)
+    """The library's answer, with the numbers that the page has measured, too."""
+    checkpoint = store.open_checkpoint("", "")
+    traces = store.traces(checkpoint, [(one, None) for one in (text, b) if one], False)
+    first, *more = [store.answers.of(usual, checkpoint, form, report=ignore) for form in forms(*traces)]
+    for one in more:
+        first |= one
+    return look(*traces).ranked(first)
 
 
 def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
@@ -39,10 +46,10 @@ def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
     assert not app.exception
     found = expected(TEXT).findings
     assert sentences(app) == [state.plain(one.said, 1_000) for one in found]
-    places = [one.value for one in app.caption if "shipped sentences." in one.value]
-    assert [one.partition(" ")[0] for one in places] == [one.place.partition(" ")[0] for one in found]
+    places = [one.value.partition(". ")[0] for one in app.caption if " shipped sentences" in one.value]
+    assert [f"{one}." for one in places] == [one.place for one in found]
     assert [page for page, _ in links(app)] == [one.page for one in found]
-    assert len(app.get("imgs")) == len(found)
+    assert len(app.get("image")) == len(found)
 
 
 def test_each_link_names_a_page_and_the_same_texts() -> None:
@@ -70,16 +77,16 @@ def test_a_link_of_the_command_line_opens_the_view_with_its_text() -> None:
     assert f"{view.pins.side}.{view.pins.units[0]}" == finding.choices["pins"]
 
 
-def test_an_overview_of_a_pair_and_of_a_cut_text_link_to_the_same() -> None:
+def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
     checkpoint = store.open_checkpoint("", "")
     for trace, request in (
         (checkpoint.trace("a dog", "a cat"), workbench.Request("a dog", "a cat", "pair")),
         (checkpoint.trace("dog " * 600, truncate=True), workbench.Request("dog " * 600, truncate=True)),
     ):
-        told = look(trace)
-        parameters = dict(parse_qsl(told.link(told.findings[0]).partition("?")[2]))
-        given = {name: value for name, value in parameters.items() if name in ("a", "b", "relation")}
-        assert workbench.Request(**given, truncate=parameters.get("truncate") == "1") == request
+        parameters = address(Subject.of(trace))
+        assert parameters is not None
+        cut = parameters.pop("truncate", "0")
+        assert workbench.Request(**parameters, truncate=cut == "1") == request
 
 
 def test_following_a_link_chooses_what_it_says_and_leaves_the_rest() -> None:
@@ -90,7 +97,6 @@ def test_following_a_link_chooses_what_it_says_and_leaves_the_rest() -> None:
     assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "nothing of attention"
     parameters = next(given for page, given in links(app) if page == "attention" and "pins" in given)
     plain = {name: value for name, value in parameters.items() if name not in ("words", "pins")}
-    app.text_area(key="draft_a").set_value("typed and not run")
     app.query_params.clear()
     for name, value in (plain | {"words": "0", "pins": "query"}).items():
         app.query_params[name] = value
@@ -100,12 +106,11 @@ def test_following_a_link_chooses_what_it_says_and_leaves_the_rest() -> None:
     assert (str(view.layer), view.words, view.pins.units) == (plain["layer"], False, ())
     assert view.options.step == 0.1, "how it is drawn is the reader's own"
     assert address_of(app)["vector_layer"] == "3"
-    assert app.text_area(key="draft_a").value == "typed and not run"
 
 
 def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
-    measured = overview.usual
+    measured = usual
 
     def slow(*given: Any, **more: Any) -> Usual:
         may_go_on.wait(60)
@@ -116,7 +121,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     app = opened("overview", a=TEXT)
     first = look(store.traces(store.open_checkpoint("", ""), [(TEXT, None)], False)[0])
     assert sentences(app) == [state.plain(one.said, 1_000) for one in first.findings]
-    assert not [one for one in app.caption if "shipped sentences." in one.value]
+    assert not [one for one in app.caption if " shipped sentences" in one.value]
     assert "Cancel" in [button.label for button in app.button]
     assert not app.get("download_button"), "files hold percentiles"
     may_go_on.set()
@@ -126,7 +131,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     assert [button.label for button in app.get("download_button")][:2] == ["CSV", "JSON"]
 
 
-@pytest.mark.parametrize("text", ["\n".join(MARKDOWN), ".", "word " * 400])
+@pytest.mark.parametrize("text", ["\n".join(MARKDOWN), "."])
 def test_any_text_has_its_cards_and_none_is_read_as_markdown(text: str) -> None:
     app = opened("overview", a=text, b=text)
     assert not app.exception

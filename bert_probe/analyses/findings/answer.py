@@ -22,10 +22,10 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
     task = COMPARING if other is not None else next((one for one in checkpoint.tasks if one != COMPARING), "")
     if task not in checkpoint.tasks:
         return None
-    traces = [seen.trace] if other is None else [seen.trace, other.trace]
+    second = None if other is None else other.trace
     try:
-        left_out = Why(task, words=True).of(*traces)
-        attention = Why(task, words=True, method="attention").of(*traces)
+        left_out = Why(task, words=True).of(seen.trace, second)
+        attention = Why(task, words=True, method="attention").of(seen.trace, second)
     except (UnavailableError, SelectionError, TextError):
         return None
     units, shares = left_out.units, left_out.shares

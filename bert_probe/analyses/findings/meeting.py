@@ -29,22 +29,24 @@ def _of(seen: Seen) -> Found | None:
     possible = pairs & named & named[:, None] & (alike > 1) & (askers > 1)
     if not possible.any():
         return None
-    found = []
+    best: tuple[tuple[float, ...], tuple[int, ...]] = ((-np.inf,), ())
     for layer in range(seen.trace.layers):
         weights = np.where(pairs, seen.lens.merge(seen.trace.attention(layer)), 0.0)  # [head, query, key]
         sums = np.stack([np.bincount(distance.ravel(), one.ravel(), 2 * count - 1) for one in weights])
         as_far = (sums[:, distance] - weights) / np.maximum(alike - 1, 1)
         as_wanted = (weights.sum(axis=1, keepdims=True) - weights) / np.maximum(askers - 1, 1)
         beyond = np.where(possible, weights - np.maximum(as_far, as_wanted), -np.inf)
-        head, query, key = map(int, np.unravel_index(beyond.argmax(), beyond.shape))
-        numbers = [float(one[head, query, key]) for one in (beyond, weights, as_far, as_wanted)]
-        found.append((*numbers, layer, head, query, key))
-    value, weight, as_far, as_wanted, layer, head, query, key = max(found)
+        place = tuple(map(int, np.unravel_index(beyond.argmax(), beyond.shape)))
+        best = max(
+            best, (tuple(float(one[place]) for one in (beyond, weights, as_far, as_wanted)), (layer, *place))
+        )
+    value, weight, elsewhere, by_others = best[0]
+    layer, head, query, key = best[1]
     asking, wanted = quoted(units[query], units), quoted(units[key], units)
     return Found(
         value,
         f"Layer {layer + 1}, head {head + 1}: {asking} gives {weight:.2f} of its attention to {wanted}. "
-        f"Words as far apart get {as_far:.2f} on average, and other words give it {as_wanted:.2f}.",
+        f"Words as far apart get {elsewhere:.2f} on average, and other words give it {by_others:.2f}.",
         "attention",
         Attention(layer, head, words=True).address() | {"pins": f"query.{query}"},
         lambda: Grid.of(seen.lens.merge(seen.trace.attention(layer, head)), mark=(query, key)),

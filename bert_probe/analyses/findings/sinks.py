@@ -6,6 +6,7 @@ from functools import partial
 
 from bert_probe.analyses.attention import Attention
 from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.heads import LABEL_SHARE
 from bert_probe.analyses.pictured import Bars
 
 
@@ -18,26 +19,26 @@ def _of(share: str, seen: Seen) -> Found | None:
         resting = [tokens[0]]
     if not resting:
         return None
-    by_layer = seen.heads[share].mean(axis=1)
+    by_layer, even = seen.heads[share].mean(axis=1), len(resting) / len(tokens)
     layer = int(by_layer.argmax())
     value = float(by_layer[layer])
     name = str(resting[0]) if resting[0].special else quoted(resting[0])
     what = f"the first token, {name}," if share == "first" else f"the separator {name}"
     return Found(
-        value,
+        value - even,
         f"In layer {layer + 1} {what} gets {value:.2f} of the attention, the mean over all heads and tokens; "
-        f"an even share would be {len(resting) / len(tokens):.2f}.",
+        f"an even share would be {even:.2f}.",
         "attention",
         Attention(layer).address() | {"head": "mean"},
         lambda: Bars(by_layer.tolist(), layer),
-        value > len(resting) / len(tokens),
+        value >= LABEL_SHARE,
     )
 
 
 KINDS = tuple(
     Kind(
         "attention at rest",
-        f"share of attention on {what}, mean over heads and tokens, in the layer where it is largest",
+        f"attention on {what} beyond an even share, mean over heads and tokens, largest of all layers",
         30 + order,
         partial(_of, share),
     )
