@@ -12,12 +12,19 @@ from bert_probe.model.progress import Report, part_of
 from bert_probe.views import small
 from bert_probe.web import blocks, jobs, places, state, store
 from bert_probe.web.export import export
+from bert_probe.web.serve import OF_ATTENTION
 from bert_probe.web.workbench import Study
 
 PATIENCE: Final = 0.05
 """Seconds that the first picture waits for what is usual, which is there if it was measured before."""
-_PLAIN: Final = {"show": "heads", "drawn": "weights", "words": "0", "pins": "query"}
-"""What a link to attention says of what it does not choose; a reader may have chosen otherwise before."""
+_OWN: Final = {
+    "tokens": frozenset(("of",)),
+    "attention": OF_ATTENTION | {"of"},
+    "embeddings": frozenset(("of", "part", "vector_layer")),
+    "similarity": frozenset(("vector_layer", "similarity_show", "similarity_specials")),
+    "answer": frozenset(("task", "of")),
+}
+"""Of each page that is linked to, what a link chooses; all else in the address stays as it is."""
 
 
 def draw(study: Study) -> None:
@@ -73,13 +80,15 @@ def _card(finding: Finding, number: int) -> None:
             if finding.of:
                 st.caption(f"{finding.place} {_capital(finding.kind.measure)}: {finding.value:.4g}")
             st.page_link(
-                places.page(finding.page), label=f"{_label(finding)} →", query_params=_choices(finding)
+                places.page(finding.page), label=f"{_label(finding)} →", query_params=_address(finding)
             )
 
 
-def _choices(finding: Finding) -> dict[str, str]:
-    plain = _PLAIN if finding.page == "attention" else {}
-    return {**state.of_texts(state.address()), **plain, **finding.choices}
+def _address(finding: Finding) -> dict[str, str]:
+    """All parameters that the page will have then: one that it would write anew is one step back too many."""
+    own = _OWN[finding.page]
+    kept = {name: value for name, value in state.address().items() if name not in own}
+    return {**kept, **finding.choices}
 
 
 def _label(finding: Finding) -> str:

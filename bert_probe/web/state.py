@@ -56,13 +56,14 @@ def _go_to(given: dict[str, str]) -> None:
 
 
 def _follow(given: dict[str, str]) -> None:
-    """Take over what a link says; what it does not say stays as it is, if it is of the same texts."""
+    """Take over what a link says, which is all that stands in the address; of the same texts what is typed
+    and not run stays."""
     if of_texts(given) != of_texts(address()):
         _go_to(given)
         return
-    for name, value in given.items():
-        if address().get(name) != value:
-            remember(name, value)
+    for name in {*given, *address()}:
+        if address().get(name) != given.get(name):
+            remember(name, given.get(name))
             st.session_state.pop(name, None)  # a control that is drawn begins with the address
 
 

@@ -120,6 +120,24 @@ class Read:
     def moved(self) -> float:
         return max(1 - cosine(self.states[0, t.position], self.states[-1, t.position]) for t in self.own)
 
+    def twice(self) -> float | None:
+        cosines = [
+            cosine(self.states[-1, a.position], self.states[-1, b.position])
+            for a, b in combinations(self.own, 2)
+            if a.id == b.id
+        ]
+        return 1 - min(cosines) if cosines else None
+
+    def apart(self) -> float:
+        means = self.attention.mean(axis=1)
+        return max(
+            sum(abs(head[i, j] - mean[i, j]) for i, j in product(range(self.count), repeat=2))
+            / 2
+            / self.count
+            for heads, mean in zip(self.attention, means, strict=True)
+            for head in heads
+        )
+
     def twins(self) -> float | None:
         cosines = [
             cosine(self.states[-1, a.position], self.states[-1, b.position])
@@ -187,6 +205,8 @@ def expected(read: Read) -> dict[str, float]:
             read.moved()
         ),
         "cosine of two different tokens after the last layer, largest of all": read.twins(),
+        "1 − cosine of two places of one token after the last layer, largest of all": read.twice(),
+        "total variation between a head's attention and its layer's mean, largest of all heads": read.apart(),
         "pieces of a word, most of all words": read.pieces(),
         "tokens that are not in the vocabulary": sum(str(token) == "[UNK]" for token in read.tokens),
     }

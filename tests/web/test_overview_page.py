@@ -89,23 +89,28 @@ def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
         assert workbench.Request(**parameters, truncate=cut == "1") == request
 
 
-def test_following_a_link_chooses_what_it_says_and_leaves_the_rest() -> None:
+def test_following_a_link_chooses_what_it_says_and_its_address_is_not_written_anew() -> None:
     app = opened(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
     app.switch_page("../../pages/similarity.py").run()
     app.slider(key="vector_layer").set_value(3).run()
     app.switch_page("../../pages/overview.py").run()
     assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "nothing of attention"
-    parameters = next(given for page, given in links(app) if page == "attention" and "pins" in given)
-    plain = {name: value for name, value in parameters.items() if name not in ("words", "pins")}
-    app.query_params.clear()
-    for name, value in (plain | {"words": "0", "pins": "query"}).items():
-        app.query_params[name] = value
-    app.switch_page("../../pages/attention.py").run()
-    assert not app.exception
-    view = looks_at(app)
-    assert (str(view.layer), view.words, view.pins.units) == (plain["layer"], False, ())
-    assert view.options.step == 0.1, "how it is drawn is the reader's own"
-    assert address_of(app)["vector_layer"] == "3"
+    for wanted in ("attention", "similarity"):
+        parameters = next(given for page, given in links(app) if page == wanted)
+        app.query_params.clear()
+        for name, value in parameters.items():
+            app.query_params[name] = value
+        app.switch_page(f"../../pages/{wanted}.py").run()
+        assert not app.exception
+        assert address_of(app) == parameters, wanted
+        if wanted == "attention":
+            view = looks_at(app)
+            assert (str(view.layer), view.options.step) == (parameters["layer"], None)
+            assert view.words == (parameters.get("words") == "1")
+            assert app.session_state["address"]["vector_layer"] == "3"
+            app.switch_page("../../pages/overview.py").run()
+        else:
+            assert app.slider(key="vector_layer").value == 6
 
 
 def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

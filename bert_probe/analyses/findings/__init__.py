@@ -70,7 +70,8 @@ class Found:
     Attributes:
         value: the number.
         said: a sentence that says it, with its ".".
-        page, choices: where it is to be seen: the name of a page, and parameters of its address.
+        page, choices: where it is to be seen: the name of a page, and parameters of its address, as this will
+            be then: without what goes without saying.
         picture: makes the small picture.
         clear: whether it is worth the sentence at all; a number has a value on any text.
     """

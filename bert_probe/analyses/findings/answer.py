@@ -46,7 +46,7 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
         f"Without {quoted(units[place], units)} {whose}the {left_out.number} {moves}, more than without any "
         f"other word. {agrees}",
         "answer",
-        {"task": task},
+        {} if task == checkpoint.tasks[0] else {"task": task},
         lambda: Bars(np.nan_to_num(left_out.scores).tolist(), place),
     )
 

@@ -26,7 +26,7 @@ def _of(seen: Seen) -> Found | None:
         f"{curve[-1]:.2f} after layer {last}, where the tokens of this text have {means[-1]:.2f} on average. "
         f"Layer {step + 1} takes it farthest, from {curve[step]:.2f} to {curve[step + 1]:.2f}.",
         "embeddings",
-        {"part": "vectors"} | Vectors(step + 1).address(),
+        {"part": "vectors"} | Vectors(-1 if step + 1 == last else step + 1).address(),
         lambda: Curves(curve.tolist(), means.tolist(), step + 1),
     )
 

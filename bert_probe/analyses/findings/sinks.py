@@ -29,7 +29,7 @@ def _of(share: str, seen: Seen) -> Found | None:
         f"In layer {layer + 1} {what} gets {value:.2f} of the attention, the mean over all heads and tokens; "
         f"an even share would be {even:.2f}.",
         "attention",
-        Attention(layer).address() | {"head": "mean"},
+        Attention(layer).address(),
         lambda: Bars(by_layer.tolist(), layer),
         value >= LABEL_SHARE,
     )

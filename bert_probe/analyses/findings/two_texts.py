@@ -27,7 +27,7 @@ def _alike(a: Seen, b: Seen) -> Found | None:
         found.cosine,
         f"A and B have a cosine of {found.cosine:.2f}.{said}",
         "answer",
-        {"task": COMPARING},
+        {} if a.trace.made_by.tasks[0] == COMPARING else {"task": COMPARING},
         lambda: picture,
     )
 
@@ -79,7 +79,7 @@ def _shared(a: Seen, b: Seen) -> Found | None:
         f"{quoted(a.own[one], a.own)} of A and {quoted(b.own[other], b.own)} of B, one entry of the "
         f"vocabulary, have a cosine of {value:.2f} after layer {last}{mean}.",
         "similarity",
-        Similarity(last).address(),
+        Similarity().address(),
         picture,
     )
 
