@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.padding import Padding
+    from bert_probe.analyses.overview import Overview
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
@@ -117,6 +118,7 @@ __all__ = [
     "Neighbours",
     "NextSentence",
     "Padding",
+    "Overview",
     "ParameterChange",
     "Parameters",
     "Patch",
@@ -195,6 +197,7 @@ _HOMES = {
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Padding": "analyses.padding",
+    "Overview": "analyses.overview",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",

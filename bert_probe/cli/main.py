@@ -69,6 +69,9 @@ COMMANDS = {
     "map": (
         "layer_map",
         "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+    "overview": (
+        "overview",
+        "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",
     ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (

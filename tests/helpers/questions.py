@@ -30,6 +30,7 @@ from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.neighbours import Neighbours
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.padding import Padding
+from bert_probe.analyses.overview import Overview
 from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.parameters import Parameters
@@ -256,6 +257,7 @@ EXAMPLES = (
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
     Example(Tokens(), one_trace),
+    Example(Overview(), two_traces, trained="text-classification"),
     Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
     Example(Steps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
     Example(Embedding("river"), one_trace, {"token": 2}),

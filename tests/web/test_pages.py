@@ -43,6 +43,7 @@ from tests.helpers.pages import (
 )
 
 COMPUTED = (
+    "overview",
     "tokens",
     "attention",
     "heads",
