@@ -18,6 +18,7 @@ from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
+from bert_probe.analyses.positions import MATRICES, ModelPositions
 from bert_probe.analyses.probes.relations import RelationHeads
 from bert_probe.analyses.reach import TokenReach
 from bert_probe.analyses.sentence_similarity import TwoTexts
@@ -32,7 +33,7 @@ from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
 from bert_probe.text.labelled import CLASSES
-from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, probes, steps
+from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
@@ -52,6 +53,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
     HeadEffects: answers.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
+    ModelPositions: positions.of_positions,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [answers.of_patching(found)],
     RelationHeads: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
@@ -72,6 +74,8 @@ def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
     if isinstance(result, Evaluation):
         return result.kind in (CLASSES, TAGS)
+    if isinstance(result, ModelPositions):
+        return result.question.show in MATRICES
     if isinstance(result, MappedLayers):
         return True
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
