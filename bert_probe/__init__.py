@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
-    from bert_probe.analyses.padding import Padding
     from bert_probe.analyses.overview import Overview
+    from bert_probe.analyses.padding import Padding
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
@@ -117,8 +117,8 @@ __all__ = [
     "Lens",
     "Neighbours",
     "NextSentence",
-    "Padding",
     "Overview",
+    "Padding",
     "ParameterChange",
     "Parameters",
     "Patch",

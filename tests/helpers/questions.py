@@ -29,8 +29,8 @@ from bert_probe.analyses.mask_evaluation import EvaluateMasks
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.neighbours import Neighbours
 from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.padding import Padding
 from bert_probe.analyses.overview import Overview
+from bert_probe.analyses.padding import Padding
 from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.parameters import Parameters
