@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.model_sizes import ModelSizes
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from bert_probe.model.checkpoint import Checkpoint
+    from bert_probe.model.config_alone import open_config
     from bert_probe.model.given import from_attention
     from bert_probe.model.loading import load
     from bert_probe.model.trace import Trace
@@ -101,6 +103,7 @@ __all__ = [
     "LabelTokens",
     "LayerAlikeness",
     "Lens",
+    "ModelSizes",
     "NextSentence",
     "ParameterChange",
     "Parameters",
@@ -135,6 +138,7 @@ __all__ = [
     "head_view",
     "load",
     "model_view",
+    "open_config",
     "read_labelled",
     "read_sentences",
     "read_tagged",
@@ -170,6 +174,7 @@ _HOMES = {
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
     "Lens": "analyses.lens",
+    "ModelSizes": "analyses.model_sizes",
     "NextSentence": "analyses.next_sentence",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
@@ -204,6 +209,7 @@ _HOMES = {
     "head_view": "notebook.views",
     "load": "model.loading",
     "model_view": "notebook.views",
+    "open_config": "model.config_alone",
     "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "read_tagged": "text.tagged",

@@ -40,7 +40,7 @@ SECTIONS = {
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences"),
     "Answer": ("answer", "train"),
-    "Model": ("parameters", "changes", "probes"),
+    "Model": ("parameters", "sizes", "changes", "probes"),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses."""
 

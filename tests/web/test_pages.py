@@ -54,10 +54,11 @@ COMPUTED = (
     "sentences",
     "answer",
     "parameters",
+    "sizes",
 )
 PAGES = (*COMPUTED, "changes")
 """The last one needs a second model to show anything."""
-OWN_TEXTS = ("context", "sentences", "parameters")
+OWN_TEXTS = ("context", "sentences", "parameters", "sizes")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 
