@@ -81,16 +81,16 @@ def test_pieces_of_one_character_and_pairs() -> None:
 def test_attention_is_merged_by_hand() -> None:
     spans = CommonSpans(
         (
-            Span("x", (0,), (0, 1), 0, False),
-            Span("y", (1, 2), (2,), 0, False),
-            Span("[SEP]", (3,), (), 0, True),
+            Span("[CLS]", (0,), (), 0, True),
+            Span("x", (1,), (0, 1), 0, False),
+            Span("y", (2, 3), (2,), 0, False),
         )
     )
-    a = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.1, 0.4], [0.0, 0.5, 0.5, 0.0], [0, 0, 0, 1]])
-    # y's two rows are averaged, its two columns added; [SEP] is a key, and no query, as B has none.
-    np.testing.assert_allclose(spans.merged(a, 0), [[0.1, 0.5, 0.4], [0.2, 0.6, 0.2]])
+    a = np.array([[1.0, 0, 0, 0], [0.4, 0.1, 0.2, 0.3], [0.4, 0.4, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]])
+    # y's two rows are averaged, its two columns added; [CLS] is a key, and no query, as B has none.
+    np.testing.assert_allclose(spans.merged(a, 0), [[0.4, 0.1, 0.5], [0.2, 0.2, 0.6]])
     b = np.array([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.1, 0.8]])
-    np.testing.assert_allclose(spans.merged(b, 1), [[0.55, 0.45, 0.0], [0.2, 0.8, 0.0]])
+    np.testing.assert_allclose(spans.merged(b, 1), [[0.0, 0.55, 0.45], [0.0, 0.2, 0.8]])
     np.testing.assert_allclose(spans.merged(np.stack([b, b]), 1).sum(axis=-1), 1)
     with pytest.raises(ShapeError):
         spans.merged(a, 1)

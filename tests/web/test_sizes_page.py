@@ -88,6 +88,6 @@ def test_the_treemap_marks_what_is_updated(family: Callable[[str], Checkpoint]) 
         for area in areas(found.inventory):
             assert told[area.id] == f"{found.count(area.of):,} of them updated"
         assert shapes["layer 1/attention"] == "/"
-        assert shapes["head"] == ""
+        assert shapes["head"] == shapes["pooler"] == ""
         assert told["embeddings"] == "0 of them updated"
         assert colours["embeddings"] != colours["head"]
