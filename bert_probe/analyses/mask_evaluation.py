@@ -145,7 +145,8 @@ def _asked(
     at = true != inputs["input_ids"]
     with torch.inference_mode(), checkpoint.running():
         states = given.last_hidden_state[at]
-        for part in torch.arange(len(states), device=states.device).split(_AT_ONCE):
+        for begin in range(0, len(states), _AT_ONCE):
+            part = slice(begin, begin + _AT_ONCE)
             # Of these vectors alone: for all others the head, as large as the vocabulary, would cost most.
             own = {name: values[at][part][None] for name, values in inputs.items()}
             logits = output.answer(own, states[part][None], None)[0].double()

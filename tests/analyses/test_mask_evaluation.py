@@ -53,7 +53,8 @@ def test_every_mask_is_judged_as_the_raw_model_does(
 
 def test_measures_are_those_of_the_table(trained_on: Trained) -> None:
     found = EvaluateMasks(seed=1).of(trained_on("bert", FILLING), LINES)
-    measures = dict(found.table().itertuples(index=False))
+    table = found.table()
+    measures = dict(zip(table["measure"], table["value"], strict=True))
     assert measures["masks"] == len(found.ranks) == len(found.tokens)
     assert measures["first_guess"] == sum(
         one == other for one, other in zip(found.tokens, found.guesses, strict=True)

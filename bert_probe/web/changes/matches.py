@@ -76,7 +76,7 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         pairs = partial(zipped, found.showing(show="all"), "diff-pairs")
         more = [("All pairs, CSV + provenance", "diff-pairs.zip", pairs)]
         export(found, "diff-matches", more, label="Export matches")
-    with st.container(key="finding_matches"):
+    with st.container(key="matches_finding"):
         st.markdown(state.plain(found.finding, 1000))
     if a.encoding.ids != b.encoding.ids:
         _tokens(found, a, b)
