@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.fragmentation import Fragmentation
     from bert_probe.analyses.fragmentation_change import FragmentationChange
     from bert_probe.analyses.head_change import HeadChange
+    from bert_probe.analyses.head_matches import HeadMatches
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.mask_evaluation import EvaluateMasks
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.model_sizes import ModelSizes
     from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.overview import Overview
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from bert_probe.model.checkpoint import Checkpoint
+    from bert_probe.model.config_alone import open_config
     from bert_probe.model.given import from_attention
     from bert_probe.model.loading import load
     from bert_probe.model.trace import Trace
@@ -106,6 +109,7 @@ __all__ = [
     "FragmentationChange",
     "Frame",
     "HeadChange",
+    "HeadMatches",
     "HeadMeans",
     "HeadView",
     "Heads",
@@ -115,6 +119,7 @@ __all__ = [
     "LayerMap",
     "LayerMapOfMany",
     "Lens",
+    "ModelSizes",
     "Neighbours",
     "NextSentence",
     "Overview",
@@ -154,6 +159,7 @@ __all__ = [
     "head_view",
     "load",
     "model_view",
+    "open_config",
     "read_labelled",
     "read_sentences",
     "read_tagged",
@@ -185,6 +191,7 @@ _HOMES = {
     "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
     "HeadChange": "analyses.head_change",
+    "HeadMatches": "analyses.head_matches",
     "HeadMeans": "analyses.head_means",
     "HeadView": "notebook.live",
     "Heads": "analyses.heads",
@@ -194,6 +201,7 @@ _HOMES = {
     "LayerMap": "analyses.layer_map",
     "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
+    "ModelSizes": "analyses.model_sizes",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Padding": "analyses.padding",
@@ -233,6 +241,7 @@ _HOMES = {
     "head_view": "notebook.views",
     "load": "model.loading",
     "model_view": "notebook.views",
+    "open_config": "model.config_alone",
     "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "read_tagged": "text.tagged",

@@ -11,7 +11,7 @@ from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.changes import parts, second
+from bert_probe.web.changes import matches, parts, second
 
 
 def text_of(a: Checkpoint) -> Trace:
@@ -34,6 +34,7 @@ def compared(a: Trace, b: Trace, words: bool) -> None:
     parts.answers(a, b.checkpoint)
     parts.parameters(changed)
     parts.alikeness(a.checkpoint, b.checkpoint)
+    matches.part(a, b, start=False)
 
 
 def main() -> None:
@@ -54,7 +55,10 @@ def main() -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         trace = text_of(a)
-        words = state.switch(
+        read = (trace.encoding.text, trace.encoding.pair)
+        other = workbench.traced(b, [read], workbench.request().truncate)[0]
+        apart = matches.apart(trace, other)
+        words = apart is None and state.switch(
             "words",
             "Whole words",
             False,
@@ -62,10 +66,11 @@ def main() -> None:
             "vectors by their mean.",
         )
     blocks.truncation_notice(trace)
-    request = workbench.request()
-    other = workbench.traced(b, [(trace.encoding.text, trace.encoding.pair)], request.truncate)
     try:
-        compared(trace, other[0], words)
+        if apart is not None:
+            matches.instead(apart, trace, other)
+        else:
+            compared(trace, other, words)
     except SelectionError as error:
         second.refused(error, "These two models cannot be compared")
 

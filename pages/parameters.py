@@ -4,9 +4,9 @@ import streamlit as st
 
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.model.module_tree import module_tree
-from bert_probe.web import blocks, figures, workbench
+from bert_probe.web import blocks, figures, updates, workbench
 from bert_probe.web.export import export
-from bert_probe.web.parameters import subtotals, treemap
+from bert_probe.web.parameters import subtotals, treemap, updated_treemap
 
 blocks.heading(
     "Parameters",
@@ -31,12 +31,20 @@ with st.container(horizontal=True, gap="large"):
 if found.tied:
     st.caption(f"{found.tied} tensors are shared with another one and counted there.")
 
+marked = updates.part(checkpoint)
 st.plotly_chart(
-    treemap(found, blocks.dark()),
+    treemap(found, blocks.dark()) if marked is None else updated_treemap(marked, blocks.dark()),
     width="stretch",
     config=figures.CONFIG,
-    alt="Area by number of parameters: embeddings, each layer with its parts, pooler",
+    alt="Area by number of parameters: embeddings, each layer with its parts, pooler"
+    + ("" if marked is None else "; what training updates is coloured"),
 )
+if marked is not None:
+    blocks.caveat(
+        f"Coloured: the {marked.count():,} numbers that training updates. Hatched: a part of the block is, "
+        "as with LoRA, whose narrow matrices lie beside the model's own. Without a colour: stays as it is. "
+        "More numbers take more memory and time, and do not always learn more."
+    )
 blocks.caveat(
     "Area is the number of parameters, which says nothing about importance. In each layer: feed-forward, "
     "attention (queries, keys and values) and, palest, attention output. Click a block to look inside, its "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.survey import described
 from bert_probe.results.kinds import Choice
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
@@ -180,14 +180,14 @@ def inventory(model: torch.nn.Module) -> Inventory:
     """Every named parameter of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
     named = list(model.named_parameters(remove_duplicate=False))
-    names = frozenset(name for name, _ in named)
+    places = _Places(model, [name for name, _ in named])
     seen: dict[int, str] = {}
     rows = []
     for name, parameter in named:
         tied_to = seen.get(id(parameter))
         seen.setdefault(id(parameter), name)
         count = 0 if tied_to else parameter.numel()
-        group, part = _place(name, model, names)
+        group, part = places.of(name)
         rows.append(
             Parameter(
                 name=name,
@@ -214,46 +214,51 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
             encoder alone.
 
     Raises:
-        ArchitectureError: transformers has no such class, or none for this config.
+        ArchitectureError: transformers has no such class, or none for this config; sizes that no model has.
     """
     kind: Any = AutoModel if architecture is None else getattr(transformers, architecture, None)
     if architecture is not None and not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
         raise ArchitectureError(f"transformers has no model class {architecture}. Check the spelling.")
     if architecture is not None and not isinstance(config, kind.config_class or ()):
         raise ArchitectureError(f"{architecture} takes no {type(config).__name__}. Give the config it takes.")
-    # A copy, because a model writes its attention implementation into the config it is given.
-    own = copy.deepcopy(config)
-    with torch.device("meta"):
-        try:
-            model = AutoModel.from_config(own) if architecture is None else kind(own)
-        except ValueError as error:
-            raise ArchitectureError(f"transformers makes no model of this config: {error}") from None
-    return inventory(model)
+    return inventory(described(config, AutoModel.from_config if architecture is None else kind))
 
 
-def _place(name: str, model: torch.nn.Module, names: frozenset[str]) -> tuple[str, str]:
-    """Group and part of a parameter, from its name and the ``names`` of all parameters."""
-    prefix = getattr(model, "base_model_prefix", "")
-    start = f"{prefix}." if prefix and hasattr(model, prefix) else ""
-    if not name.startswith(start):
-        return HEAD, HEAD
-    name = name.removeprefix(start)
-    layer, listed = _LAYER.search(name), _LISTED_PARTS.match(name)
-    if layer:
-        before = start + name[: layer.end()]
-        within = frozenset(other.removeprefix(before) for other in names if other.startswith(before))
-        part = _part(name[layer.end() :], within)
-        shared = "albert_layer_groups" in layer[0]
-        return _shared_layers(model, int(layer[1])) if shared else f"layer {int(layer[1]) + 1}", part
-    if listed:
-        return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
-    if name.startswith("encoder.conv."):
-        return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer alone
-    if _RELATIVE_POSITIONS.match(name):
-        return (EVERY_LAYER,) * 2
-    if name.startswith("encoder.LayerNorm.") and f"{start}encoder.rel_embeddings.weight" in names:
-        return (EVERY_LAYER,) * 2  # DeBERTa normalises its relative positions with it
-    return (_outside_layers(name),) * 2
+class _Places:
+    """Where the parameters of a model belong, told by their names and those beside them."""
+
+    def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:
+        prefix = getattr(model, "base_model_prefix", "")
+        self._model = model
+        self._start = f"{prefix}." if prefix and hasattr(model, prefix) else ""
+        self._names = frozenset(names)
+        self._within: dict[str, set[str]] = {}
+        for name in (name.removeprefix(self._start) for name in self._names if name.startswith(self._start)):
+            if layer := _LAYER.search(name):
+                self._within.setdefault(name[: layer.end()], set()).add(name[layer.end() :])
+
+    def of(self, name: str) -> tuple[str, str]:
+        """Group and part of a parameter."""
+        if not name.startswith(self._start):
+            return HEAD, HEAD
+        name = name.removeprefix(self._start)
+        layer, listed = _LAYER.search(name), _LISTED_PARTS.match(name)
+        if layer:
+            part = _part(name[layer.end() :], self._within[name[: layer.end()]])
+            shared = "albert_layer_groups" in layer[0]
+            return _shared_layers(
+                self._model, int(layer[1])
+            ) if shared else f"layer {int(layer[1]) + 1}", part
+        if listed:
+            return f"layer {int(listed[2]) + 1}", _listed_part(listed[1], bool(listed[3]))
+        if name.startswith("encoder.conv."):
+            return "layer 1", "convolution"  # DeBERTa adds it to the output of its first layer alone
+        if _RELATIVE_POSITIONS.match(name):
+            return (EVERY_LAYER,) * 2
+        relative = f"{self._start}encoder.rel_embeddings.weight" in self._names
+        if name.startswith("encoder.LayerNorm.") and relative:
+            return (EVERY_LAYER,) * 2  # DeBERTa normalises its relative positions with it
+        return (_outside_layers(name),) * 2
 
 
 def _outside_layers(name: str) -> str:
@@ -277,7 +282,7 @@ def _shared_layers(model: torch.nn.Module, group: int) -> str:
     return f"layers {members[0]} to {members[-1]}, shared"
 
 
-def _part(name: str, beside: frozenset[str]) -> str:
+def _part(name: str, beside: Iterable[str]) -> str:
     """Part of a layer, from the name within it and the names ``beside`` it."""
     if "bottleneck" in name:
         return "bottleneck"

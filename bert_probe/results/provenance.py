@@ -30,12 +30,14 @@ class Subject:
         sentences: of many sentences their number, digest, and how many tokens were cut off; of tagged ones
             their files, by what they are to the question.
         other: where two models are compared, the second one, which read the same.
+        configs: where the sizes of models were asked for, each of them, with weights or without.
     """
 
     model: Mapping[str, Any]
     texts: tuple[Mapping[str, Any], ...] = ()
     sentences: Mapping[str, Any] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
+    configs: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def of(cls, *traces: Trace) -> Subject:
@@ -79,8 +81,8 @@ class Subject:
 
     @property
     def models(self) -> tuple[Mapping[str, Any], ...]:
-        """The model, or both."""
-        return (self.model, self.other) if self.other else (self.model,)
+        """The model, or both, or each whose size was asked for."""
+        return self.configs or ((self.model, self.other) if self.other else (self.model,))
 
     @classmethod
     def of_tagged(
@@ -107,7 +109,8 @@ class Subject:
         if len(self.texts) == 1:
             return {**models, **self.texts[0]}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
-        return {**models, **several, **self.sentences}
+        sizes = {"configs": [dict(one) for one in self.configs]} if self.configs else {}
+        return {**models, **several, **sizes, **self.sentences}
 
 
 def _labelled(name: str, rows: Labelled) -> dict[str, Any]:

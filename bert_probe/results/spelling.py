@@ -23,6 +23,10 @@ LONGEST_ARGUMENT = 131_071
 def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
     lines = ["import bert_probe", ""]
+    taken = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
+    if subject.configs:
+        models = ", ".join(map(_sized, subject.configs))
+        return "\n".join([*lines, f"bert_probe.{question!r}.of({models}).{taken}"])
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
     lines += [f"other = {opening(subject.other, 'other_model')}"] if subject.other else []
@@ -51,7 +55,6 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
             for name, text in zip(names, subject.texts, strict=True)
         ]
         whom = ", ".join(names) or "checkpoint"
-    taken = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
     return "\n".join([*lines, f"bert_probe.{question!r}.of({whom}).{taken}"])
 
 
@@ -64,6 +67,8 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     model = subject.model
     if any(one.get("origin") in ("given", "in memory") for one in subject.models):
         return "# What is only in memory cannot be reached from the command line; use Python."
+    if subject.configs:
+        return _sizes(question, subject, csv_safe)
     paired = any(text["pair"] is not None for text in subject.texts)
     if len(subject.texts) > 1 and paired and not question.pair_options:
         return "# The command line compares texts that have no second segment; use Python."
@@ -82,6 +87,32 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
             f"{LONGEST_ARGUMENT:,}; use Python."
         )
     return shlex.join(words)
+
+
+def _sized(model: Mapping[str, Any]) -> str:
+    """The expression that opens a model whose size is asked for, or its config where that was enough."""
+    return opening(model) if "weights_sha256" in model else f"bert_probe.open_config({_called(model)!r})"
+
+
+def _called(config: Mapping[str, Any]) -> str:
+    """The name by which `open_config` finds this very one."""
+    at = f"@{config['revision']}" if config["revision"] else ""
+    return f"{config['model']}{at}"
+
+
+def _sizes(question: Question, subject: Subject, csv_safe: bool) -> str:
+    """The command on sizes of models: configs, then at most one model that was opened."""
+    *configs, last = subject.configs
+    configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
+    if any("weights_sha256" in one for one in configs):
+        return "# The command line puts one opened model after the configs; use Python."
+    words = ["bert-probe", question.command]
+    words += [word for one in configs for word in ("--config", _called(one))]
+    if opened is not None:
+        words += ["--model", opened["model"]]
+        words += ["--revision", opened["revision"]] if opened["revision"] else []
+        words += ["--dtype", opened["dtype"]] if opened["dtype"] != "float32" else []
+    return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
 
 
 def address(subject: Subject) -> dict[str, str] | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
 
+from bert_probe.analyses.parameters import Inventory, Parameter, inventory
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.kinds import Kind
@@ -123,6 +125,55 @@ class Count:
     parameters: int
 
 
+@dataclass(frozen=True)
+class Updated:
+    """What of a model an update changes.
+
+    Attributes:
+        inventory: the model's parameters with those of its head, and of lora's narrow matrices.
+        names: those that are updated.
+    """
+
+    inventory: Inventory
+    names: frozenset[str]
+
+    def count(self, of: Callable[[Parameter], bool] = lambda _: True) -> int:
+        """How many numbers are updated, of the parameters that fulfil a condition."""
+        return sum(row.count for row in self.inventory.rows if row.name in self.names and of(row))
+
+
+def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> Updated:
+    """What an update changes, parameter by parameter. Takes no memory.
+
+    Args:
+        labels: as of `counts`.
+
+    Raises:
+        SelectionError, UnavailableError: as `chosen`; the family has no head for the task.
+    """
+    whole = without_weights(checkpoint, task, _labels(labels))
+    names, narrow = {*chosen(whole, update)}, beside(whole) if update == LORA else {}
+    rows = []
+    for row in inventory(whole).rows:
+        rows.append(row)
+        matrix = narrow.get(row.name.removesuffix(".weight"))
+        if matrix is not None:
+            for side, shape in (("A", (RANK, matrix.in_features)), ("B", (matrix.out_features, RANK))):
+                made = replace(row, name=f"{row.name.removesuffix('.weight')}.lora_{side}", shape=shape)
+                rows.append(
+                    replace(made, count=prod(shape), bytes=prod(shape) * matrix.weight.element_size())
+                )
+                names.add(made.name)
+    total = sum(row.count for row in rows)
+    rows = [replace(row, share=row.count / total) for row in rows]
+    return Updated(Inventory(tuple(rows)), frozenset(names))
+
+
+def _labels(count: int) -> tuple[str, ...]:
+    """Names for so many labels, of which nothing but their number matters."""
+    return tuple(f"label {number}" for number in range(1, count + 1))
+
+
 def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[Count]:
     """How many parameters each update changes: head, top:K for each K, all, lora. Takes no memory.
 
@@ -132,8 +183,7 @@ def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[Count
     Raises:
         UnavailableError: the family has no head for the task.
     """
-    names = tuple(f"label {number}" for number in range(1, labels + 1))
-    whole = without_weights(checkpoint, task, names)
+    whole = without_weights(checkpoint, task, _labels(labels))
     parameters = sum(part.numel() for part in whole.parameters())
     try:
         layers = len(layers_of(whole.base_model)[1])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.head_change import ChangedHeads
+from bert_probe.analyses.head_matches import MatchedHeads
 from bert_probe.analyses.layer_alikeness import AlikeLayers
 from bert_probe.analyses.vector_change import ChangedVectors
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, Trace
 from bert_probe.views.heatmaps import by_head
 from bert_probe.views.matrix import Drawing, Heatmap
-from bert_probe.views.scale import Scale
-from bert_probe.views.text import labels, positions
+from bert_probe.views.scale import SHARES, Scale
+from bert_probe.views.text import labels, positions, shown
 
 
 def of_changed_heads(found: ChangedHeads) -> Heatmap:
@@ -48,6 +49,47 @@ def of_alike_layers(found: AlikeLayers) -> Heatmap:
     )
     rows, columns = found.cka.shape
     return Heatmap(found.cka, _layers(rows), _layers(columns), drawing)
+
+
+def of_matched_heads(found: MatchedHeads) -> Heatmap:
+    """Every head of A against every head of B."""
+    drawing = Drawing(
+        scale=Scale("sequential", 0, 1),
+        row_axis="head of A",
+        column_axis="head of B",
+        value_name="similarity",
+        caption="How alike the heads of A and B attend",
+        file_name="diff-matches",
+    )
+    rows, columns = ([found.name(head, side) for head in range(found.matrix.shape[side])] for side in (0, 1))
+    return Heatmap(found.matrix, rows, columns, drawing)
+
+
+def of_matched_maps(
+    found: MatchedHeads, a: Trace, b: Trace, row: int, column: int
+) -> tuple[Heatmap, Heatmap]:
+    """A head of A and a head of B on the spans that both cut the text into; one scale for both."""
+    spans, queries = found.spans.spans, found.spans.queries
+    keys = [shown(span.text) for span in spans]
+    first, second = (
+        Heatmap(
+            values,
+            [shown(span.text) for span in queries],
+            keys,
+            Drawing(
+                scale=SHARES,
+                row_axis="query",
+                column_axis="key",
+                value_name="weight",
+                caption=f"Head {found.name(head, side)} of {'AB'[side]}",
+                row_positions=found.spans.rows,
+                column_positions=range(len(spans)),
+                file_name=f"head-{'ab'[side]}",
+            ),
+        )
+        for side, (values, head) in enumerate(zip(found.maps(a, b, row, column), (row, column), strict=True))
+    )
+    return first, second
 
 
 def _readable(values: Array) -> tuple[Array, Scale, str]:

@@ -11,6 +11,7 @@ from bert_probe.analyses.context import WordsInContext
 from bert_probe.analyses.evaluation import Evaluation
 from bert_probe.analyses.find_heads import FoundHeads
 from bert_probe.analyses.head_change import ChangedHeads
+from bert_probe.analyses.head_matches import MatchedHeads
 from bert_probe.analyses.heads import HeadProfiles
 from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.layer_alikeness import AlikeLayers
@@ -53,6 +54,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
     HeadEffects: answers.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
+    MatchedHeads: lambda found: [changes.of_matched_heads(found)],
     ModelPositions: positions.of_positions,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [answers.of_patching(found)],
@@ -67,7 +69,16 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
 }
 """What is drawn of each, from top to bottom."""
 
-_OF_ATTENTION = (AttentionMap, TokenReach, MinimalPair, RowPair, FoundHeads, HeadProfiles, ChangedHeads)
+_OF_ATTENTION = (
+    AttentionMap,
+    TokenReach,
+    MinimalPair,
+    RowPair,
+    FoundHeads,
+    HeadProfiles,
+    ChangedHeads,
+    MatchedHeads,
+)
 
 
 def is_drawn(result: Result) -> bool:

@@ -26,6 +26,11 @@ ACCENT, SECOND, GRAY = "#635BE4", "#C2601A", "#8A8797"
 """Readable on both themes."""
 
 
+def ink(dark: bool) -> str:
+    """Colour of writing on the page, or on something pale."""
+    return "#ECEBF2" if dark else "#1C1B22"
+
+
 def largest_columns(values: Array, count: int, wanted: set[int]) -> list[int]:
     """At most ``count`` columns in their order: those ``wanted``, then those with the largest values."""
     by_size = np.argsort(-values.max(axis=0), kind="stable").tolist()

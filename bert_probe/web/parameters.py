@@ -12,13 +12,14 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.parameter_change import ChangedParameters
 from bert_probe.analyses.parameters import Inventory, Parameter
+from bert_probe.training.updates import Updated
 from bert_probe.views import palette
 from bert_probe.views.scale import Scale
-from bert_probe.web.figures import GRAY
+from bert_probe.web.figures import GRAY, ink
 
 _CLEAR = "rgba(0,0,0,0)"
 
-_PART_COLOURS = {
+PART_COLOURS = {
     "embeddings": "#5D57A6",
     "attention": "#635BE4",
     "attention output": "#928CEE",
@@ -75,14 +76,14 @@ def _in(group: str, part: str | None = None) -> Callable[[Parameter], bool]:
 def treemap(found: Inventory, dark: bool) -> Any:
     """Area by count: group, then part, then tensor."""
     ground, ink = _ground(dark)
-    inks = {_CLEAR: ink, ground: ink, _PART_COLOURS["attention output"]: "#1C1B22"}
+    inks = {_CLEAR: ink, ground: ink, PART_COLOURS["attention output"]: "#1C1B22"}
     made = areas(found)
     named = {row.name for row in found.rows}
 
     def colour(area: Area) -> str:
         if area.id == "model":
             return _CLEAR
-        return _PART_COLOURS.get(area.part, GRAY if area.id in named else ground)
+        return PART_COLOURS.get(area.part, GRAY if area.id in named else ground)
 
     colours = [colour(area) for area in made]
     return _drawn(
@@ -90,6 +91,41 @@ def treemap(found: Inventory, dark: bool) -> Any:
         dark,
         marker={"colors": colours, "line": {"width": 0}},
         textfont={"color": [inks.get(colour, "#FFFFFF") for colour in colours]},
+    )
+
+
+def updated_treemap(found: Updated, dark: bool) -> Any:
+    """The same areas, with those of a head; what training leaves as it is has no colour, and what it updates
+    in part is hatched."""
+    ground, writing = _ground(dark)
+    made = areas(found.inventory)
+    counts = [found.count(area.of) for area in made]
+    named = {row.name for row in found.inventory.rows}
+    whole = [count == area.count for area, count in zip(made, counts, strict=True)]
+    # Of a layer its parts are seen, which are coloured themselves; of a part not what it is made of.
+    parted = [
+        0 < count < area.count and area.part in PART_COLOURS and area.id not in named
+        for area, count in zip(made, counts, strict=True)
+    ]
+    own = [PART_COLOURS.get(area.part, GRAY) for area in made]
+    colours = [colour if all_of_it else ground for colour, all_of_it in zip(own, whole, strict=True)]
+    return _drawn(
+        made,
+        dark,
+        customdata=[f"{count:,} of them updated" for count in counts],
+        hovertemplate="%{label}<br>%{value:,} parameters<br>%{customdata}<extra></extra>",
+        marker={
+            "colors": [_CLEAR, *colours[1:]],
+            "pattern": {
+                "shape": ["/" if part else "" for part in parted],
+                "fgcolor": own,
+                "fgopacity": 0.45,
+                "solidity": 0.35,
+                "size": 8,
+            },
+            "line": {"width": 0},
+        },
+        textfont={"color": [writing, *(writing if one == ground else _readable(one) for one in colours[1:])]},
     )
 
 
@@ -134,7 +170,7 @@ def changed_treemap(found: ChangedParameters, dark: bool) -> Any:
 
 def _ground(dark: bool) -> tuple[str, str]:
     """Colours of what has none of its own, and of writing."""
-    return ("#2D2C38", "#ECEBF2") if dark else ("#E6E1D6", "#1C1B22")
+    return "#2D2C38" if dark else "#E6E1D6", ink(dark)
 
 
 def _readable(colour: str) -> str:

@@ -46,7 +46,7 @@ SECTIONS = {
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
-    "Model": ("parameters", "vocabulary", "positions", "changes", "probes"),
+    "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
 "" are entries by themselves, before all others."""

@@ -281,15 +281,27 @@ def words(key: str, label: str, placeholder: str) -> str:
 
 
 def several(
-    key: str, label: str, options: dict[str, str], default: list[str], placeholder: str, help_text: str
+    key: str,
+    label: str,
+    options: dict[str, str],
+    default: list[str],
+    placeholder: str,
+    help_text: str,
+    own: bool = False,
 ) -> list[str]:
-    """Any number of named things, in the address with commas between; ``options`` maps words to labels."""
+    """Any number of named things, in the address with commas between; ``options`` maps words to labels.
+
+    Args:
+        own: words of the reader's own can be given too, which the caller checks.
+    """
     held: list[str] | None = st.session_state.get(key)
     if held is None:
         written = address().get(key)
         held = default if written is None else [word for word in written.split(",") if word]
     unknown = [word for word in held if word not in options]
-    if unknown:
+    if own:
+        options = options | {word: word for word in unknown}
+    elif unknown:
         st.caption(f":orange[There is no {plain(', '.join(unknown))} here; left out.]")
     known = list(dict.fromkeys(word for word in held if word in options))
     _give(key, known)
@@ -301,6 +313,7 @@ def several(
         placeholder=placeholder,
         help=help_text,
         select_all=False,
+        accept_new_options=own,
         persist_state="session",
     )
     remember(key, None if chosen == default else ",".join(chosen))

@@ -19,6 +19,7 @@ from bert_probe.analyses.find_heads import FindHeads
 from bert_probe.analyses.fragmentation import Fragmentation
 from bert_probe.analyses.fragmentation_change import FragmentationChange
 from bert_probe.analyses.head_change import HeadChange
+from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
@@ -453,6 +454,7 @@ EXAMPLES = (
     ),
     Example(HeadChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
     Example(HeadChange(words=True), a_pair_in_both, {"words": False}, trained="question-answering"),
+    Example(HeadMatches(), one_text_in_both, {"show": "all"}, trained="fill-mask"),
     Example(VectorChange(), one_text_in_both, {"words": True}, trained="fill-mask"),
     Example(ParameterChange(), before_and_after, trained="fill-mask"),
     Example(

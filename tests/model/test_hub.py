@@ -10,6 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 import bert_probe
+from bert_probe import ModelSizes, open_config
 from bert_probe.cli import options, tokens
 from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
@@ -75,6 +76,17 @@ def test_a_downloaded_model_opens_again_when_the_hub_is_away(hub: Hub, online: C
     again = bert_probe.load(REPOSITORY)
     assert again.description == first.description
     assert len(hub.asked) == asked
+
+
+def test_of_a_config_alone_nothing_else_is_downloaded(hub: Hub, online: Callable[[str], None]) -> None:
+    first = open_config(f"{REPOSITORY}@v1")
+    assert (first.name, first.origin, first.revision) == (REPOSITORY, "hub", COMMIT)
+    assert set(hub.asked) == {"config.json"}
+    online("http://127.0.0.1:9")
+    assert open_config(f"{REPOSITORY}@{COMMIT}") == first
+    sizes = ModelSizes().of(first)
+    assert sizes.shell == f"bert-probe parameters --config {REPOSITORY}@{COMMIT}"
+    assert f"open_config('{REPOSITORY}@{COMMIT}')" in sizes.python
 
 
 @pytest.mark.usefixtures("hub")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe import AnswerChange, HeadChange, HeadMatches, LayerAlikeness, ParameterChange, VectorChange
 from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
@@ -141,19 +141,50 @@ def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
 @pytest.mark.parametrize(
     ("other", "title", "sentence"),
     [
-        (BUILT_IN, "These two models cannot be compared", "number 1 is ‘[UNK]’ in A"),
+        (BUILT_IN, "These two models cannot be compared", "tokens were cut off in A and 0 in B"),
         ("/no/such/folder", "The second model cannot be opened", "/no/such/folder"),
     ],
 )
 def test_a_second_model_that_will_not_do_is_a_sentence(
     folders: tuple[str, str], other: str, title: str, sentence: str
 ) -> None:
-    app = page_of((folders[0], other))
+    long = f"{TEXT} " * 40
+    app = page_of((folders[0], other), a=long, truncate="1")
     assert not app.exception
     assert app.header[0].value == title
     assert sentence in "\n".join(one.value for one in app.text)
     assert app.text_input(key="other").value == other
-    assert app.text_area(key="draft_a").value == TEXT
+    assert app.text_area(key="draft_a").value == long
+
+
+def test_models_of_two_tokenizers_are_compared_by_their_heads(
+    folders: tuple[str, str], family_folder: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = page_of((folders[0], str(family_folder("roberta"))))
+    assert not app.exception
+    assert "number 0 is ‘[PAD]’ in A" in informed(app)
+    assert [one.value for one in app.header] == ["Which heads attend alike?"]
+    a, b = (store.open_checkpoint(str(folder), "") for folder in (folders[0], family_folder("roberta")))
+    found = HeadMatches().of(a.trace(TEXT), b.trace(TEXT))
+    assert found.finding in said(app).replace("\\", "")
+    cut, best = (one.value for one in app.dataframe)
+    assert "".join(cut["tokens of B"].iloc[1:-1]).replace(" ", "") == TEXT.replace(" ", "")
+    assert_alike(sorted(best["similarity"]), sorted(found.table()["similarity"]))
+    frame = table_of_both_codes(app, capfdbinary)
+    assert_alike(frame["similarity"], found.table()["similarity"])
+    row, column = found.strongest
+    press(app, f"Show head {found.name(column, 1)} in B")
+    address = address_of(app)
+    assert f"{address['layer']}.{address['head']}" == found.name(column, 1)
+    assert address["model"] == str(family_folder("roberta"))
+    assert row in range(12)
+
+
+def test_models_of_one_tokenizer_are_too_where_that_is_asked_for(folders: tuple[str, str]) -> None:
+    app = press(page_of(folders), "Compare all heads")
+    assert not app.exception
+    a, b = models_of(folders)
+    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in said(app).replace("\\", "")
 
 
 def test_a_task_of_two_texts_asks_for_the_second(trained_folder: TrainedFolder) -> None:

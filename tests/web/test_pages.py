@@ -56,12 +56,13 @@ COMPUTED = (
     "map",
     "answer",
     "parameters",
+    "sizes",
     "vocabulary",
     "positions",
 )
 PAGES = (*COMPUTED, "changes")
 """The last one needs a second model to show anything."""
-OWN_TEXTS = ("context", "sentences", "parameters", "vocabulary", "positions")
+OWN_TEXTS = ("context", "sentences", "parameters", "sizes", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 

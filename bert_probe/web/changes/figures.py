@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,18 @@ import plotly.graph_objects as go
 from bert_probe.analyses.answer_change import ChangedAnswers
 from bert_probe.analyses.baseline import BaselineCosines
 from bert_probe.analyses.vector_change import ChangedVectors
-from bert_probe.model.trace import Array
+from bert_probe.model.trace import Array, Trace
+from bert_probe.text.common_spans import CommonSpans
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
-from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
+from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, ink
 
 MOST_BARS = 16
 """Answers that are drawn; the table has all."""
+MOST_SPANS = 200
+"""Parts of a text whose tokens are drawn; the table has all."""
+_LONGEST, _LETTER, _GAP, _BETWEEN = 24, 8.0, 14.0, 6.0
+"""Letters of a token that are drawn; what a letter is wide, what is around a token, and between spans."""
 _NEAR = 4
 """Times the largest value that a curve may lie above it."""
 
@@ -71,6 +77,69 @@ def _curve(figure: Any, name: str, values: Array, line: dict[str, Any], symbol: 
         marker={"symbol": symbol, "size": 7},
         hovertemplate=f"layer %{{x}}: %{{y:.4f}}<extra>{name}</extra>",
     )
+
+
+def cuts(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
+    """The tokens of A above those of B, those of one span in one column; as wide as their letters need."""
+    rows = [[_named(a, span.a) for span in spans.spans], [_named(b, span.b) for span in spans.spans]]
+    widths = [max(sum(map(_wide, names)) for names in pair) for pair in zip(*rows, strict=True)]
+    *starts, end = accumulate((width + _BETWEEN for width in widths), initial=0.0)
+    figure, boxes = go.Figure(), []
+    for height, side, row in ((1, "A", rows[0]), (0, "B", rows[1])):
+        middles: list[float] = []
+        for span, names, start, width in zip(spans.spans, row, starts, widths, strict=True):
+            colour = GRAY if len(span.a) == len(span.b) == 1 else ACCENT
+            spare = (width - sum(map(_wide, names))) / max(len(names), 1)
+            for name in names:
+                room = _wide(name) + spare
+                boxes.append(_box(start, start + room, height, colour))
+                middles.append(start + room / 2)
+                start += room
+        figure.add_scatter(
+            x=middles,
+            y=[height] * len(middles),
+            mode="text",
+            text=[as_text(name) for names in row for name in names],
+            textfont={"color": ink(dark)},
+            hovertemplate=f"%{{text}}<extra>{side}</extra>",
+        )
+        figure.add_annotation(x=-8, y=height, text=side, showarrow=False, xanchor="right")
+    hidden = {"visible": False, "fixedrange": True}
+    figure.update_layout(
+        width=max(320, round(end) + 40),
+        height=112,
+        margin={"l": 0, "r": 8, "t": 4, "b": 4},
+        xaxis={**hidden, "range": [-24, end]},
+        yaxis={**hidden, "range": [-0.5, 1.5]},
+        shapes=boxes,
+        dragmode=False,
+        showlegend=False,
+    )
+    return figure
+
+
+def _named(trace: Trace, places: Sequence[int]) -> list[str]:
+    """Tokens as they are drawn."""
+    names = [shown(trace.tokens[place].display) for place in places]
+    return [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+
+
+def _wide(name: str) -> float:
+    return _LETTER * len(name) + _GAP
+
+
+def _box(left: float, right: float, row: int, colour: str) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "x0": left + 1,
+        "x1": right - 1,
+        "y0": row - 0.36,
+        "y1": row + 0.36,
+        "line": {"width": 0},
+        "fillcolor": colour,
+        "opacity": 0.22,
+        "layer": "below",
+    }
 
 
 def answer_bars(found: ChangedAnswers) -> Any:

@@ -45,10 +45,10 @@ def asked(ask: Callable[[], T]) -> T | UnavailableError:
         return error
 
 
-def _title(title: str) -> DeltaGenerator:
+def title(named: str) -> DeltaGenerator:
     """A part's title; its corner, where its files go, comes back."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
-        st.header(title, anchor=False)
+        st.header(named, anchor=False)
         return st.container(width="content")
 
 
@@ -58,7 +58,7 @@ def _not_to_be_had(error: ProbeError) -> None:
 
 def heads(found: ChangedHeads | UnavailableError) -> None:
     """How much every head changed, as a picture that leads to a head, and ranked."""
-    corner = _title("Which heads attend differently?")
+    corner = title("Which heads attend differently?")
     if isinstance(found, UnavailableError):
         _not_to_be_had(found)
         return
@@ -91,7 +91,7 @@ def heads(found: ChangedHeads | UnavailableError) -> None:
 
 def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
     """How far the tokens' vectors turned, by layer and one by one."""
-    corner = _title("Which vectors turned?")
+    corner = title("Which vectors turned?")
     if isinstance(found, UnavailableError):
         _not_to_be_had(found)
         return
@@ -130,7 +130,7 @@ def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
 
 def parameters(found: ChangedParameters) -> None:
     """The parameters by their change."""
-    corner = _title("Which parameters changed?")
+    corner = title("Which parameters changed?")
     with corner:
         export(found, "diff-parameters", label="Export parameters")
     if found.compared:
@@ -168,7 +168,7 @@ def parameters(found: ChangedParameters) -> None:
 
 def answers(a: Trace, b: Checkpoint) -> None:
     """What both answer, side by side."""
-    corner = _title("Do they answer differently?")
+    corner = title("Do they answer differently?")
     tasks = asked(lambda: in_both(a.checkpoint, b))
     if isinstance(tasks, UnavailableError):
         _not_to_be_had(tasks)
@@ -241,7 +241,7 @@ def _answered(a: Trace, b: Checkpoint, task: str) -> ChangedAnswers:
 
 def alikeness(a: Checkpoint, b: Checkpoint) -> None:
     """How alike any two layers are over many sentences."""
-    corner = _title("How alike are their layers?")
+    corner = title("How alike are their layers?")
     source = state.pick("sentences", "Sentences", many.SOURCES, "sample")
     truncate = workbench.request().truncate
     question = LayerAlikeness()

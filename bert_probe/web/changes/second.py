@@ -48,9 +48,9 @@ def missing(a: Checkpoint) -> None:
         st.header("A second model is needed", anchor=False)
         st.markdown(
             f"Model A is **{state.plain(a.description.name)}**, of the workbench. Name another one above: a "
-            "folder on this machine, or a hub id. It must have the same tokenizer as A. Most can be said "
-            "where B was made of A by training it further; of models of other sizes, what has a counterpart "
-            "is compared."
+            "folder on this machine, or a hub id. Most can be said where B was made of A by training it "
+            "further; of models of other sizes, what has a counterpart is compared. Where B has another "
+            "tokenizer, it is told which of its heads attend as which of A's."
         )
         st.button("Compare A with itself", type="primary", on_click=_itself, args=(a.description.name,))
         st.caption("Of a model and itself nothing differs: every number is exactly 0.")
@@ -98,6 +98,13 @@ def lead_to(layer: int, head: int) -> None:
         st.markdown(f"Show head {layer}.{head}", width="content")
         st.button("in A", on_click=_look, args=(layer, head, False))
         st.button("in B", on_click=_look, args=(layer, head, True))
+
+
+def lead_to_both(a: tuple[int, int], b: tuple[int, int]) -> None:
+    """Layer and head, from 1, of a head of A and of one of B, with buttons that show them."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.button(f"Show head {a[0]}.{a[1]} in A", on_click=_look, args=(*a, False))
+        st.button(f"Show head {b[0]}.{b[1]} in B", on_click=_look, args=(*b, True))
 
 
 def _look(layer: int, head: int, other: bool) -> None:

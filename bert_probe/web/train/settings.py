@@ -34,7 +34,7 @@ def part(checkpoint: Checkpoint, data: Data) -> Plan:
         ProbeError: data or settings that cannot be.
     """
     st.header("2 · What is updated", anchor=False)
-    chosen = _update(_counts(checkpoint, data))
+    chosen = update(_counts(checkpoint, data))
     st.header("3 · Settings", anchor=False)
     asked = _question(chosen, data.share, checkpoint)
     planned = _plan(asked, checkpoint, data)
@@ -68,7 +68,7 @@ def _plan(asked: Teach, checkpoint: Checkpoint, data: Data) -> Plan:
     return held[2]
 
 
-def _update(known: Sequence[Count]) -> str:
+def update(known: Sequence[Count]) -> str:
     """What is to be updated, each way with the number of its parameters."""
     by_name = {one.update: one for one in known}
     tops = [one for one in by_name if one.startswith(TOP)]
@@ -115,14 +115,14 @@ def _question(chosen: str, share: float, checkpoint: Checkpoint) -> Teach:
     meant = usual(chosen)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=130):
-            epochs = _number("epochs", "Epochs", meant.epochs, 1, _MOST_EPOCHS, f" {chosen}")
+            epochs = number("epochs", "Epochs", meant.epochs, 1, _MOST_EPOCHS, f" {chosen}")
         with st.container(width=170):
             rate = _rate(chosen, meant.rate)
         with st.container(width=240):
             sizes = {str(size): str(size) for size in (8, *BATCHES, 64)}
             batch = state.pick("batch", "Texts in a step", sizes, "16", "The batch.")
         with st.container(width=130):
-            seed = _number("seed", "Seed", 0, 0, 2**32 - 1)
+            seed = number("seed", "Seed", 0, 0, 2**32 - 1)
     st.caption(
         f"Where the encoder is updated, the BERT paper found {EPOCHS[0]} to {EPOCHS[-1]} epochs, batches of "
         f"{' or '.join(map(str, BATCHES))} and a rate of {', '.join(f'{one:g}' for one in RATES)} to work. A "
@@ -135,7 +135,7 @@ def _question(chosen: str, share: float, checkpoint: Checkpoint) -> Teach:
     return Teach.from_address(given, checkpoint.description)
 
 
-def _number(key: str, label: str, default: int, least: int, most: int, of: str = "") -> int:
+def number(key: str, label: str, default: int, least: int, most: int, of: str = "") -> int:
     """A whole number, in the address where it is not the usual one; ``of`` is what that depends on."""
     name = key + of
     if name not in st.session_state:

@@ -1,0 +1,112 @@
+"""Which heads of two models attend alike: against raw transformers, by hand, and what holds for any two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bert_probe import HeadMatches
+from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.views import pictures
+from bert_probe.views.changes import of_matched_maps
+from tests.helpers.changed import after
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import LONG, PAIR, TEXT
+from tests.helpers.raw import Raw
+
+Folders = Callable[[str], Path]
+Opened = Callable[[str], Checkpoint]
+
+
+def test_two_tokenizers_agree_with_raw_transformers(double_family: Opened, family_folder: Folders) -> None:
+    a, b = (double_family(name).trace(TEXT, PAIR) for name in ("bert", "roberta"))
+    found = HeadMatches().of(a, b)
+    assert found.similarity.shape == (3, 4, 3, 4)
+    assert [span.text for span in found.spans.spans][:4] == ["[CLS] · <s>", "Almost", "before", "we"]
+    assert len(found.spans.rows) < min(len(a.tokens), len(b.tokens))
+    maps = []
+    for trace, name, side in ((a, "bert", "a"), (b, "roberta", "b")):
+        raw = Raw(family_folder(name), "float64").run(trace.encoding).attentions
+        places = [list(getattr(span, side)) for span in found.spans.spans]
+        rows = [[layer[0][:, tokens].mean(dim=1) for tokens in places] for layer in raw]
+        maps.append(
+            [
+                torch.stack(
+                    [torch.stack([row[:, keys].sum(dim=1) for keys in places], dim=1) for row in layer], 1
+                )
+                for layer in rows
+            ]
+        )
+    for (x, one), (y, other) in ((p, q) for p in enumerate(maps[0]) for q in enumerate(maps[1])):
+        expected = 1 - (one[:, None] - other[None]).abs().sum(dim=-1).mean(dim=-1) / 2
+        assert_exact(found.similarity[x, :, y], expected.numpy())
+    assert 0.05 < found.matrix.min() < found.matrix.max() < 0.95
+
+
+def test_by_hand(family: Opened) -> None:
+    checkpoint = family("mpnet")  # of which the weights themselves are kept
+    a, b = checkpoint.trace("we"), after(checkpoint).trace("we")
+    one = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [0.4, 0.4, 0.2]], np.float32)
+    two = np.array([[0.2, 0.2, 0.6], [0.1, 0.1, 0.8], [0.9, 0.1, 0.0]], np.float32)
+    a = replace(a, weights=(np.stack([one, one, two, one]),) * 3)
+    b = replace(b, weights=(np.stack([two, two, two, one]),) * 3)
+    found = HeadMatches().of(a, b)
+    # The rows differ by 0.8, 0 and 1 altogether, each of which half is moved; the mean is over three.
+    expected = [[0.7, 0.7, 0.7, 1], [0.7, 0.7, 0.7, 1], [1, 1, 1, 0.7], [0.7, 0.7, 0.7, 1]]
+    np.testing.assert_allclose(found.matrix, np.tile(expected, (3, 3)), atol=1e-7)
+    # Of several that are as much alike the first is named, and of those only one finds its way back.
+    assert found.best[:4].tolist() == [3, 3, 0, 3]
+    assert found.mutual[:4].tolist() == [True, False, True, False]
+    best = found.table()
+    assert best.iloc[1].tolist() == [1, 2, 1, 4, 1.0, False]
+    assert list(best) == ["layer_a", "head_a", "layer_b", "head_b", "similarity", "mutual"]
+    assert "Most alike are head 1.1 of A and head 1.4 of B: similarity 1." in found.finding
+    table = found.showing(show="all").table()
+    assert len(table) == 144
+    row = table.query("layer_a == 2 and head_a == 3 and layer_b == 3 and head_b == 4")
+    assert row["similarity"].item() == pytest.approx(0.7)
+
+
+def test_a_head_and_itself_are_exactly_alike(family: Opened) -> None:
+    for name in ("bert", "eurobert", "mpnet"):
+        a, b = family(name).trace(TEXT), family(name).trace(TEXT)
+        found = HeadMatches().of(a, b)
+        assert np.diagonal(found.matrix).tolist() == [1.0] * 12
+        assert found.matrix.min() < 0.9
+        assert found.facts == {"spans": len(a.tokens)}
+        np.testing.assert_array_equal(found.matrix, found.matrix.T)
+
+
+def test_a_against_b_mirrors_b_against_a(double_family: Opened) -> None:
+    a, b = (double_family(name).trace(TEXT) for name in ("albert", "eurobert"))
+    there, back = HeadMatches().of(a, b), HeadMatches().of(b, a)
+    assert_exact(there.matrix, back.matrix.T)
+    assert there.matrix.min() >= 0
+
+
+def test_what_is_no_one_text_is_refused(family: Opened) -> None:
+    a, b = family("bert"), family("roberta")
+    with pytest.raises(SelectionError, match="on one text, and these are two"):
+        HeadMatches().of(a.trace("we left"), b.trace("we left it"))
+    with pytest.raises(SelectionError, match="tokens were cut off in A"):
+        HeadMatches().of(*(one.trace(LONG * 10, truncate=True) for one in (a, b)))
+
+
+def test_it_is_drawn_and_two_maps_beside_each_other(family: Opened) -> None:
+    a, b = family("bert").trace(TEXT), family("roberta").trace(TEXT)
+    found = HeadMatches().of(a, b)
+    (drawn,) = pictures.heatmaps_of(found)
+    assert (drawn.rows[5], drawn.columns[11]) == ("2.2", "3.4")
+    np.testing.assert_array_equal(drawn.values, found.matrix)
+    for side, one in enumerate(of_matched_maps(found, a, b, 5, 11)):
+        np.testing.assert_allclose(one.values.sum(axis=1), 1, atol=1e-6)
+        assert one.values.shape == (len(found.spans.rows), len(found.spans.spans))
+        assert one.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
+    difference = np.subtract(*(one.values for one in of_matched_maps(found, a, b, 5, 11)))
+    assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(found.matrix[5, 11], abs=1e-6)

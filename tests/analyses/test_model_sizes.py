@@ -1,0 +1,173 @@
+"""Sizes of models by their configs alone: published figures, models that are made, and hostile configs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from transformers import AutoModel, BertConfig, BertModel
+
+import bert_probe
+from bert_probe import ModelSizes, Parameters, open_config
+from bert_probe.errors import ProbeError, SelectionError, SubjectError
+from bert_probe.model import survey
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.config_alone import PUBLISHED
+from bert_probe.results import files
+from tests.helpers import families
+from tests.helpers.command_line import bert_probe as run
+
+Folders = Callable[[str], Path]
+Opened = Callable[[str], Checkpoint]
+
+
+def test_published_figures() -> None:
+    base, large = ModelSizes().of(open_config("bert-base"), open_config("bert-large")).sizes
+    assert (base.tensors, base.parameters, large.parameters) == (199, 109_482_240, 335_141_888)
+    assert base.parts == {
+        "embeddings": (30_522 + 512 + 2 + 2) * 768,
+        "attention": 12 * 3 * (768 + 1) * 768,
+        "attention output": 12 * (768 + 1 + 2) * 768,
+        "feed-forward": 12 * ((768 + 1) * 3072 + (3072 + 1 + 2) * 768),
+        "pooler": (768 + 1) * 768,
+    }
+    assert [base.bytes(dtype) for dtype in ("float64", "float32", "float16")] == [
+        size * 109_482_240 for size in (8, 4, 2)
+    ]
+    small = ModelSizes().of(*map(open_config, ("bert-tiny", "bert-mini", "bert-small", "bert-medium")))
+    assert [one.parameters for one in small.sizes] == [4_385_920, 11_170_560, 28_763_648, 41_373_184]
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "heads"),
+    [("bert-tiny", 2, 128, 2), ("bert-small", 4, 512, 8), ("bert-large", 24, 1024, 16)],
+)
+def test_a_published_size_is_that_of_transformers_own_model(
+    name: str, layers: int, hidden: int, heads: int
+) -> None:
+    config = BertConfig(
+        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=4 * hidden
+    )
+    with torch.device("meta"):
+        raw = BertModel(config)
+    (found,) = ModelSizes().of(open_config(name)).sizes
+    assert (found.layers, found.heads, found.hidden_size) == (layers, heads, hidden)
+    assert found.tensors == len([*raw.named_parameters()])
+    assert found.parameters == sum(part.numel() for part in raw.parameters())
+
+
+@pytest.mark.parametrize("name", ["modernbert", "mobilebert", "deberta-v2"])
+def test_a_file_a_folder_and_the_opened_model_are_as_large(
+    name: str, family: Opened, family_folder: Folders
+) -> None:
+    folder = family_folder(name)
+    found = ModelSizes().of(open_config(folder), open_config(str(folder / "config.json")), family(name))
+    raw = AutoModel.from_pretrained(folder)
+    for one in found.sizes:
+        assert one.parameters == sum(part.numel() for part in raw.parameters())
+        assert (one.family, one.layers, one.heads, one.hidden_size) == (name, 3, 4, 32)
+        assert one.vocabulary_size == raw.config.vocab_size
+        held = sum(part.numel() * part.element_size() for part in raw.to(torch.float16).parameters())
+        assert one.bytes("float16") == held
+    assert Parameters().of(family(name)).inventory.total == found.sizes[2].parameters
+    table = found.table()
+    assert table.iloc[0, 1:].equals(table.iloc[2, 1:])
+    parts = table.iloc[0, table.columns.get_loc("parameters") + 1 : -3]
+    assert parts.sum() == table["parameters"][0]
+
+
+def test_the_lines_make_the_same_table(family: Opened) -> None:
+    opened = family("bert")
+    found = ModelSizes().of(open_config("bert-tiny"), opened)
+    lines, _, last = found.python.rpartition("\n")
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    again = eval(last, names)
+    pd.testing.assert_frame_equal(again, found.table())
+    assert again.attrs["provenance"] == found.table().attrs["provenance"]
+    about = again.attrs["provenance"]["configs"]
+    assert (about[0]["source"], about[1]["origin"]) == ("Turc et al. 2019", "local folder")
+    assert found.shell == f"bert-probe parameters --config bert-tiny --model {opened.folder}"
+    assert run(*shlex.split(found.shell)[1:]).text == files.to_bytes(found.table(), "csv").decode()
+    assert ModelSizes().of(opened, open_config("bert-tiny")).shell.startswith("# ")
+    assert found.finding.startswith("bert-tiny has 4,385,920 parameters, ")
+    least = found.sizes[1].parameters
+    assert found.finding.endswith(f"{4_385_920 / least:.3g} times the {least:,} of {opened.folder}.")
+
+
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "no family": ({"model_type": None}, "names no model_type"),
+    "another family": ({"model_type": "gpt2"}, "is a decoder"),
+    "an unknown one": ({"model_type": "nonsense"}, "not a text encoder that transformers knows"),
+    "too many layers": ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
+    "too many words": ({"vocab_size": 10**12}, "a tensor of 1,000,000,000,000×32 numbers"),
+    "more than can be counted": ({"vocab_size": 10**30}, "Check the settings in it."),
+    "a size that is a word": ({"hidden_size": "many"}, "config.json is not valid for bert"),
+    "no layers": ({"num_hidden_layers": 0}, "a size is less than 1"),
+    "heads that do not divide": ({"num_attention_heads": 5}, "transformers makes no model of this config"),
+    "an unknown function": ({"hidden_act": "__import__"}, "transformers makes no model of this config"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_config_is_one_sentence(case: str, tmp_path: Path) -> None:
+    changes, word = HOSTILE[case]
+    told = families.config("bert").to_dict() | changes
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({name: value for name, value in told.items() if value is not None}))
+    with pytest.raises(ProbeError) as caught:
+        ModelSizes().of(open_config(path))
+    assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_as_many_tensors_as_no_encoder_has_are_not_all_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MOST_TENSORS", 100)
+    told = families.config("albert").to_dict() | {"num_hidden_groups": 10**9}
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    with pytest.raises(ProbeError, match="more than 100 tensors, which no encoder has"):
+        ModelSizes().of(open_config(tmp_path))
+
+
+def test_what_is_no_config_is_one_sentence(tmp_path: Path) -> None:
+    for content, word in (("[1]", "x.json is not a JSON object"), ("{", "x.json cannot be read")):
+        (tmp_path / "x.json").write_text(content)
+        with pytest.raises(ProbeError, match=word):
+            open_config(tmp_path / "x.json")
+    for name, word in (("", "No config is named"), (str(tmp_path / "no"), "There is no folder")):
+        with pytest.raises(ProbeError, match=word):
+            open_config(name)
+    with pytest.raises(SelectionError, match="No model is given"):
+        ModelSizes().of()
+    with pytest.raises(
+        SubjectError, match="ModelSizes is asked of configs and checkpoints, and a str was given"
+    ):
+        ModelSizes().of("bert-base")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    lines = run("parameters", *(word for name in PUBLISHED for word in ("--config", name))).text.splitlines()
+    assert lines[0].startswith(
+        "name,family,layers,heads,hidden_size,vocabulary_size,tensors,parameters,embeddings"
+    )
+    assert [line.split(",")[0] for line in lines[1:]] == [*PUBLISHED]
+    assert lines[5].split(",")[6:8] == ["199", "109482240"]
+    assert (
+        "--all-columns is for the tensors"
+        in run("parameters", "--config", "bert-tiny", "--all-columns").refusal
+    )
+    assert "There is no folder" in run("parameters", "--config", str(tmp_path / "nowhere")).refusal
+
+
+def test_an_in_memory_model_has_no_line_for_the_shell(family: Opened) -> None:
+    wrapped = bert_probe.wrap(family("bert").model, family("bert").tokenizer)
+    assert ModelSizes().of(wrapped).shell.startswith("# What is only in memory")

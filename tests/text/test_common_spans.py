@@ -1,0 +1,159 @@
+"""One text in two tokenizations: by hand, by characters, and what must hold for any two tokenizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from bert_probe.errors import SelectionError, ShapeError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.encoding import Encoding, Token
+from bert_probe.text.common_spans import CommonSpans, Span, common_spans
+from tests.helpers.families import LONG, PAIR, TEXT
+
+Opened = Callable[[str], Checkpoint]
+
+
+def encoding(text: str, *pieces: str | tuple[int, int], pair: str | None = None) -> Encoding:
+    """Tokens of a text: special ones by name, others by their characters; those after "|" are of the pair."""
+    tokens: list[Token] = []
+    segment = 0
+    for piece in pieces:
+        if piece == "|":
+            segment = 1
+            continue
+        start, end = (None, None) if isinstance(piece, str) else piece
+        name = piece if isinstance(piece, str) else (text, pair or "")[segment][start:end]
+        about = {"segment": segment, "word": None, "split_word": False, "display": name}
+        special = {"special": start is None, "start": start, "end": end}
+        tokens.append(Token(name, position=len(tokens), id=hash(name), **about, **special))
+    return Encoding(text, pair, tuple(tokens), {}, None, 0)
+
+
+def told(spans: CommonSpans) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+    return [(span.text, span.a, span.b) for span in spans.spans]
+
+
+def test_by_hand() -> None:
+    text = "unhappy boat!"
+    a = encoding(text, "[CLS]", (0, 2), (2, 7), (8, 12), (12, 13), "[SEP]")
+    b = encoding(text, "<s>", (0, 3), (3, 5), (5, 7), (8, 13), "</s>", "</s>")
+    assert told(common_spans(a, b)) == [
+        ("[CLS] · <s>", (0,), (0,)),
+        ("unhappy", (1, 2), (1, 2, 3)),
+        ("boat!", (3, 4), (4,)),
+        ("[SEP] · </s></s>", (5,), (5, 6)),
+    ]
+    assert told(common_spans(b, a))[1] == ("unhappy", (1, 2, 3), (1, 2))
+
+
+def test_what_only_one_keeps_goes_with_what_follows() -> None:
+    text = "a \u200b b "
+    a = encoding(text, "[CLS]", (0, 1), (2, 3), (4, 5), "[SEP]")
+    b = encoding(text, (0, 1), (1, 2), (4, 5), (5, 6))
+    assert told(common_spans(a, b)) == [
+        ("[CLS]", (0,), ()),
+        ("a", (1,), (0,)),
+        ("\u200b b", (2, 3), (1, 2, 3)),
+        ("[SEP]", (4,), ()),
+    ]
+
+
+def test_pieces_of_one_character_and_pairs() -> None:
+    a = encoding("京!", "[CLS]", (0, 1), (1, 2), "[SEP]", "|", (0, 2), "[SEP]", pair="ab")
+    b = encoding("京!", "<s>", (0, 1), (0, 1), (0, 1), (1, 2), "</s>", "</s>", "|", (0, 1), (1, 2), pair="ab")
+    spans = common_spans(a, b)
+    assert told(spans) == [
+        ("[CLS] · <s>", (0,), (0,)),
+        ("京", (1,), (1, 2, 3)),
+        ("!", (2,), (4,)),
+        ("[SEP] · </s></s>", (3,), (5, 6)),
+        ("ab", (4,), (7, 8)),
+        ("[SEP]", (5,), ()),
+    ]
+    assert [span.segment for span in spans.spans] == [0, 0, 0, 0, 1, 1]
+    assert spans.rows == (0, 1, 2, 3, 4)
+
+
+def test_attention_is_merged_by_hand() -> None:
+    spans = CommonSpans(
+        (
+            Span("[CLS]", (0,), (), 0, True),
+            Span("x", (1,), (0, 1), 0, False),
+            Span("y", (2, 3), (2,), 0, False),
+        )
+    )
+    a = np.array([[1.0, 0, 0, 0], [0.4, 0.1, 0.2, 0.3], [0.4, 0.4, 0.1, 0.1], [0.0, 0.0, 0.5, 0.5]])
+    # y's two rows are averaged, its two columns added; [CLS] is a key, and no query, as B has none.
+    np.testing.assert_allclose(spans.merged(a, 0), [[0.4, 0.1, 0.5], [0.2, 0.2, 0.6]])
+    b = np.array([[0.2, 0.3, 0.5], [0.6, 0.0, 0.4], [0.1, 0.1, 0.8]])
+    np.testing.assert_allclose(spans.merged(b, 1), [[0.0, 0.55, 0.45], [0.0, 0.2, 0.8]])
+    np.testing.assert_allclose(spans.merged(np.stack([b, b]), 1).sum(axis=-1), 1)
+    with pytest.raises(ShapeError):
+        spans.merged(a, 1)
+
+
+def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
+    """Tokens of each span, found by asking of each place in the text whether a token goes over it."""
+    tokens = [[one for one in side.tokens if not one.special and one.segment == segment] for side in (a, b)]
+    cuts = [
+        place
+        for place in range(len(text) + 1)
+        if not any(one.start < place < one.end for side in tokens for one in side)
+    ]
+    found = []
+    for start, end in pairwise(cuts):
+        held = [{one.position for one in side if start <= one.start < end} for side in tokens]
+        if any(held):
+            found.append((held[0], held[1]))
+    return found
+
+
+FAMILIES = ("bert", "roberta", "albert", "eurobert")
+TEXTS = (f"{TEXT} {PAIR}", "naïve café – 東京 2024.", "It isn't  easy\n[MASK] <mask> [SEP] </s> 🙂🙂 x")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_two_tokenizers_of_families_by_characters(family: Opened, text: str) -> None:
+    merged = 0
+    for one, other in combinations(FAMILIES, 2):
+        a, b = family(one).encode(text), family(other).encode(text)
+        spans = common_spans(a, b)
+        inner = [span for span in spans.spans if not span.special]
+        assert all(span.shared for span in inner)
+        expected = [pair for pair in by_characters(a, b, text) if all(pair)]
+        found = [({*span.a}, {*span.b}) for span in inner]
+        # What only one side keeps is with what follows; all else is as found by characters.
+        assert len(found) == len(expected)
+        assert all(
+            mine >= its and yours >= his for (mine, yours), (its, his) in zip(found, expected, strict=True)
+        )
+        assert "".join("".join(span.text for span in inner).split()) in "".join(text.split())
+        merged += sum(len(span.a) > 1 or len(span.b) > 1 for span in inner)
+    assert merged
+
+
+def test_one_tokenization_is_left_as_it_is(family: Opened) -> None:
+    a, b = family("roberta").encode("東京", PAIR), family("roberta").encode("東京", PAIR)
+    spans = common_spans(a, b)
+    assert (
+        [span.a for span in spans.spans] == [span.b for span in spans.spans] == [(n,) for n in range(len(a))]
+    )
+
+
+def test_what_is_no_one_text_is_refused(family: Opened) -> None:
+    a, b = family("bert"), family("roberta")
+    with pytest.raises(SelectionError, match="two texts"):
+        common_spans(a.encode("we left"), b.encode("we left it"))
+    long = [one.encode(LONG * 10, truncate=True) for one in (a, b)]
+    with pytest.raises(
+        SelectionError, match=r"[1-9]\d* tokens were cut off in A and \d+ in B.*Shorten the text"
+    ):
+        common_spans(*long)
+    with pytest.raises(ShapeError, match="not in their order"):
+        CommonSpans((Span("x", (1,), (0,), 0, False), Span("y", (0,), (1,), 0, False)))
+    with pytest.raises(ShapeError, match="no span in common"):
+        CommonSpans((Span("x", (0,), (), 0, False),))
