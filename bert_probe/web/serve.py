@@ -44,9 +44,9 @@ SECTIONS = {
     "": ("overview",),
     "Text": ("tokens", "compare"),
     "Attention": ("attention", "heads", "steps"),
-    "Vectors": ("embeddings", "similarity", "context", "sentences"),
+    "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
-    "Model": ("parameters", "changes", "probes"),
+    "Model": ("parameters", "vocabulary", "positions", "changes", "probes"),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
 "" are entries by themselves, before all others."""

@@ -40,6 +40,7 @@ PAGES = (
     "Changes",
     "Context",
     "Sentences",
+    "Map",
     "Answer",
     "Train",
     "Parameters",
