@@ -28,10 +28,9 @@ _OWN: Final = {
 
 def draw(study: Study) -> None:
     """All of it: what is quick at first, in the order of the kinds; ranked once it is known what is usual."""
-    traces = [study.a] if study.b is None else [study.a, study.b]
-    wanted = forms(*traces)
+    wanted = forms(study.a, study.b)
     known = all(store.answers.has(usual, study.checkpoint, form) for form in wanted)
-    found: TextOverview = store.answers.of(look, *traces, quick=not known)
+    found: TextOverview = store.answers.of(look, study.a, study.b, quick=not known)
     if known:
         found = found.ranked(_measured(study, wanted))
     with st.container(key="findings", gap="small"):
