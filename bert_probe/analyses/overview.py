@@ -151,10 +151,10 @@ class TextOverview(Result):
         """Those that are told, the most unusual ones first; see `Overview`."""
         clear = [one for one in self.candidates if one.clear]
         if self.tokens is None:
-            return tuple(_few_of_a_kind(clear))[:MOST]
+            return tuple(_varied(clear))[:MOST]
         # What could not be measured is told after all that could.
         ordered = sorted(clear, key=lambda one: (one.of == 0, -_or_none(one.percentile), -one.beyond))
-        kept = _few_of_a_kind(ordered)
+        kept = _varied(ordered)
         bounds = ((UNUSUAL, MOST), (MIDDLE, FEW), (0.0, LEAST))
         told = [[one for one in kept if not one.percentile < least][:most] for least, most in bounds]
         return tuple(sorted(told, key=len)[-1] if len(told[0]) < FEW else told[0])
@@ -197,8 +197,11 @@ class TextOverview(Result):
         )
 
 
-def look(trace: Trace, other: Trace | None = None) -> TextOverview:
-    """All that can be found in a text, or in two, without saying how unusual it is: at once.
+def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> TextOverview:
+    """All that can be found in a text, or in two, without saying how unusual it is.
+
+    Args:
+        quick: leave out what runs the model again.
 
     Raises:
         TextError: a pair beside another text.
@@ -209,9 +212,13 @@ def look(trace: Trace, other: Trace | None = None) -> TextOverview:
     seen = [Seen(one) for one in traces]
     candidates: list[Finding] = []
     for kind in kinds(2) if other is not None else ():
+        if quick and kind.sentences:
+            continue
         found = kind.of(*seen)
         candidates += [] if found is None else [Finding.made(kind, found)]
     for kind in kinds(1):
+        if (kind.alone and other is not None) or (quick and kind.sentences):
+            continue
         of_each = [(one, name) for text, name in zip(seen, "AB", strict=False) if (one := kind.of(text))]
         if of_each:
             # Of two texts the one where there is more of it; as much in both is told of the first.
@@ -241,12 +248,13 @@ def forms(trace: Trace, other: Trace | None = None) -> Sequence[Form]:
     return ["text"] if other is None else ["text", "two texts"]
 
 
-def _few_of_a_kind(findings: Sequence[Finding]) -> list[Finding]:
-    told: dict[str, int] = {}
-    kept = []
+def _varied(findings: Sequence[Finding]) -> list[Finding]:
+    """The same without what is of a kind that was told often enough, or of a head that was told of."""
+    kept: list[Finding] = []
     for one in findings:
-        told[one.kind.name] = told.get(one.kind.name, 0) + 1
-        if told[one.kind.name] <= OF_A_KIND:
+        alike = sum(other.kind.name == one.kind.name for other in kept)
+        heads = [other.choices for other in kept if "head" in other.choices]
+        if alike < OF_A_KIND and one.choices not in heads:
             kept.append(one)
     return kept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -116,16 +116,24 @@ class Answers:
         Raises:
             ProbeError: what the question raises.
         """
-        asked: Hashable = getattr(ask, "__self__", ask)
-        causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
-        key = (*key_of(asked, *subjects), causes)
 
         def make() -> R:
             with nullcontext() if "report" in more else self._slots:
                 return ask(*subjects, **more)
 
-        answer: R = self._cache.once(key, make)
+        answer: R = self._cache.once(_key(ask, subjects, more), make)
         return answer
+
+    def has(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> bool:
+        """Whether `of` would answer at once."""
+        return self._cache.get(_key(ask, subjects, more)) is not None
+
+
+def _key(ask: Any, subjects: tuple[Any, ...], more: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    """Of an answer that is kept."""
+    asked: Hashable = getattr(ask, "__self__", ask)
+    causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
+    return (*key_of(asked, *subjects), causes)
 
 
 def key_of(asked: Hashable, *subjects: Any) -> tuple[Hashable, ...]:

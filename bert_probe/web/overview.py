@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import streamlit as st
 
 from bert_probe.analyses.overview import Finding, TextOverview, forms, look
-from bert_probe.analyses.usual import Usual, usual
-from bert_probe.model.progress import Report, part_of
+from bert_probe.analyses.usual import Form, Usual, usual
+from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.views import small
 from bert_probe.web import blocks, jobs, places, state, store
 from bert_probe.web.export import export
 from bert_probe.web.serve import OF_ATTENTION
 from bert_probe.web.workbench import Study
 
-PATIENCE: Final = 0.05
-"""Seconds that the first picture waits for what is usual, which is there if it was measured before."""
 _OWN: Final = {
     "tokens": frozenset(("of",)),
     "attention": OF_ATTENTION | {"of"},
@@ -28,44 +27,45 @@ _OWN: Final = {
 
 
 def draw(study: Study) -> None:
-    """All of it: in the order of the kinds at first, ranked once it is known what is usual in the model."""
-    traces = [study.a] if study.b is None else [study.a, study.b]
-    found: TextOverview = store.answers.of(look, *traces)
-    cards, waiting = st.container(key="findings", gap="small"), st.container()
-    with waiting:
-        numbers = _usual(study)
-    if numbers is not None:
-        found = found.ranked(numbers)
-    with cards:
+    """All of it: what is quick at first, in the order of the kinds; ranked once it is known what is usual."""
+    wanted = forms(study.a, study.b)
+    known = all(store.answers.has(usual, study.checkpoint, form) for form in wanted)
+    found: TextOverview = store.answers.of(look, study.a, study.b, quick=not known)
+    if known:
+        found = found.ranked(_measured(study, wanted))
+    with st.container(key="findings", gap="small"):
         if not found.findings:
             st.info("Nothing in this text stands out. Write a sentence or two.")
         for number, finding in enumerate(found.findings):
             _card(finding, number)
-    if numbers is not None:
+    if known:
         _foot(found)
+    else:
+        _measure(study, wanted)
 
 
-def _usual(study: Study) -> Usual | None:
-    """The numbers of the shipped sentences, measured once for each model; None while they are."""
-    wanted = forms(study.a, study.b)
+def _measured(study: Study, wanted: Sequence[Form], report: Report = ignore) -> Usual:
+    """The numbers of the shipped sentences, measured once for each model."""
+    parts = [
+        store.answers.of(usual, study.checkpoint, form, report=part_of(report, number, len(wanted)))
+        for number, form in enumerate(wanted)
+    ]
+    return parts[0] if len(parts) == 1 else parts[0] | parts[1]
 
-    def work(report: Report) -> Usual:
-        parts = [
-            store.answers.of(usual, study.checkpoint, form, report=part_of(report, number, len(wanted)))
-            for number, form in enumerate(wanted)
-        ]
-        return parts[0] if len(parts) == 1 else parts[0] | parts[1]
 
-    return jobs.run(
+def _measure(study: Study, wanted: Sequence[Form]) -> None:
+    """Measure them, and draw the page anew."""
+    done = jobs.run(
         "usual",
         (study.checkpoint.cause, *wanted),
         "Compare with the shipped sentences",
-        work,
+        lambda report: _measured(study, wanted, report),
         "shipped sentences",
         start=True,
         about=lambda: "How unusual is each of these? This model reads the shipped sentences.",
-        patience=PATIENCE,
     )
+    if done is not None:
+        st.rerun()
 
 
 def _card(finding: Finding, number: int) -> None:

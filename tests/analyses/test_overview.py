@@ -318,6 +318,7 @@ def test_of_two_texts(reads: dict[str, Read], double_minilm: Checkpoint) -> None
     moved = told["a vector that moved"]
     assert moved.said.startswith("A: ") == (a.moved() >= b.moved())
     assert moved.choices.get("of") == ("b" if moved.said.startswith("B: ") else None)
+    assert not told.keys() & {"two tokens alike", "one token twice"}, "no page shows them beside another text"
 
 
 @pytest.mark.usefixtures("lines")
@@ -403,6 +404,12 @@ def test_the_most_unusual_come_first_and_the_lower_half_not_at_all() -> None:
     assert ranked(found_with([99, 98, 97, 80, 79], kinds_of_each)) == said(0, 1, 3, 4), (
         f"{OF_A_KIND} of a kind"
     )
+    # Of one head one thing.
+    found = found_with([99, 98, 97])
+    heads = [{"layer": "1", "head": "2"}, {"layer": "1", "head": "2"}, {"layer": "1", "head": "3"}]
+    pairs = zip(found.candidates, heads, strict=True)
+    found = replace(found, candidates=tuple(replace(one, choices=head) for one, head in pairs))
+    assert ranked(found) == said(0, 2)
 
 
 def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() -> None:
@@ -435,6 +442,9 @@ def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Check
     orders = [one.kind.order for one in found.findings]
     assert orders == sorted(orders)
     assert found.facts == {}
+    double = minilm.trace(TEXT), minilm.trace(OTHER)
+    kinds_of = [{one.kind.name for one in look(*double, quick=quick).candidates} for quick in (False, True)]
+    assert kinds_of[0] - kinds_of[1] == {"what the answer depends on"}, "which runs the model again"
     assert found.frame()["percentile"].isna().all()
 
 

@@ -9,7 +9,7 @@ from streamlit.components.v2 import manifest_scanner
 
 from bert_probe.analyses import usual
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.web import jobs, overview, workbench
+from bert_probe.web import jobs, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -28,4 +28,3 @@ def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usual, "baseline_sentences", lambda: few)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)
-    monkeypatch.setattr(overview, "PATIENCE", 100.0)

@@ -14,7 +14,7 @@ from bert_probe.analyses.usual import Usual, usual
 from bert_probe.model.progress import ignore
 from bert_probe.results.provenance import Subject
 from bert_probe.results.spelling import address
-from bert_probe.web import overview, serve, state, store, workbench
+from bert_probe.web import jobs, overview, serve, state, store, workbench
 from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
 
 TEXT = "The dog and the cat saw the unhappiest wolpertinger, and the dog ran to the old boat."
@@ -122,7 +122,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
         return measured(*given, **more)
 
     monkeypatch.setattr(overview, "usual", slow)
-    monkeypatch.setattr(overview, "PATIENCE", 0.0)
+    monkeypatch.setattr(jobs, "PATIENCE", 0.0)
     app = opened("overview", a=TEXT)
     first = look(store.traces(store.open_checkpoint("", ""), [(TEXT, None)], False)[0])
     assert sentences(app) == [state.plain(one.said, 1_000) for one in first.findings]
@@ -130,7 +130,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     assert "Cancel" in [button.label for button in app.button]
     assert not app.get("download_button"), "files hold percentiles"
     may_go_on.set()
-    monkeypatch.setattr(overview, "PATIENCE", 60.0)
+    monkeypatch.setattr(jobs, "PATIENCE", 60.0)
     app.run()
     assert sentences(app) == [state.plain(one.said, 1_000) for one in expected(TEXT).findings]
     assert [button.label for button in app.get("download_button")][:2] == ["CSV", "JSON"]

@@ -94,6 +94,7 @@ class Kind:
         order: its place where it is not known how unusual a number is.
         of: what was found in a text, or in two; None where there is nothing to measure.
         texts: 1, or 2 that are read by themselves.
+        alone: of a text by itself only, as the page where it is to be seen compares two with each other.
         sentences: of so many of the shipped ones it is measured; None for all. Fewer where it runs the model.
     """
 
@@ -102,6 +103,7 @@ class Kind:
     order: int
     of: Callable[..., Found | None]
     texts: int = 1
+    alone: bool = False
     sentences: int | None = None
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from bert_probe.analyses.findings import Found, Kind, Seen, quoted
 from bert_probe.analyses.pictured import Bars
-from bert_probe.analyses.why import Why
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import COMPARING
 
@@ -22,6 +21,9 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
     task = COMPARING if other is not None else next((one for one in checkpoint.tasks if one != COMPARING), "")
     if task not in checkpoint.tasks:
         return None
+    # Not above: a text without an answer needs none of the ways to explain one.
+    from bert_probe.analyses.why import Why
+
     second = None if other is None else other.trace
     try:
         left_out = Why(task, words=True).of(seen.trace, second)
@@ -58,7 +60,7 @@ KINDS = tuple(
         3,
         _of,
         texts,
-        _SENTENCES,
+        sentences=_SENTENCES,
     )
     for texts, what in ((1, "answer"), (2, "cosine of two texts"))
 )

@@ -79,11 +79,13 @@ KINDS = (
         "1 − cosine of two places of one token after the last layer, largest of all",
         7,
         _twice,
+        alone=True,
     ),
     Kind(
         "two tokens alike",
         "cosine of two different tokens after the last layer, largest of all",
         4,
         _of,
+        alone=True,
     ),
 )
