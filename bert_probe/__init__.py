@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
+    from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.mask_evaluation import EvaluateMasks
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
+    from bert_probe.analyses.overview import Overview
     from bert_probe.analyses.padding import Padding
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
@@ -110,9 +112,12 @@ __all__ = [
     "HeadsRemoved",
     "LabelTokens",
     "LayerAlikeness",
+    "LayerMap",
+    "LayerMapOfMany",
     "Lens",
     "Neighbours",
     "NextSentence",
+    "Overview",
     "Padding",
     "ParameterChange",
     "Parameters",
@@ -186,10 +191,13 @@ _HOMES = {
     "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
+    "LayerMap": "analyses.layer_map",
+    "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Padding": "analyses.padding",
+    "Overview": "analyses.overview",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",

@@ -62,6 +62,14 @@ COMMANDS = {
         "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
+    "map": (
+        "layer_map",
+        "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+    ),
+    "overview": (
+        "overview",
+        "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",
+    ),
     "padding": (
         "padding",
         "Texts as the model is given them in one batch, filled up to one length, or what that changes.",

@@ -14,6 +14,7 @@ from bert_probe.analyses.head_change import ChangedHeads
 from bert_probe.analyses.heads import HeadProfiles
 from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.layer_alikeness import AlikeLayers
+from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
@@ -32,7 +33,7 @@ from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
 from bert_probe.text.labelled import CLASSES
-from bert_probe.views import answers, changes, heatmaps, matrix, positions, probes, steps
+from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
@@ -75,6 +76,8 @@ def is_drawn(result: Result) -> bool:
         return result.kind in (CLASSES, TAGS)
     if isinstance(result, ModelPositions):
         return result.question.show in MATRICES
+    if isinstance(result, MappedLayers):
+        return True
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 
@@ -84,7 +87,7 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
     Raises:
         UnavailableError: there is no picture of it.
     """
-    if not is_drawn(result):
+    if not is_drawn(result) or type(result) not in _DRAWN:
         raise UnavailableError(
             f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
             "writes it to a file."
@@ -107,8 +110,11 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
         steps.title(result) if isinstance(result, AttentionSteps) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]
+    title = " · ".join(filter(None, said))
+    if isinstance(result, MappedLayers):
+        return layer_map.page(result, title)
     return matrix.page(
         heatmaps_of(result) if drawn is None else drawn,
-        " · ".join(filter(None, said)),
+        title,
         CAVEAT if isinstance(result, _OF_ATTENTION) else "",
     )

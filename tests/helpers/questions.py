@@ -23,11 +23,13 @@ from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
+from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.mask_evaluation import EvaluateMasks
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.neighbours import Neighbours
 from bert_probe.analyses.next_sentence import NextSentence
+from bert_probe.analyses.overview import Overview
 from bert_probe.analyses.padding import Padding
 from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameter_change import ParameterChange
@@ -135,6 +137,10 @@ def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
     rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
     return checkpoint, rows, rows
+
+
+def one_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return a_table(checkpoint)[:2]
 
 
 def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -251,6 +257,7 @@ EXAMPLES = (
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
     Example(Tokens(), one_trace),
+    Example(Overview(), two_traces, trained="text-classification"),
     Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
     Example(Steps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
     Example(Embedding("river"), one_trace, {"token": 2}),
@@ -293,6 +300,18 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(
+        LayerMap(words=True, basis="centred"),
+        two_traces,
+        {"words": False, "specials": True, "basis": "shared"},
+    ),
+    Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
+    Example(
+        LayerMapOfMany(specials=True, basis="own"),
+        one_table,
+        {"words": True, "specials": False, "basis": "shared"},
+        files={"rows.csv": TABLE},
+    ),
     Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     Example(
         Sentences("model", "vectors", "tree"),

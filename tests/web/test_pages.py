@@ -43,6 +43,7 @@ from tests.helpers.pages import (
 )
 
 COMPUTED = (
+    "overview",
     "tokens",
     "attention",
     "heads",
@@ -52,6 +53,7 @@ COMPUTED = (
     "compare",
     "context",
     "sentences",
+    "map",
     "answer",
     "parameters",
     "vocabulary",
