@@ -196,11 +196,15 @@ class PieceNeighbours(Result):
 
 
 def find_piece(pieces: Pieces, name: str) -> int | None:
-    """Id of the piece that a person names, None where there is none: as the vocabulary has it; else with the
-    mark of a space before it; else in small letters."""
-    for written in (name, f"{pieces.marks.space}{name}", name.lower(), f"{pieces.marks.space}{name.lower()}"):
+    """Id of the piece that a person names, None where there is none: as the vocabulary has it; else as a
+    person reads it, at a word's beginning before others; else the same in small letters."""
+    space = pieces.marks.space
+    for written in (name, name.lower()):
         if written in pieces.ids:
             return pieces.ids[written]
+        alike = [number for number, text in enumerate(pieces.texts) if text == written]
+        if alike:
+            return next((one for one in alike if space and pieces.names[one].startswith(space)), alike[0])
     return None
 
 

@@ -101,7 +101,7 @@ class Marks:
         """What such pieces are called."""
         if self.of_bytes:
             return "byte-level"
-        return "SentencePiece" if self.space else "WordPiece" if self.continuing else "whole"
+        return "SentencePiece" if self.space else "WordPiece" if self.continuing else "no marks"
 
 
 @dataclass(frozen=True, eq=False)

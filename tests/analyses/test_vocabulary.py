@@ -95,6 +95,8 @@ def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
         ("roberta", "BOAT", "Ġboat"),
         ("bert", "River", "river"),
         ("bert", "##ing", "##ing"),
+        ("bert", "eers", "##eers"),
+        ("roberta", "東京", "ĠæĿ±äº¬"),
     ],
 )
 def test_a_person_names_a_piece(name: str, word: str, piece: str, family: Family) -> None:
