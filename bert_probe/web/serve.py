@@ -41,6 +41,7 @@ SECTIONS = {
     "Vectors": ("embeddings", "similarity", "context", "sentences"),
     "Answer": ("answer", "train"),
     "Model": ("parameters", "changes", "probes"),
+    "Report": ("report",),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses."""
 

@@ -28,7 +28,7 @@ def enter(page: str) -> None:
     """A page is drawn from here on."""
     went = st.query_params.get(_WENT)
     if went is not None and went != st.session_state.get(_WENT):
-        _go_to(_given())
+        begin(_given())
         st.session_state[_WENT] = went
     st.session_state[_PAGE] = page
 
@@ -38,7 +38,13 @@ def _given() -> dict[str, str]:
     return {name: value for name, value in st.query_params.items() if name != _WENT}
 
 
-def _go_to(given: dict[str, str]) -> None:
+def page() -> str:
+    """The page that is drawn."""
+    drawn: str = st.session_state.get(_PAGE, "")
+    return drawn
+
+
+def begin(given: dict[str, str]) -> None:
     """Begin anew with an address, as a visit with it would; only what no address holds is kept."""
     kept: set[str] = st.session_state.get(_HELD, set())
     for key in [key for key in st.session_state if key not in kept | {_HELD}]:
