@@ -96,19 +96,24 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
     for number, stated in enumerate(read.views, start=1):
         report(number - 1, len(read.views))
         checked = _Checked(number, stated, read)
+        others: list[Difference] = []
         try:
-            opened = models.of(stated.view)
-            found += checked.models(opened)
+            others += checked.models(models.of(stated.view))
             now, bounds = computed(stated.view, models)
         except ProbeError as error:
-            raise type(error)(f"View {number}: {error}") from None
-        found += checked.all(now, bounds)
+            if not others:
+                raise type(error)(f"View {number}: {error}") from None
+            # Another model may have no such layer.
+            found += [*others, Difference(number, "view", "", "", "", str(error))]
+            continue
+        found += [*others, *checked.all(now, bounds)]
         numbers += checked.numbers
         remarks += checked.remarks
     if not read.whole and not found:
         found.append(
             Difference(0, "file", "", "SHA-256", "", "", finding="changed outside of tables, notes and data")
         )
+    found.sort(key=lambda one: one.table != "model")
     return Verdict(tuple(found), numbers, tuple(remarks))
 
 
@@ -222,8 +227,7 @@ class _Checked:
             yield self._one("table as shown", "", "rows", len(self._shown), len(wanted), finding=OTHERWISE)
         for row, (cells, there) in enumerate(zip(wanted, self._shown, strict=False)):
             for place, (cell, shown_cell) in enumerate(zip(cells, there, strict=False)):
-                # A browser makes one line end of every kind.
-                if _lines(cell) != _lines(shown_cell):
+                if _as_read(cell) != _as_read(shown_cell):
                     name = table.row_name(row - 1) if row else "header"
                     yield self._one(
                         "table as shown", name, columns[place].name, shown_cell, cell, finding=OTHERWISE
@@ -247,7 +251,7 @@ class _Checked:
             return
         should = "".join(piece.text for piece in told)
         for here, what in ((self._note, OTHERWISE), (stated, CHANGED)):
-            if _lines(here) != _lines(should):
+            if _as_read(here) != _as_read(should):
                 yield self._one("note", "", *_first_difference(here, should, told), finding=what)
 
     def _said(self, now: Numbers, own: Sequence[Bound]) -> Iterator[Difference]:
@@ -346,5 +350,7 @@ def _exactly(cell: Any) -> str:
     return shown("text", cell if cell is None or isinstance(cell, str) else repr(cell))
 
 
-def _lines(text: str) -> str:
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+def _as_read(text: str) -> str:
+    """A text as it is after a file: one line end for all kinds, and half surrogates written out."""
+    plain = text.encode("utf-8", "backslashreplace").decode()
+    return plain.replace("\r\n", "\n").replace("\r", "\n")
