@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,8 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
 
 def _tray(places: tuple[Path, ...]) -> Tray:
     """View files and trays, in their order."""
-    title, entries = "", []
+    title = ""
+    entries: list[Entry] = []
     for place in places:
         held = read_any(bytes_of(place, MOST_BYTES), place.name)
         if isinstance(held, Tray):
@@ -163,8 +165,7 @@ def _ask(named: Named) -> None:
     where = (
         "a folder of this machine" if Path(named.name).is_dir() else "which would be looked for on the hub"
     )
-    screen = click.get_text_stream("stdin")
-    if not screen.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise SelectionError(
             f"The file names the model {named.shown}, {where}. Give --yes to open it, or --model."
         )

@@ -213,7 +213,7 @@ def picture_of(view: ViewFile, answered: Answered) -> Page | None:
 
 def _attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     """Lines from token to token, or all heads at once."""
-    look, unknown = dict(view.drawn), []
+    look = dict(view.drawn)
     kind = look.pop("as", "")
     if len(traces) != 1 or kind not in ("lines", "model"):
         raise UnavailableError(f"There is no picture {kind[:60]!r} of {len(traces)} texts.")

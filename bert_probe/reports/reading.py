@@ -124,26 +124,26 @@ def _read_page(content: bytes, name: str) -> Read:
     return Read(title, made_with, tuple(map(_stated, views)), Seen(seen.tables, seen.notes), whole)
 
 
-_PARTS: Final = ("view", "title", "note", "provenance", "code", "table", "picture", "tolerances")
+_PARTS: Final = ("view", "note", "provenance", "code", "table", "picture", "tolerances")
 
 
 def _stated(held: Any) -> Stated:
     with given(held, "A view of the report") as one:
-        parts = {name: one.text(name) if name == "title" else one.record(name) for name in _PARTS}
+        title, records = one.text("title"), {name: one.record(name) for name in _PARTS}
         payloads, sha256, marks = one.several("payloads"), one.record("sha256"), one.record("marks")
-    with given(parts["note"], "A note of the report") as note:
+    with given(records["note"], "A note of the report") as note:
         noted = {"written": note.text("written"), "shown": note.text("shown")}
     with given(marks, "The marks of a table") as mark:
         marked = {"rows": mark.strings("rows"), "columns": mark.strings("columns")}
     return Stated(
-        ViewFile.from_plain(parts["view"]),
-        Table.from_plain(parts["table"]),
+        ViewFile.from_plain(records["view"]),
+        Table.from_plain(records["table"]),
         noted,
-        parts["provenance"],
-        Bounds.from_plain(parts["tolerances"]),
-        str(parts["picture"].get("component", "")),
+        records["provenance"],
+        Bounds.from_plain(records["tolerances"]),
+        str(records["picture"].get("component", "")),
         tuple(map(_payload, payloads)),
-        parts,
+        {"title": title, **records},
         sha256,
         marked,
     )
@@ -220,7 +220,7 @@ def _read_zip(content: bytes, name: str) -> Read:
         for one in sorted({*stated, *digests})
         if stated.get(one) != digests.get(one)
     }
-    data = {}
+    data: dict[int, Table] = {}
     for one, held_bytes in held.items():
         number = re.fullmatch(r"([0-9]{1,3})-[^/]+/table\.parquet", one)
         if number:

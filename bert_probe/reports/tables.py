@@ -112,10 +112,11 @@ class Table:
 
 def _column(name: str, series: pd.Series) -> Column:
     kind = _kind(series)
-    cells = series.to_numpy(dtype=object)
-    missing = pd.isna(series).to_numpy()
     single = series.dtype == np.float32
-    return Column(name, kind, tuple(_cell(cell, kind, single) for cell in np.where(missing, None, cells)))
+    cells = zip(series.to_numpy(dtype=object), pd.isna(series), strict=True)
+    return Column(
+        name, kind, tuple(None if missing else _cell(cell, kind, single) for cell, missing in cells)
+    )
 
 
 def _kind(series: pd.Series) -> Kind:
@@ -127,8 +128,6 @@ def _kind(series: pd.Series) -> Kind:
 
 
 def _cell(cell: Any, kind: Kind, single: bool) -> Any:
-    if cell is None:
-        return None
     if kind == "number":
         # The fewest digits that give the same float32.
         return float(str(np.float32(cell))) if single else float(cell)

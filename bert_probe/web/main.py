@@ -33,7 +33,7 @@ def main() -> None:
         f"{page.title} · BERT Probe", _STATIC / "favicon.svg", layout="wide", initial_sidebar_state=340
     )
     st.logo(_STATIC / "logo.svg", size="large", icon_image=_STATIC / "favicon.svg")
-    state.enter(page.url_path)
+    state.enter(page.url_path or serve.FRONT_PAGE)
     try:
         view_files.arrive()
         workbench.sidebar()

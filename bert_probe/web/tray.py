@@ -16,6 +16,8 @@ from bert_probe.web import long_texts, state
 MOST_BYTES: Final = 2_000_000
 """Of all views together: they hold texts, and no numbers."""
 
+_SAID: Final = "tray_said"
+"""Session key of what is to be said."""
 _KEY: Final = "tray"
 """Session key, and parameter."""
 
@@ -36,6 +38,18 @@ def held() -> Tray:
 def is_gone() -> bool:
     """Whether the address names a report whose views are not kept any more."""
     return bool(long_texts.gone(_KEY))
+
+
+def tell(sentence: str) -> None:
+    """Say something where `told` is next: callbacks draw nothing."""
+    st.session_state[_SAID] = sentence
+
+
+def told() -> None:
+    """Say what a callback had to say."""
+    sentence = st.session_state.pop(_SAID, None)
+    if sentence is not None:
+        st.toast(state.plain(sentence, 400))
 
 
 def add(view: ViewFile) -> None:

@@ -46,6 +46,7 @@ def menu(result: Result, name: str, drawn: Mapping[str, str]) -> None:
     except UnavailableError as error:
         view, why = ViewFile(), str(error)
     address = state.address()
+    tray.told()
     with st.container(horizontal=True):
         st.button(
             "Add to report",
@@ -71,10 +72,10 @@ def _add(view: ViewFile) -> None:
     try:
         tray.add(view.on(state.page(), _whole(state.address())))
     except ProbeError as error:
-        st.toast(state.plain(str(error), 400))
+        tray.tell(str(error))
         return
     count = len(tray.held().entries)
-    st.toast(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
+    tray.tell(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
 
 
 def _file(view: ViewFile, page: str, address: Mapping[str, str]) -> bytes:

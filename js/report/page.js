@@ -42,7 +42,8 @@ async function draw(place) {
   const { picture, payloads } = views[Number(place.dataset.view)];
   const component = picture.component ?? "";
   const fetchLayer = (/** @type {number} */ layer) => unpacked(payloads[layer - 1]);
-  const drawn = component === STEPPED ? [await fetchLayer(picture.start)] : await Promise.all(payloads.map(unpacked));
+  const drawn =
+    component === STEPPED ? [await fetchLayer(picture.start)] : await Promise.all(payloads.map(unpacked));
   const roots = drawn.map(() => rooted(component, place.dataset.class ?? ""));
   place.replaceChildren(...roots.map(({ host }) => host));
   const show = () =>

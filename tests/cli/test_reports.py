@@ -62,7 +62,7 @@ def test_a_model_that_a_file_names_is_opened_only_when_the_reader_says_so(
     status, _, error = run("report", "a.json", "--out", "r.html")
     assert (status, "Give --yes" in error, Path("r.html").exists()) == (2, True, False)
     assert run("ask", "a.json", "--model", str(folder))[0] == 0
-    status, _, error = run("ask", "a.json", "--model", str(family_folder("ernie")))
+    status, _, error = run("ask", "a.json", "--model", str(family_folder("electra")))
     assert (status, "was made with other weights" in error) == (0, True)
 
 
@@ -72,7 +72,7 @@ def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], P
         "report",
         "a.json",
         "--note",
-        "1:First {{1, entropy}}",
+        "1:First {{1, entropy_bits}}",
         "--title",
         "T",
         "--yes",

@@ -46,8 +46,8 @@ def test_usual_fields_are_written_too(small: Checkpoint) -> None:
 
 
 def test_a_view_reads_as_it_was_written(small: Checkpoint) -> None:
-    view = ViewFile.of(bert_probe.Tokens().of(small.trace("\ud83d half " + HOSTILE)))
-    view = view.on("tokens", {"a": HOSTILE, "of": "b"})
+    view = ViewFile.of(bert_probe.Tokens().of(small.trace(HOSTILE)))
+    view = view.on("tokens", {"a": HOSTILE, "of": "b", "model": "a folder's name in no encoding: \udcff"})
     assert read(view.to_bytes()) == view
     tray = Tray(HOSTILE, (Entry(view, "{{1, id}} \r\n" + HOSTILE), Entry(view)))
     assert read_any(tray.to_bytes(), "file") == tray

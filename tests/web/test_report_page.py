@@ -9,10 +9,10 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.reports.numbers import Models
 from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
 from bert_probe.web import long_texts, store, tray
-from bert_probe.web.report import making
 from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
 
 TEXT = "we left the ground"
@@ -88,7 +88,7 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
 def test_a_report_is_made_of_them() -> None:
     app = a_report("the first token has the id {{1, id}}")
     # Without the twin in float64, which takes a second to open.
-    with patch.object(making.Models, "twins", making.Models.of):
+    with patch.object(Models, "twins", Models.of):
         click(app, "Make the report")
     assert not app.exception
     labels = [one.proto.label for one in app.get("download_button")]
@@ -97,7 +97,7 @@ def test_a_report_is_made_of_them() -> None:
 
 def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
     app = a_report("{{99, id}}")
-    with patch.object(making.Models, "twins", making.Models.of):
+    with patch.object(Models, "twins", Models.of):
         click(app, "Make the report")
     assert "View 1: The note refers to row 99" in refusal(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]

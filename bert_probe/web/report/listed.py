@@ -28,6 +28,7 @@ def _retitle() -> None:
 
 def entries() -> None:
     """Each view with its buttons and its note."""
+    tray.told()
     held = tray.held().entries
     for place, entry in enumerate(held):
         with st.container(border=True, key=f"report_view_{place}"):
@@ -77,9 +78,8 @@ def _note(place: int, entry: Entry) -> None:
     )
     own = notes.unchecked(entry.note)
     if own:
-        st.caption(
-            f"Nobody can check {state.plain(', '.join(own))}: written by hand. {state.plain(notes.HOW)}"
-        )
+        said = state.plain(", ".join(own))
+        st.caption(f"Written by hand, so that nobody can check it: {said}. {state.plain(notes.HOW)}")
 
 
 def _noted(place: int, key: str) -> None:
@@ -90,4 +90,4 @@ def _safely(change: Callable[[], None]) -> None:
     try:
         change()
     except ProbeError as error:
-        st.toast(state.plain(str(error), 400))
+        tray.tell(str(error))
