@@ -20,6 +20,8 @@ MOST_COLUMNS: Final = 60
 """Of a table as it is shown; the page holds the whole one."""
 
 _FOLDER: Final = Path(__file__).parent
+_OURS: Final = ("bert_probe", "bert-probe")
+"""Names of the package among the versions."""
 
 
 def written(stated: Mapping[str, Any]) -> str:
@@ -71,7 +73,7 @@ def _lead(stated: Mapping[str, Any]) -> str:
     models = dict.fromkeys(
         str(one["provenance"].get("model", "")) for one in views if one["provenance"].get("model")
     )
-    versions = ", ".join(f"{name} {version}" for name, version in made_with.items() if name != "bert_probe")
+    versions = ", ".join(f"{name} {version}" for name, version in made_with.items() if name not in _OURS)
     count = f"{len(views)} views" if len(views) != 1 else "One view"
     return (
         f"<p>{count} of {_text(', '.join(models))}</p>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -322,6 +322,21 @@ _USUAL: Final = {one.name: str(one.default) for one in fields(Named)}
 def _text(held: Any) -> Text:
     with given(held, "A text in this file") as one:
         return Text(one.text("text"), one.optional("pair"), one.flag("truncate"))
+
+
+def asked_in(view: ViewFile) -> tuple[str, str]:
+    """What a view asks, and what is unusual about it, for people; both "" where it asks nothing."""
+    if not view.question:
+        return "", ""
+    asked = question_named(view.question)
+    usual = {
+        key_of(one): kind_of(one).write(one.default) for one in fields(asked) if one.default is not MISSING
+    }
+    said = {name: value for name, value in view.asked.items() if value != usual.get(name)}
+    return (
+        f"{asked.analysis[:1].upper()}{asked.analysis[1:]}",
+        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()),
+    )
 
 
 def subject_of(view: ViewFile) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from bert_probe.errors import ProbeError
 from bert_probe.reports import notes
 from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.view_files import subject_of
+from bert_probe.reports.view_files import asked_in, subject_of
 from bert_probe.web import state, tray
 
 _TITLE = "report_title"
@@ -38,10 +38,10 @@ def entries() -> None:
 
 def _head(place: int, entry: Entry, count: int) -> None:
     view = entry.view
+    title, asked = asked_in(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         where = f" · from {view.page.title()}" if view.page else ""
-        asked = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in view.asked.items() if value)
-        st.markdown(f"**{place + 1} · {state.plain(view.question)}**:gray[{where}]", width="content")
+        st.markdown(f"**{place + 1} · {state.plain(title)}**:gray[{where}]", width="content")
         st.space("stretch")
         for label, says, by in (("↑", "up", -1), ("↓", "down", 1)):
             st.button(
