@@ -194,7 +194,7 @@ def _confirm(view: ViewFile) -> None:
         st.text("\n".join(sorted(models_of(view))))
         of = subject_of(view)
         st.caption(
-            (f"It is of {state.plain(of, 400)}. " if of else "")
+            (f"Its text: {state.plain(of, 400)} " if of else "")
             + "A folder is read from this machine; anything else is looked for on the hub. "
             "Nothing was opened yet."
         )
