@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.given import given
@@ -187,16 +186,15 @@ class Models:
                 self._twins[name] = checkpoint if name.dtype == "float64" else twin(checkpoint)
         return [self._twins[name] for name in view.models]
 
+    def computed(self, view: ViewFile) -> tuple[Numbers, Bounds]:
+        """A view's numbers, and how exact they are.
 
-def computed(view: ViewFile, models: Models, report: Report = ignore) -> tuple[Numbers, Bounds]:
-    """A view's numbers, and how exact they are.
-
-    Raises:
-        ProbeError: a model cannot be opened, or the question not be asked of it.
-    """
-    single = Numbers.of(view, view.answer(*models.of(view), report=report))
-    double = Numbers.of(view, view.answer(*models.twins(view), report=report))
-    return single, Bounds.of(single, double)
+        Raises:
+            ProbeError: a model cannot be opened, or the question not be asked of it.
+        """
+        single = Numbers.of(view, view.answer(*self.of(view)))
+        double = Numbers.of(view, view.answer(*self.twins(view)))
+        return single, Bounds.of(single, double)
 
 
 def picture_of(view: ViewFile, answered: Answered) -> Page | None:

@@ -19,7 +19,7 @@ from bert_probe.errors import ExportError, ProbeError, ReportError
 from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.reports import notes
-from bert_probe.reports.numbers import Bounds, Models, Numbers, computed
+from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
 from bert_probe.results import files
@@ -209,7 +209,7 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def _item(entry: Entry, models: Models) -> Item:
-    numbers, bounds = computed(entry.view, models)
+    numbers, bounds = models.computed(entry.view)
     if numbers.table.cells > MOST_CELLS:
         raise ReportError(
             f"its table has {numbers.table.cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. "

@@ -21,7 +21,7 @@ from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.model.trace import Array
 from bert_probe.reports import notes
-from bert_probe.reports.numbers import Bounds, Drawn, Models, Numbers, computed, said_of
+from bert_probe.reports.numbers import Bounds, Drawn, Models, Numbers, said_of
 from bert_probe.reports.page import MOST_COLUMNS, MOST_ROWS
 from bert_probe.reports.reading import Read, Stated
 from bert_probe.reports.tables import Column, Table, changed, digest, finite, paired, shown
@@ -99,7 +99,7 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
         others: list[Difference] = []
         try:
             others += checked.models(models.of(stated.view))
-            now, bounds = computed(stated.view, models)
+            now, bounds = models.computed(stated.view)
         except ProbeError as error:
             if not others:
                 raise type(error)(f"View {number}: {error}") from None
