@@ -91,7 +91,7 @@ def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in record.items() if key not in _OF_THE_MACHINE}
 
     whole = without(provenance)
-    if "other_model" in whole:
+    if isinstance(whole.get("other_model"), Mapping):
         whole["other_model"] = without(whole["other_model"])
     return leaves(whole)
 

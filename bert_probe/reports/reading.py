@@ -21,6 +21,7 @@ from bert_probe.reports.numbers import Bounds
 from bert_probe.reports.page import ENDING
 from bert_probe.reports.report import FORMAT, KIND, MOST_BYTES
 from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.tolerances import leaves
 from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import Text, of_text
@@ -135,6 +136,10 @@ def _stated(held: Any) -> Stated:
         noted = {"written": note.text("written"), "shown": note.text("shown")}
     with given(marks, "The marks of a table") as mark:
         marked = {"rows": mark.strings("rows"), "columns": mark.strings("columns")}
+    try:
+        leaves([records["provenance"], records["picture"]])
+    except RecursionError:
+        raise ReportError("What the report says of a view is nested too deep to be read.") from None
     return Stated(
         ViewFile.from_plain(records["view"]),
         Table.from_plain(records["table"]),

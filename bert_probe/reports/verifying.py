@@ -279,7 +279,8 @@ class _Checked:
                 )
 
     def _pictures(self, now: Sequence[Drawn], own: Sequence[tuple[Bound, ...]]) -> Iterator[Difference]:
-        stated, digests = self.stated, self.stated.sha256.get("payloads") or []
+        stated, digests = self.stated, self.stated.sha256.get("payloads")
+        digests = digests if isinstance(digests, list) else []
         if len(stated.payloads) != len(now):
             yield self._one("picture", "", "payloads", len(stated.payloads), len(now))
         for place, (payload, there) in enumerate(zip(stated.payloads, now, strict=False)):
