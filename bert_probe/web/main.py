@@ -49,7 +49,7 @@ def main() -> None:
     finally:
         workbench.model_line()
         tray.publish()
-        state.publish()
+        state.publish(serve.OF_ATTENTION if page.url_path in ("", serve.FRONT_PAGE) else frozenset())
 
 
 main()

@@ -4,6 +4,7 @@ import { element } from "../core/dom.js";
 import { unpacked } from "../core/page.js";
 import { offer } from "../core/saving.js";
 import mountHeadView from "../head_view/head_view.js";
+import mountLayerMap from "../layer_map/layer_map.js";
 import mountMatrix from "../matrix/matrix.js";
 import mountModelView from "../model_view/model_view.js";
 import { csvOf } from "./csv.js";
@@ -18,7 +19,12 @@ import { csvOf } from "./csv.js";
  */
 
 /** @type {Record<string, import("../core/page.js").Mount>} */
-const MOUNTS = { matrix: mountMatrix, head_view: mountHeadView, model_view: mountModelView };
+const MOUNTS = {
+  matrix: mountMatrix,
+  head_view: mountHeadView,
+  layer_map: mountLayerMap,
+  model_view: mountModelView,
+};
 
 /** A view of one layer at a time has all of them at hand; of others each payload is a picture. */
 const STEPPED = "head_view";
