@@ -65,7 +65,7 @@ def _follow(given: dict[str, str]) -> None:
     """Take over what a link says, which is all that stands in the address; of the same texts what is typed
     and not run stays."""
     if of_texts(given) != of_texts(address()):
-        _go_to(given)
+        begin(given)
         return
     for name in {*given, *address()}:
         if address().get(name) != given.get(name):
