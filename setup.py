@@ -10,6 +10,7 @@ setup(
     package_dir={"bert_probe.web.top": "."},
     package_data={
         "bert_probe": ["data/*", "py.typed"],
+        "bert_probe.reports": ["*.css", "*.html"],
         "bert_probe.views": ["*.json", "*.html", "built/*"],
         "bert_probe.web": ["static/*"],
         "bert_probe.web.top": [".streamlit/config.toml", "pages/*.py"],

@@ -15,6 +15,7 @@
     ├── UnavailableError         this architecture does not have what was asked for
     ├── ShapeError               arrays that do not fit together
     ├── ExportError              a file that cannot be written
+    ├── ReportError              a view file or a report that cannot be read, or made
     ├── AddressError             no address of this machine, or a port that is taken
     ├── StalledError             work that does not get on
     └── OutOfMemoryError         the machine has too little memory
@@ -98,6 +99,10 @@ class ShapeError(ProbeError, ValueError):
 
 class ExportError(ProbeError):
     """A result cannot be written to this file."""
+
+
+class ReportError(ProbeError):
+    """A view file or a report cannot be read, or made."""
 
 
 class AddressError(ProbeError):

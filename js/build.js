@@ -43,7 +43,7 @@ await build({
 // A page that is opened from disk begins by itself.
 await build({
   ...options,
-  entryPoints: ["matrix", "head_view", "model_view", "layer_map"].map((name) => ({
+  entryPoints: ["matrix", "head_view", "model_view", "layer_map", "report"].map((name) => ({
     in: `${name}/page.js`,
     out: `${name}_page`,
   })),

@@ -32,12 +32,13 @@ FLOORS = {
     "training": 5,
     "run": 5,
     "views": 6,
-    "cli": 7,
+    "reports": 7,
     "notebook": 7,
+    "cli": 8,
     "bertviz": 8,
-    "web": 7,
-    "pages": 8,
-    "app": 8,
+    "web": 8,
+    "pages": 9,
+    "app": 9,
 }
 """Rooms, and how high they lie: a room imports from those below it, and from no other on its floor."""
 

@@ -129,6 +129,7 @@ def test_tokens_come_without_torch() -> None:
 
 
 def test_the_server_and_the_workbench_come_without_torch() -> None:
-    found = modules_after("from bert_probe.web import blocks, serve, start, workbench; serve.parts()")
+    names = "blocks, serve, start, tray, view_files, workbench"
+    found = modules_after(f"from bert_probe.web import {names}; serve.parts()")
     assert "streamlit" in packages(found)
     assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}

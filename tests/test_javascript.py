@@ -117,8 +117,8 @@ def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
             assert found["full"] == (weights.max() if measure == "value-zeroing" else 1), what
 
 
-PAGES = ("matrix", "head_view", "model_view", "layer_map")
-"""Components that make a page of their own."""
+PAGES = ("matrix", "head_view", "model_view", "layer_map", "report")
+"""What makes a page of its own: components, and several of them in a report."""
 
 
 def test_every_component_has_its_module_and_its_style() -> None:

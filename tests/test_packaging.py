@@ -28,7 +28,10 @@ from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-DATA = ("data/*", "views/*.json", "views/*.html", "views/built/*", "web/static/*", "py.typed")
+DATA = (
+    *("data/*", "reports/report.*", "views/*.json", "views/*.html", "views/built/*", "web/static/*"),
+    "py.typed",
+)
 
 
 # Requirements

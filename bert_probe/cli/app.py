@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from bert_probe.run.imports import imported_for_good
@@ -18,7 +20,13 @@ from bert_probe.run.imports import imported_for_good
     help="A name that others call it by, when it listens to more than this machine.",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -> None:
+@click.option(
+    "--view",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Begin with the view, or the report's views, of a file.",
+)
+def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool, view: Path | None) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
     It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
@@ -28,4 +36,15 @@ def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -
     with imported_for_good():
         from bert_probe.web.start import start
 
-    start(port, host, names, browser=not no_browser)
+    content = None if view is None else _checked(view)
+    start(port, host, names, browser=not no_browser, view=content)
+
+
+def _checked(view: Path) -> bytes:
+    """What a view file holds; what is wrong with it is said here, and not in the browser."""
+    from bert_probe.reports.given import MOST_BYTES, bytes_of
+    from bert_probe.reports.trays import read_any
+
+    content = bytes_of(view, MOST_BYTES)
+    read_any(content, view.name)
+    return content

@@ -1,7 +1,8 @@
 """The command line: tables on standard output, or in a file.
 
 Layers and heads count from 1 here; layer 0 is the output of the embeddings. Bad input is one line on
-standard error and exit status 2; Ctrl+C is one line and status 130, as shells have it.
+standard error and exit status 2; Ctrl+C is one line and status 130, as shells have it. A check that finds
+something ends with status 1.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COMMANDS = {
         "A token's input vector taken apart: word, position, segment, their sum, LayerNorm.",
     ),
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
+    "ask": ("reports", "Ask again what a view file asks."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
     "baseline": (
         "pairs",
@@ -90,6 +92,10 @@ COMMANDS = {
         "relations",
         "For each relation of a treebank the head that attends from a word to its syntactic head, or back.",
     ),
+    "report": (
+        "reports",
+        "Make a report of VIEWs: pictures, tables, notes and code, in one page or a ZIP.",
+    ),
     "rollout": (
         "attention",
         "How much of each token reaches each other one through all layers of attention.",
@@ -111,6 +117,10 @@ COMMANDS = {
     "trees": (
         "trees",
         "How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.",
+    ),
+    "verify": (
+        "reports",
+        "Compute every number of a REPORT again, and say which differ and by how much.",
     ),
     "vocabulary": (
         "vocabulary",
@@ -173,7 +183,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     try:
-        _run(arguments)
+        return _run(arguments)
     except ProbeError as error:
         return _told(str(error))
     except click.NoSuchOption as error:
@@ -184,14 +194,15 @@ def _status(arguments: list[str] | None) -> int:
         return _told(f"{_sentence(error)} See bert-probe --help.")
     except (click.Abort, KeyboardInterrupt):
         return _told("Interrupted.", INTERRUPTED)
-    return 0
 
 
-def _run(arguments: list[str] | None) -> None:
+def _run(arguments: list[str] | None) -> int:
     try:
-        commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
+        ended = commands.main(args=arguments, prog_name="bert-probe", standalone_mode=False)
     except NoArgsIsHelpError as error:
         click.echo(error.format_message())
+        return 0
+    return ended if isinstance(ended, int) else 0  # the status that a command ended with by itself
 
 
 def _sentence(error: click.ClickException) -> str:

@@ -17,7 +17,7 @@ from bert_probe.results import files
 from bert_probe.results.kinds import Choice, Flag, Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
-from bert_probe.results.writing import check_new
+from bert_probe.results.writing import check_new, write
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
 from bert_probe.views.page import ENDINGS, Page, is_picture
@@ -88,19 +88,38 @@ def answering(command: Command) -> Command:
         help="What the model computes in; auto is float32.",
     )
     @click.option("--truncate", is_flag=True, help="Cut a text that is too long.")
+    @written_out
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        return command(**given)
+
+    return run
+
+
+def written_out(command: Command) -> Command:
+    """Where an answer goes: standard output, or a file; and the file by which it is asked again."""
+
     @click.option(
         "--out",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Write to a .csv, .json, .npz or .parquet file; the picture to .html, .svg or .png.",
     )
-    @click.option("--force", is_flag=True, help="With --out: replace a file that is there.")
+    @click.option("--force", is_flag=True, help="Replace files that are there.")
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
+    @click.option(
+        "--save-view",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write what was asked, and of whom, to a view file: for ask, report, and the app's --view.",
+    )
     @functools.wraps(command)
-    def run(out: Path | None, force: bool, csv_safe: bool, **given: Any) -> None:
+    def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **given: Any) -> None:
         own = out is not None and out.suffix.lower() == getattr(command, "writes", None)
-        _check(out, force, csv_safe, own)
+        _check(out, force, csv_safe, own, save_view)
         result = command(**given)
+        if save_view is not None:
+            _save_view(result, save_view)
         if out is not None and own:
             result.save(out, overwrite=force)
             out = None  # the table goes where it does without
@@ -116,6 +135,16 @@ def answering(command: Command) -> Command:
     return run
 
 
+def _save_view(result: Any, file: Path) -> None:
+    if not isinstance(result, Result):
+        raise UnavailableError(
+            "There is no view file of this picture. Leave --save-view out, or ask for the table."
+        )
+    from bert_probe.reports.view_files import ViewFile
+
+    write({file: ViewFile.of(result).to_bytes()})
+
+
 def writing(ending: str) -> Callable[[Command], Command]:
     """For a command whose answers can be written in a way of their own; stands next to its function."""
 
@@ -126,10 +155,12 @@ def writing(ending: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _check(out: Path | None, force: bool, csv_safe: bool, own: bool) -> None:
+def _check(out: Path | None, force: bool, csv_safe: bool, own: bool, save_view: Path | None) -> None:
     """Refuse a place or a choice that cannot be, before anything is computed."""
+    if save_view is not None and not force:
+        check_new([save_view])
     if out is None:
-        if force:
+        if force and save_view is None:
             raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
         return
     places = [out] if own or is_picture(out) else _places(out)

@@ -31,7 +31,7 @@ def tokens(
 ) -> TextTokens | pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     # A file says of which model they are, and on what it runs.
-    if not context.params["out"]:
+    if not (context.params["out"] or context.params["save_view"]):
         with terminal_bar("Downloading", "B") as report:
             alone = encode_alone(model, revision, text, pair, report)
         if alone is not None:

@@ -149,8 +149,8 @@ def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    plain = _plain(frame)
-    columns = {str(name): [_value(cell) for cell in _cells(plain[name])] for name in plain}
+    whole = plain(frame)
+    columns = {str(name): [_value(cell) for cell in _cells(whole[name])] for name in whole}
     return _dumps({"provenance": frame.attrs.get("provenance", {}), "columns": columns})
 
 
@@ -160,7 +160,7 @@ def _cells(series: pd.Series) -> Any:
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    table = pyarrow.Table.from_pandas(_plain(frame), preserve_index=False)
+    table = pyarrow.Table.from_pandas(plain(frame), preserve_index=False)
     metadata = {PROVENANCE_KEY: json.dumps(frame.attrs.get("provenance", {}))}
     sink = io.BytesIO()
     pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), sink)
@@ -195,15 +195,15 @@ def _column(series: pd.Series) -> Any:
     return np.array(["" if _value(cell) is None else str(cell) for cell in _cells(series)], dtype=str)
 
 
-def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The index as a column, and every column's name once: repeated tokens get their position."""
     if frame.index.name is None:
         return frame
-    plain = frame.copy(deep=False)
+    whole = frame.copy(deep=False)
     names = [str(name) for name in frame.columns]
     repeated = len(set(names) | {str(frame.index.name)}) <= len(names)
-    plain.columns = pd.Index([f"{i} {name}" for i, name in enumerate(names)] if repeated else names)
-    return plain.reset_index()
+    whole.columns = pd.Index([f"{i} {name}" for i, name in enumerate(names)] if repeated else names)
+    return whole.reset_index()
 
 
 def _value(cell: Any) -> Any:

@@ -60,9 +60,9 @@ class Page:
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",
-            "class": _CLASSES.get(self.component, self.component),
+            "class": CLASSES.get(self.component, self.component),
             "caveat": html.escape(self.caveat),
-            "style": _theme(self.theme) + built.style(self.component),
+            "style": theme(self.theme) + built.style(self.component),
             "script": built.script(f"{self.component}_page"),
             # Numbers, and an alphabet without any sign that HTML or JSON knows.
             "payload": json.dumps({"start": self.start, "payloads": held, "key": self.key}),
@@ -126,7 +126,7 @@ ENDINGS: Final = (".html", ".htm", ".svg", ".png")
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 
-_CLASSES = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
+CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
 """Of the element that a component is mounted in, where it is not the component's name."""
 
 
@@ -135,8 +135,8 @@ _LIGHT = Paints(palette.PAPER_LIGHT, palette.INK_LIGHT, palette.ACCENT_LIGHT, _F
 _DARK = Paints(palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK, _FONT)
 
 
-def _theme(name: str) -> str:
-    """What Streamlit would bring."""
+def theme(name: Literal["system", "light", "dark"]) -> str:
+    """What Streamlit would bring, as a style sheet."""
     light, dark = _variables(_LIGHT), _variables(_DARK)
     if name == "system":
         told = f":root[data-theme=light] {{{light}}} :root[data-theme=dark] {{{dark}}} "

@@ -10,11 +10,12 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 DESCRIPTION = "view"
 """Name of the array that holds the description."""
@@ -33,6 +34,20 @@ def packed(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.gene
     written = text.encode()
     written += b" " * (-(len(written) + sum(array.nbytes for array in whole.values())) % PLANES)
     return bytes(save({**whole, DESCRIPTION: np.frombuffer(written, np.uint8)}))
+
+
+def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a payload.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        arrays = load(payload)
+        described: dict[str, Any] = json.loads(arrays.pop(DESCRIPTION).tobytes())
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(f"This is no payload: {error}.") from None
+    return described, arrays
 
 
 class Text(NamedTuple):
@@ -65,3 +80,30 @@ def as_text(payload: bytes) -> Text:
 def _deflated(content: bytes) -> bytes:
     deflate = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     return deflate.compress(content) + deflate.flush()
+
+
+MOST_BYTES: Final = 256_000_000
+"""Of a payload that is read from a page: a few letters may stand for very many bytes."""
+
+
+def of_text(written: Text) -> bytes:
+    """What `as_text` made a text of.
+
+    Raises:
+        ValueError: it made no such text.
+    """
+    planes, length, letters = written
+    if planes not in (1, PLANES) or not 0 <= length <= len(letters):
+        raise ValueError("This is no payload.")
+    small = base64.b85decode(letters.translate(_BACK))[:length]
+    inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    try:
+        content = inflate.decompress(small, MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"This is no payload: {error}.") from None
+    if inflate.unconsumed_tail or len(content) % planes:
+        raise ValueError("This is no payload, or one that is too large.")
+    return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()
+
+
+_BACK = str.maketrans(",./", "&<>")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import streamlit as st
@@ -10,6 +10,7 @@ import streamlit as st
 from bert_probe.results import files
 from bert_probe.results.result import Result
 from bert_probe.views import pictures
+from bert_probe.web import view_files
 
 More = tuple[str, str, Callable[[bool], bytes]]
 """A further download: label, file name, and what makes the bytes when it is clicked, told whether text in CSV
@@ -41,6 +42,7 @@ def export(
     what: str = "Exactly what is shown, at full precision.",
     ready: Callable[[], bool] = lambda: True,
     label: str = "Export",
+    drawn: Mapping[str, str] | None = None,
 ) -> None:
     """A menu with the table of a result in every format, and the code that makes it again.
 
@@ -49,6 +51,7 @@ def export(
         what: a sentence on what the files hold.
         ready: whether there is ``more`` to be had already; it draws what has to be done first.
         label: of the menu; a page that has two tells them apart.
+        drawn: how attention is drawn, where that is not the result's own picture; see `ViewFile`.
     """
     with st.popover(label, icon=":material/download:"):
         st.caption(what)
@@ -68,6 +71,7 @@ def export(
             _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
         for named, file_name, make in more if ready() else ():
             _download(named, file_name, partial(make, csv_safe))
+        view_files.menu(result, name, drawn or {})
         python, shell = result.spelled(csv_safe)
         _code("The same in Python", python, "python", f"{name}.py")
         _code("The same on the command line", shell, "bash", f"{name}.sh")

@@ -1,7 +1,7 @@
 """Texts in the address; one that is too long for it is kept here, and the address bears its name.
 
-The server answers an address of more than 64 KB with a bare 400, and Chromium leaves one of more than 2 MB
-as it was, in silence. A Chinese character takes nine bytes there.
+A link is to fit wherever people put one: mail, chats and documents cut longer ones. What does not fit travels
+as a view file (`web/view_files`). A Chinese character takes nine characters of an address.
 """
 
 from __future__ import annotations
@@ -11,16 +11,24 @@ import hmac
 import secrets
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Final
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 
 from cachetools import LRUCache
 
 from bert_probe.errors import TextError
 from bert_probe.web import state
 
-IN_ADDRESS: Final = 6_000
-"""Characters, as an address writes them, of one text in it. There may be seven."""
+LINK: Final = 2_000
+"""Characters of a link at most."""
+
+IN_ADDRESS: Final = 1_500
+"""Characters of an address, with the texts in it; what is left of a link is for the server's name and for
+what is chosen later."""
+
+TEXTS: Final = ("a", "b", "model", "revision", "sentences", "context", "context_words", "tray", "view")
+"""Parameters that may be kept by a name."""
 
 KEPT_BYTES: Final = 64_000_000
 """Of all texts that are kept, for all sessions; the one longest unasked for goes first."""
@@ -34,17 +42,17 @@ _kept: LRUCache[str, str] = LRUCache(KEPT_BYTES, getsizeof=sys.getsizeof)
 _lock = threading.Lock()
 
 
-def remember(key: str, text: str | None) -> None:
-    """Put a text into the address, by its name if it is long; None takes it out."""
-    short = text is None or fits(text)
+def remember(key: str, text: str | None, *, named: bool = False) -> None:
+    """Put a text into the address, by its name if it is long, or in any case; None takes it out."""
+    short = text is None or (not named and fits(key, text))
     state.remember(key, text if short else None)
-    state.remember(_parameter(key), None if text is None or short else _keep(text))
+    state.remember(parameter(key), None if text is None or short else keep(text))
 
 
 def recall(key: str) -> str | None:
     """The text that the address holds or names; None where it does neither, or names one that is gone."""
     given = state.address()
-    name = given.get(_parameter(key))
+    name = given.get(parameter(key))
     if key in given or name is None:
         return given.get(key)
     with _lock:
@@ -53,7 +61,7 @@ def recall(key: str) -> str | None:
 
 def gone(*keys: str) -> dict[str, str]:
     """Parameters of the address that name a text which is not kept here any more, with their values."""
-    named = {_parameter(key): key for key in keys if recall(key) is None}
+    named = {parameter(key): key for key in keys if recall(key) is None}
     return {name: value for name, value in state.address().items() if name in named}
 
 
@@ -64,22 +72,58 @@ def check(*keys: str) -> None:
         TextError: it does.
     """
     if gone(*keys):
-        raise TextError(
-            "The text of this address is too long to stand in it, and is not kept any more: the app was "
-            "started anew, or many long texts came after it. Paste it again."
-        )
+        raise TextError(_GONE)
 
 
-def fits(text: str) -> bool:
-    """Whether a text is short enough for an address."""
-    return len(text) <= IN_ADDRESS and len(quote_plus(text, errors="replace")) <= IN_ADDRESS
+_GONE: Final = (
+    "The text of this address is too long to stand in it, and is not kept any more: the app was started "
+    "anew, or many long texts came after it. Paste it again, or open its view file."
+)
 
 
-def _parameter(key: str) -> str:
+def fits(key: str, text: str) -> bool:
+    """Whether a text is short enough for the address, beside what stands there already."""
+    if len(text) > IN_ADDRESS:
+        return False
+    others = {name: value for name, value in state.address().items() if name not in (key, parameter(key))}
+    return length(others | {key: text}) <= IN_ADDRESS
+
+
+def length(address: Mapping[str, str]) -> int:
+    """Characters of an address, as it is written."""
+    return len(urlencode(address, quote_via=quote_plus, errors="replace"))
+
+
+def names(address: Mapping[str, str], but: Sequence[str] = ()) -> bool:
+    """Whether an address names a text that is kept here, but for some."""
+    return any(name in address for name, key in _NAMES.items() if key not in but)
+
+
+def whole(address: Mapping[str, str]) -> dict[str, str]:
+    """An address with all its texts, as a view file has it.
+
+    Raises:
+        TextError: one is gone.
+    """
+    found = {name: value for name, value in address.items() if name not in _NAMES}
+    for name in _NAMES.keys() & address.keys():
+        with _lock:
+            text = _kept.get(address[name])
+        if text is None:
+            raise TextError(_GONE)
+        found[_NAMES[name]] = text
+    return found
+
+
+def parameter(key: str) -> str:
+    """The parameter that bears a text's name instead of the text."""
     return f"{key}_kept"
 
 
-def _keep(text: str) -> str:
+_NAMES: Final = {parameter(key): key for key in TEXTS}
+
+
+def keep(text: str) -> str:
     """The name of a text, which is kept unless nothing could be done with it."""
     name = hmac.new(_SECRET, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
     if sys.getsizeof(text) <= _LARGEST:

@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.web import blocks, places, ready, serve, state, workbench
+from bert_probe.web import blocks, places, ready, serve, state, tray, view_files, workbench
 
 _STATIC = Path(__file__).with_name("static")
 
@@ -33,17 +33,22 @@ def main() -> None:
         f"{page.title} · BERT Probe", _STATIC / "favicon.svg", layout="wide", initial_sidebar_state=340
     )
     st.logo(_STATIC / "logo.svg", size="large", icon_image=_STATIC / "favicon.svg")
-    state.enter(page.url_path)
+    state.enter(page.url_path or serve.FRONT_PAGE)
     try:
+        view_files.arrive()
         workbench.sidebar()
+        with st.sidebar:
+            view_files.uploader()
         if not ready.is_done():
             with st.spinner("Starting …"):
                 ready.wait()
         page.run()
+        view_files.other_weights()
     except ProbeError as error:
         blocks.refusal(error)
     finally:
         workbench.model_line()
+        tray.publish()
         state.publish(serve.OF_ATTENTION if page.url_path in ("", serve.FRONT_PAGE) else frozenset())
 
 

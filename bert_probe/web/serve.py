@@ -47,6 +47,7 @@ SECTIONS = {
     "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
     "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
+    "Report": ("report",),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
 "" are entries by themselves, before all others."""

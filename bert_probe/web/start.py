@@ -10,17 +10,24 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from urllib.parse import urlencode
 
 import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
-from bert_probe.web import hosts, places, serve
+from bert_probe.web import hosts, long_texts, places, serve
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # and by which of them this machine calls itself
 
 
-def start(port: int, host: str | None = None, names: Sequence[str] = (), browser: bool = True) -> None:
+def start(
+    port: int,
+    host: str | None = None,
+    names: Sequence[str] = (),
+    browser: bool = True,
+    view: bytes | None = None,
+) -> None:
     """Serve the app until Ctrl+C, with the settings of `places.settings_file`.
 
     Args:
@@ -28,6 +35,7 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
         host: address to listen at; the settings' own, this machine alone, if None. The app answers to it.
         names: further names that the app answers to, beside those of `hosts.VARIABLE`; see `hosts`.
         browser: open one, if there is a display to open it on.
+        view: a view file that the address told of opens, see `view_files`.
 
     Raises:
         AddressError: there is no such address here, its port is taken, or a name is none.
@@ -40,13 +48,16 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
     # current folder and of the home folder, which so cannot undo them.
     sys.argv = [str(places.top() / "app.py")]
     LOGGING_CONFIG["loggers"]["uvicorn.error"]["level"] = "WARNING"
-    said = f"BERT Probe is at {_url(host, port)} (Ctrl+C stops it)"
+    url = _url(host, port)
+    if view is not None:
+        url += "/?" + urlencode({long_texts.parameter("view"): long_texts.keep(view.decode("utf-8-sig"))})
+    said = f"BERT Probe is at {url} (Ctrl+C stops it)"
     if host in _EVERY_ADDRESS:
         said += (
             f"\nIt listens at every address of this machine, and answers only to {', '.join(answers_to)}. "
             f"Give other names with --allow or {hosts.VARIABLE}."
         )
-    told = _told(said, _url(host, port), browser and _has_display())
+    told = _told(said, url, browser and _has_display())
     app = st.App(**serve.parts(called) | {"lifespan": told})
     with suppress(KeyboardInterrupt):
         app.run(

@@ -32,7 +32,7 @@ def enter(page: str) -> None:
     """A page is drawn from here on."""
     went = st.query_params.get(_WENT)
     if went is not None and went != st.session_state.get(_WENT):
-        _go_to(_given())
+        begin(_given())
         st.session_state[_WENT] = went
     elif page != st.session_state.get(_PAGE, page):
         # The navigation opens a page by its bare address; a link says more.
@@ -47,7 +47,13 @@ def _given() -> dict[str, str]:
     return {name: value for name, value in st.query_params.items() if name != _WENT}
 
 
-def _go_to(given: dict[str, str]) -> None:
+def page() -> str:
+    """The page that is drawn."""
+    drawn: str = st.session_state.get(_PAGE, "")
+    return drawn
+
+
+def begin(given: dict[str, str]) -> None:
     """Begin anew with an address, as a visit with it would; only what no address holds is kept."""
     kept: set[str] = st.session_state.get(_HELD, set())
     for key in [key for key in st.session_state if key not in kept | {_HELD}]:
@@ -59,7 +65,7 @@ def _follow(given: dict[str, str]) -> None:
     """Take over what a link says, which is all that stands in the address; of the same texts what is typed
     and not run stays."""
     if of_texts(given) != of_texts(address()):
-        _go_to(given)
+        begin(given)
         return
     for name in {*given, *address()}:
         if address().get(name) != given.get(name):

@@ -102,6 +102,8 @@ def ask(asked: Request) -> None:
     """Make this the request: in the session, in the form and in the address."""
     st.session_state["request"] = asked
     plain = Request("")
+    for name in _WRITTEN:  # what was asked before takes no room from what is asked now
+        long_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(asked, field.name)
         st.session_state[f"draft_{field.name}"] = value

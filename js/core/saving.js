@@ -139,10 +139,12 @@ function pngOf({ width, height, ratio, theme, paint }) {
 }
 
 /**
+ * Has the browser save a file.
+ *
  * @param {Blob} blob
  * @param {string} name
  */
-function offer(blob, name) {
+export function offer(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
   link.click();
   // Later than the click, because the browser reads the address after this function has returned.

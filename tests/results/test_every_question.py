@@ -17,9 +17,11 @@ import pytest
 
 import bert_probe
 from bert_probe.cli.main import main
-from bert_probe.errors import SubjectError
+from bert_probe.errors import SubjectError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.reports.tables import Table
+from bert_probe.reports.view_files import ViewFile, read
 from bert_probe.results import spelling
 from bert_probe.results.question import QUESTIONS
 from bert_probe.results.result import Result
@@ -146,6 +148,24 @@ def test_an_address_reads_as_it_was_written(
     for one in (example.asked, answers[repr(example.asked)].question):
         assert type(one).from_address(one.address(), asked(example).description) == one
         assert hash(replace(one)) == hash(one)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
+    result = answers[repr(example.asked)]
+    if result.subject.sentences and not isinstance(getattr(result, "sentences", None), tuple):
+        with pytest.raises(UnavailableError, match="asked of a file"):
+            ViewFile.of(result)
+        return
+    view = read(ViewFile.of(result).to_bytes())
+    assert view == ViewFile.of(result)
+    assert view.asked_of(asked(example)) == result.question
+    assert [one.weights_sha256 for one in view.models] == [
+        one["weights_sha256"] for one in result.subject.models
+    ]
+    table = Table.of(result.table())
+    assert Table.from_plain(json.loads(json.dumps(table.plain(), allow_nan=False))) == table
+    assert table.rows == len(result.table())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

@@ -13,8 +13,6 @@ from tests.helpers.pages import opened, refusal
 
 LONG = "we left the ground " * 4_000
 CHINESE = "東京" * 400
-ADDRESS_OF_A_SERVER = 65_536
-"""Bytes that h11 takes of a request's line and headers together."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +77,7 @@ def test_a_text_that_is_too_long_for_the_address_survives_a_reload(text: str, to
 
 
 def test_a_short_text_stands_in_the_address_itself() -> None:
-    assert address(ran("東京" * 300))["a"] == "東京" * 300
+    assert address(ran("東京" * 70))["a"] == "東京" * 70
     given = address(ran(LONG))
     app = opened("tokens", **given)
     app.text_area(key="draft_a").set_value("short")
@@ -88,13 +86,20 @@ def test_a_short_text_stands_in_the_address_itself() -> None:
     assert "a_kept" not in address(app)
 
 
-def test_an_address_at_its_longest_is_within_what_the_server_takes() -> None:
-    keys = ("a", "b", "model", "revision", "sentences", "context", "context_words")
-    longest = urlencode(dict.fromkeys(keys, "a" * long_texts.IN_ADDRESS))
-    assert long_texts.fits("a" * long_texts.IN_ADDRESS)
-    assert not long_texts.fits("a" * long_texts.IN_ADDRESS + "b")
-    assert not long_texts.fits("京" * (long_texts.IN_ADDRESS // 9 + 1))
-    assert len(longest) < ADDRESS_OF_A_SERVER - 16_384, "what is left is for headers and choices"
+def test_texts_share_the_room_of_a_link() -> None:
+    app = ran("x" * 900, "y" * 900)
+    assert (address(app)["a"], "b_kept" in address(app)) == ("x" * 900, True)
+    app.text_area(key="draft_a").set_value("short")
+    click(app, "Run")
+    assert (address(app)["a"], address(app)["b"]) == ("short", "y" * 900)
+
+
+def test_an_address_at_its_longest_is_a_link() -> None:
+    room = long_texts.IN_ADDRESS - len("a=")
+    for text, fits in (("x" * room, True), ("x" * (room + 1), False), ("京" * (room // 9 + 1), False)):
+        assert ("a" in address(opened("parameters", a=text))) == fits
+    assert long_texts.IN_ADDRESS <= long_texts.LINK - 400, "what is left is for the server's name and choices"
+    assert long_texts.length({"a": "京 b", "c": "&"}) == len("a=%E4%BA%AC+b&c=%26")
 
 
 @pytest.mark.parametrize(("a", "b"), [(LONG, ""), ("we left", LONG)])
@@ -133,7 +138,7 @@ def test_what_is_kept_has_a_bound() -> None:
     for number in range(3):
         ran(f"{number} {LONG}")
         assert long_texts._kept.currsize <= long_texts.KEPT_BYTES
-    assert long_texts._keep("x" * long_texts.KEPT_BYTES) not in long_texts._kept
+    assert long_texts.keep("x" * long_texts.KEPT_BYTES) not in long_texts._kept
 
 
 def test_many_sentences_survive_a_reload_or_are_said_to_be_gone() -> None:

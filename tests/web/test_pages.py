@@ -159,7 +159,7 @@ def test_running_again_shows_the_new_text_and_writes_the_address() -> None:
     app = opened("tokens")
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
     app.text_area(key="draft_b").set_value("")
-    app.button[0].click().run()
+    next(one for one in app.button if one.label == "Run").click().run()
     assert app.dataframe[-1].value["token"].tolist() == ["[CLS]", "me", "##hdi", "loves", "ai", "[SEP]"]
     assert app.query_params["a"] == "Mehdi loves AI"
     assert "b" not in app.query_params

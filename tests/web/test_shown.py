@@ -69,7 +69,7 @@ def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None
     assert before.view.pins == Pins("query", (1,))
     browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
     app.text_area(key="draft_a").set_value("another text")
-    app.button[0].click().run()
+    next(one for one in app.button if one.label == "Run").click().run()
     after = app.session_state[shown.KEY]
     assert after.of != before.of
     assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"

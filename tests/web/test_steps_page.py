@@ -78,7 +78,7 @@ def test_a_token_of_the_address_belongs_to_its_text() -> None:
     app = opened("steps", a=TEXT, query="3")
     assert "**we** (3) brings" in said(app)
     app.text_area(key="draft_a").set_value("Mehdi loves AI")
-    app.button[0].click().run()
+    next(one for one in app.button if one.label == "Run").click().run()
     assert "**ai** (4) brings" in said(app)
 
 

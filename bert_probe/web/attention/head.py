@@ -73,4 +73,5 @@ def _exports(drawn: Drawn) -> None:
         ],
         "All weights of the heads shown, at full precision, whatever the picture hides.",
         ready=lambda: shared.computed(drawn, range(drawn.trace.layers), start=False),
+        drawn=shared.as_drawn(view, "lines"),
     )

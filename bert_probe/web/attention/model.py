@@ -39,7 +39,12 @@ def part(trace: Trace) -> None:
         "not what it is for. The export holds the measures that heads can be sorted by; all weights are "
         "exported from the heatmap.",
     ):
-        export(profiles, "heads", [("Interactive page, HTML", "model-view.html", as_page)])
+        export(
+            profiles,
+            "heads",
+            [("Interactive page, HTML", "model-view.html", as_page)],
+            drawn=shared.as_drawn(view, "model"),
+        )
 
 
 def _open(chosen: Head) -> None:

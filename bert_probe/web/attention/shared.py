@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 from weakref import ref
 
 import streamlit as st
@@ -19,7 +19,7 @@ from bert_probe.views import toolbar as views
 from bert_probe.views.head_view import Picture
 from bert_probe.views.page import CAVEAT, caption_of
 from bert_probe.views.toolbar import Offer
-from bert_probe.views.view import Shown, View
+from bert_probe.views.view import Shown, View, to_address
 from bert_probe.web import blocks, jobs
 from bert_probe.web.attention import shown
 from bert_probe.web.components.head_view import labels
@@ -136,6 +136,12 @@ def link(drawn: Drawn) -> Link:
 def labelled(drawn: Drawn) -> Picture:
     """The picture with what heads do, for where nothing can be fetched later."""
     return replace(drawn.picture, labels=labels(drawn.trace))
+
+
+def as_drawn(view: View, kind: Literal["lines", "model"]) -> dict[str, str]:
+    """How a view is drawn, for a view file."""
+    said = {name: value for name, value in to_address(view).items() if value is not None}
+    return {"as": kind, **said}
 
 
 def choose(drawn: Drawn, offer: Offer, key: str = "toolbar") -> None:

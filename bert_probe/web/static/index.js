@@ -18,3 +18,20 @@ addEventListener("popstate", () => {
   to.searchParams.set("went", String(Date.now()));
   history.replaceState(history.state, "", to);
 });
+
+// A file that is dropped anywhere on a page goes where view files are opened, and the browser stays where it is; what takes
+// files of its own keeps them.
+const taker = (event) =>
+  event.dataTransfer?.types.includes("Files") &&
+  !event.target.closest?.('[data-testid="stFileUploader"]') &&
+  document.querySelector('[class*="st-key-view_upload"] input[type="file"]');
+addEventListener("dragover", (event) => {
+  if (taker(event)) event.preventDefault();
+});
+addEventListener("drop", (event) => {
+  const input = taker(event);
+  if (!input) return;
+  event.preventDefault();
+  input.files = event.dataTransfer.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+});

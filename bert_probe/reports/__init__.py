@@ -1,0 +1,1 @@
+"""Views as files, and reports of several: made, read back, and recomputed."""

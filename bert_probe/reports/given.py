@@ -1,0 +1,157 @@
+"""JSON that somebody else wrote, taken apart key by key: what is wrong is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from bert_probe.errors import ReportError
+
+W = TypeVar("W", bound=str)
+
+MOST_BYTES: Final = 5_000_000
+"""Of a view file: as large as a file that a page takes."""
+
+
+@contextmanager
+def given(held: Any, what: str) -> Iterator[Given]:
+    """An object whose keys are all taken within the block.
+
+    Raises:
+        ReportError: it is none, or holds what nobody takes, which would be passed over in silence.
+    """
+    one = Given(held, what)
+    yield one
+    one.done()
+
+
+class Given:
+    """An object of JSON; each key can be taken once."""
+
+    def __init__(self, held: Any, what: str) -> None:
+        if not isinstance(held, dict):
+            raise ReportError(f"{what} is {_short(held)}, and must be an object.")
+        self._held, self._what = dict(held), what
+
+    def text(self, name: str) -> str:
+        """A text; "" where it is not said."""
+        found: str = self._take(name, str, "a text", "")
+        return found
+
+    def optional(self, name: str) -> str | None:
+        """A text; None where it is not said."""
+        return None if self._held.get(name) is None else self.text(name)
+
+    def flag(self, name: str) -> bool:
+        """Yes or no; no where it is not said."""
+        found: bool = self._take(name, bool, "true or false", False)
+        return found
+
+    def choice(self, name: str, known: Sequence[W]) -> W:
+        """One of a few words."""
+        found = self.text(name)
+        for one in known:
+            if found == one:
+                return one
+        raise ReportError(f"{self._what} says {_short(found)} as its {name}; {', '.join(known)} can be.")
+
+    def number(self, name: str) -> float:
+        """A number that has an end."""
+        found = self._take(name, int | float, "a number", None)
+        if isinstance(found, bool) or not math.isfinite(found):
+            raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be a number.")
+        return float(found)
+
+    def several(self, name: str) -> list[Any]:
+        """A list; empty where it is not said."""
+        found: list[Any] = self._take(name, list, "a list", [])
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        """A list of texts."""
+        found = self.several(name)
+        for one in found:
+            self._check_text(name, one)
+        return found
+
+    def texts(self, name: str) -> dict[str, str]:
+        """Texts by name."""
+        found: dict[str, str] = self._take(name, dict, "an object", {})
+        for one in found.values():
+            self._check_text(name, one)
+        return found
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Anything by name."""
+        found: dict[str, Any] = self._take(name, dict, "an object", {})
+        return found
+
+    def _check_text(self, name: str, one: Any) -> None:
+        if not isinstance(one, str):
+            raise ReportError(f"{self._what} has {_short(one)} in its {name}, where texts must be.")
+
+    def _take(self, name: str, kind: Any, called: str, usual: Any) -> Any:
+        found = self._held.pop(name, usual)
+        if not isinstance(found, kind):
+            raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be {called}.")
+        return found
+
+    def done(self) -> None:
+        """Refuse what is left.
+
+        Raises:
+            ReportError: something is.
+        """
+        for name in self._held:
+            raise ReportError(
+                f"{self._what} says {_short(name)}, which is unknown here. Update BERT Probe, or take it out."
+            )
+
+
+def contents(content: bytes, name: str, kind: str, known: int) -> dict[str, Any]:
+    """What a JSON file of a kind holds, its format looked at and taken away.
+
+    Raises:
+        ReportError: it is none, too large, or of a later format.
+    """
+    if len(content) > MOST_BYTES:
+        raise ReportError(
+            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no view file is. Choose another file."
+        )
+    try:
+        held = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        raise ReportError(f"{name} is no JSON, which a view file is. Choose another file.") from None
+    if not isinstance(held, dict) or kind not in held:
+        raise ReportError(f"{name} is no view file: it has no {kind}. Choose another file.")
+    form = held.pop(kind)
+    if type(form) is not int or form < 1:
+        raise ReportError(f"{name} names {form!r} as its format, which is no number.")
+    if form > known:
+        raise ReportError(
+            f"{name} was written by a later BERT Probe: format {form}, and this one reads {known}. Update it."
+        )
+    return held
+
+
+def bytes_of(path: Path, most: int) -> bytes:
+    """What a file holds, up to a byte more than may be read of it.
+
+    Raises:
+        ReportError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ReportError(f"{path} cannot be read: {reason}. Check the path.") from None
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:59]}…"

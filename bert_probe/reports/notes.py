@@ -1,0 +1,81 @@
+"""Notes: plain text in which a number of the view's table can stand by reference, ``{{3, weight}}``.
+
+What stands by reference is computed again by whoever checks a report. Other digits are a person's own, and
+cannot be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from bert_probe.errors import ReportError
+from bert_probe.reports.tables import Table
+
+LONGEST: Final = 20_000
+"""Characters of a note."""
+
+HOW: Final = "{{3, weight}} is the number in row 3 of the column weight, and is checked with the table."
+
+_REFERENCE: Final = re.compile(r"\{\{\s*([0-9]{1,9})\s*,\s*([^{}]*?)\s*\}\}")
+_DIGITS: Final = re.compile(r"[0-9][0-9.,]*[0-9]|[0-9]")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a note.
+
+    Attributes:
+        text: as it is shown.
+        row, column: of the cell that it is, both from 0; None for a person's own words.
+    """
+
+    text: str
+    row: int | None = None
+    column: int | None = None
+
+
+def pieces(note: str, table: Table) -> list[Piece]:
+    """A note as it is shown, its references put in.
+
+    Raises:
+        ReportError: too long, or a reference to a cell that there is not.
+    """
+    if len(note) > LONGEST:
+        raise ReportError(f"{len(note):,} characters; a note may have at most {LONGEST:,}. Shorten it.")
+    found, end = [], 0
+    for reference in _REFERENCE.finditer(note):
+        found.append(Piece(note[end : reference.start()]))
+        row, column = _cell(reference[1], reference[2], table)
+        found.append(Piece(table.cell(row, column), row, column))
+        end = reference.end()
+    found.append(Piece(note[end:]))
+    return [piece for piece in found if piece.text]
+
+
+def shown(note: str, table: Table) -> str:
+    """The same as one text."""
+    return "".join(piece.text for piece in pieces(note, table))
+
+
+def unchecked(note: str) -> list[str]:
+    """Numbers of a note that stand there by themselves, so that nobody can compute them again."""
+    return _DIGITS.findall(_REFERENCE.sub(" ", note))
+
+
+def _cell(row: str, name: str, table: Table) -> tuple[int, int]:
+    names = [one.name for one in table.columns]
+    if name not in names:
+        known = ", ".join(_some(names))
+        raise ReportError(f"The note refers to a column {name!r}; this view's table has {known}.")
+    if not 1 <= int(row) <= table.rows:
+        raise ReportError(f"The note refers to row {row}; this view's table has rows 1 to {table.rows:,}.")
+    return int(row) - 1, names.index(name)
+
+
+def _some(names: list[str], most: int = 12) -> Iterator[str]:
+    yield from names[:most]
+    if len(names) > most:
+        yield f"{len(names) - most:,} more"

@@ -1,0 +1,226 @@
+"""All numbers of a view: its table, what is said beside it, its pictures; and how exact each is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from bert_probe.analyses.heads import Heads
+from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Array, Trace
+from bert_probe.reports import tolerances
+from bert_probe.reports.given import given
+from bert_probe.reports.tables import Table
+from bert_probe.reports.tolerances import Bound, leaves
+from bert_probe.reports.view_files import Answered, Named, ViewFile
+from bert_probe.results.result import Result
+from bert_probe.views import head_view, model_view, pictures
+from bert_probe.views.head_view import LABELLED, Picture
+from bert_probe.views.page import Page, caption_of
+from bert_probe.views.payload import unpacked
+from bert_probe.views.view import from_address
+
+_OF_THE_MACHINE: Final = (
+    *("model", "origin", "revision", "dtype", "device", "libraries"),
+    *("weights_sha256", "outputs_sha256"),
+)
+"""Of a provenance what says by whom it was computed, and which model it was: that is compared by itself."""
+
+
+_FOLLOWS: Final = ("source", "key", "least", "most", "below", "above")
+"""Of what is said of a picture what names the model, or follows from the arrays."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One payload of a picture: what is said of it, and its arrays."""
+
+    said: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, component: str, payload: bytes) -> Self:
+        """What a payload holds, but for the model's name in captions of files.
+
+        Raises:
+            ValueError: it holds nothing that can be read.
+        """
+        described, arrays = unpacked(payload)
+        left = {*_FOLLOWS, *(("caption",) if component == "head_view" else ())}
+        return cls(leaves({key: one for key, one in described.items() if key not in left}), arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """What a view shows.
+
+    Attributes:
+        said: texts and numbers beside the table, by their path.
+        picture: None where there is none.
+    """
+
+    result: Result
+    table: Table
+    said: Mapping[str, Any]
+    picture: Page | None
+
+    @classmethod
+    def of(cls, view: ViewFile, answered: Answered) -> Self:
+        """The numbers of an answer, drawn as the view has it.
+
+        Raises:
+            SelectionError, UnavailableError: it cannot be drawn so.
+        """
+        result = answered.result
+        picture = picture_of(view, answered)
+        return cls(result, Table.of(result.table()), said_of(result.provenance), picture)
+
+    def drawn(self) -> list[Drawn]:
+        """What the picture's payloads hold."""
+        if self.picture is None:
+            return []
+        return [Drawn.of(self.picture.component, payload) for payload in self.picture.payloads]
+
+
+def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """What a provenance says, by its path, whoever computed it."""
+
+    def without(record: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in record.items() if key not in _OF_THE_MACHINE}
+
+    whole = without(provenance)
+    if isinstance(whole.get("other_model"), Mapping):
+        whole["other_model"] = without(whole["other_model"])
+    return leaves(whole)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The tolerances of a view's numbers.
+
+    Attributes:
+        table, said: see `Numbers`.
+        drawn: of each payload of the picture; of its arrays and of what is said of it.
+    """
+
+    table: tuple[Bound, ...] = ()
+    said: tuple[Bound, ...] = ()
+    drawn: tuple[tuple[Bound, ...], ...] = ()
+
+    @classmethod
+    def of(cls, single: Numbers, double: Numbers) -> Self:
+        """From a view's numbers and those in float64."""
+        pairs = zip(single.drawn(), double.drawn(), strict=False)
+        return cls(
+            tolerances.of_table(single.table, double.table),
+            tolerances.of_leaves(single.said, double.said),
+            tuple(
+                (
+                    *tolerances.of_arrays(one.arrays, other.arrays),
+                    *tolerances.of_leaves(one.said, other.said),
+                )
+                for one, other in pairs
+            ),
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "table": [one.plain() for one in self.table],
+            "said": [one.plain() for one in self.said],
+            "drawn": [[one.plain() for one in part] for part in self.drawn],
+        }
+
+    @classmethod
+    def from_plain(cls, held: Any) -> Self:
+        """What `plain` made, checked.
+
+        Raises:
+            ReportError: it is something else.
+        """
+        with given(held, "The tolerances of the report") as one:
+            table, said, drawn = (one.several(name) for name in ("table", "said", "drawn"))
+        return cls(
+            tuple(map(Bound.from_plain, table)),
+            tuple(map(Bound.from_plain, said)),
+            tuple(tuple(map(Bound.from_plain, part)) for part in drawn if isinstance(part, list)),
+        )
+
+
+@dataclass
+class Models:
+    """Models that views name, each opened once, and their twins in float64.
+
+    Attributes:
+        open: opens one as it is named; asks whom it has to ask.
+    """
+
+    open: Callable[[Named], Checkpoint]
+    _opened: dict[Named, Checkpoint] = field(default_factory=dict)
+    _twins: dict[Named, Checkpoint] = field(default_factory=dict)
+
+    def of(self, view: ViewFile) -> list[Checkpoint]:
+        """The models of a view.
+
+        Raises:
+            ProbeError: one cannot be opened.
+        """
+        for name in view.models:
+            if name not in self._opened:
+                self._opened[name] = self.open(name)
+        return [self._opened[name] for name in view.models]
+
+    def twins(self, view: ViewFile) -> list[Checkpoint]:
+        """The same in float64.
+
+        Raises:
+            ProbeError: one cannot be opened, as for lack of memory.
+        """
+        # What runs a model takes seconds to import; here one was opened already.
+        from bert_probe.model.doubles import twin
+
+        for name, checkpoint in zip(view.models, self.of(view), strict=True):
+            if name not in self._twins:
+                self._twins[name] = checkpoint if name.dtype == "float64" else twin(checkpoint)
+        return [self._twins[name] for name in view.models]
+
+    def computed(self, view: ViewFile) -> tuple[Numbers, Bounds]:
+        """A view's numbers, and how exact they are.
+
+        Raises:
+            ProbeError: a model cannot be opened, or the question not be asked of it.
+        """
+        single = Numbers.of(view, view.answer(*self.of(view)))
+        double = Numbers.of(view, view.answer(*self.twins(view)))
+        return single, Bounds.of(single, double)
+
+
+def picture_of(view: ViewFile, answered: Answered) -> Page | None:
+    """How a view's answer is drawn; None where there is no picture of it.
+
+    Raises:
+        SelectionError: it asks for what the text or its model does not have.
+        UnavailableError: it draws attention, and names no text.
+    """
+    if view.drawn:
+        return _attention(view, answered.traces)
+    return pictures.page(answered.result) if pictures.is_drawn(answered.result) else None
+
+
+def _attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
+    """Lines from token to token, or all heads at once."""
+    look = dict(view.drawn)
+    kind = look.pop("as", "")
+    if len(traces) != 1 or kind not in ("lines", "model"):
+        raise UnavailableError(f"There is no picture {kind[:60]!r} of {len(traces)} texts.")
+    trace = traces[0]
+    shown, unknown = from_address(look, trace)
+    if unknown:
+        raise SelectionError(f"There is no {unknown[0].what} {unknown[0].given[:60]} here.")
+    if kind == "model":
+        return model_view.page(trace, Heads(shown.words).of(trace), words=shown.words, measure=shown.measure)
+    labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
+    drawn = Picture(trace, shown.measure, shown.words, shown.residual, labels, caption_of(trace))
+    return head_view.page(drawn, shown)

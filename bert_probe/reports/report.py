@@ -1,0 +1,239 @@
+"""A report: several views with their notes, as one page that opens from a disk, or as a ZIP of files.
+
+Everything that it states is held once, as JSON in the page; what is shown is written from that.
+"""
+
+from __future__ import annotations
+
+import io
+import platform
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+
+import bert_probe
+from bert_probe.errors import ExportError, ProbeError, ReportError
+from bert_probe.model.progress import Report as Progress
+from bert_probe.model.progress import ignore
+from bert_probe.reports import notes
+from bert_probe.reports.numbers import Bounds, Models, Numbers
+from bert_probe.reports.tables import canonical, digest, finite
+from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
+from bert_probe.results import files
+from bert_probe.results.writing import check_new, write
+from bert_probe.views.payload import as_text
+
+FORMAT: Final = 1
+KIND: Final = "bert_probe_report"
+"""The key that tells a report, and holds its format."""
+
+MOST_CELLS: Final = 500_000
+"""Of one view's table."""
+MOST_BYTES: Final = 64_000_000
+"""Of a report's page: every browser reads it whole."""
+LONGEST_TITLE: Final = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A view within a report, with all its numbers."""
+
+    entry: Entry
+    numbers: Numbers
+    bounds: Bounds
+
+    @property
+    def title(self) -> str:
+        """What it is called: as its picture is, else as its question."""
+        if self.numbers.picture is not None and not self.entry.view.drawn:
+            captions = [one.said.get("caption", "") for one in self.numbers.drawn()]
+            if captions and captions[0]:
+                return str(captions[0])
+        analysis = self.numbers.result.question.analysis
+        drawn = {"lines": "Attention, token to token", "model": "Attention of all heads"}
+        return drawn.get(self.entry.view.drawn.get("as", ""), f"{analysis[:1].upper()}{analysis[1:]}")
+
+    @cached_property
+    def parts(self) -> dict[str, Any]:
+        """All that the report states of it, for JSON."""
+        result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
+        drawn = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
+        return {
+            "view": self.entry.view.plain(),
+            "title": self.title,
+            "note": {"written": self.entry.note, "shown": notes.shown(self.entry.note, table)},
+            "provenance": finite(result.provenance),
+            "code": {"python": result.python, "shell": result.shell},
+            "table": table.plain(),
+            "picture": {**drawn, "start": 1 if picture is None else picture.start},
+            "tolerances": self.bounds.plain(),
+        }
+
+    @property
+    def payloads(self) -> Sequence[bytes]:
+        """What the picture draws."""
+        return () if self.numbers.picture is None else self.numbers.picture.payloads
+
+    def plain(self) -> dict[str, Any]:
+        """The same with what it is checked by: a SHA-256 of each part, a mark of each row and column."""
+        return {
+            **self.parts,
+            "payloads": [list(as_text(one)) for one in self.payloads],
+            "sha256": {
+                **{name: digest(part) for name, part in self.parts.items()},
+                "payloads": [digest(one) for one in self.payloads],
+            },
+            "marks": self.numbers.table.marks(),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A report.
+
+    Attributes:
+        title: plain text.
+    """
+
+    title: str
+    items: tuple[Item, ...]
+    _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, tray: Tray, models: Models, report: Progress = ignore) -> Self:
+        """Ask every view of the tray, and how exact its numbers are.
+
+        Args:
+            report: told how many views are done, and of how many.
+
+        Raises:
+            ReportError: no views, too many, too long a title, or one whose table or note cannot be taken.
+            ProbeError: a model cannot be opened, or a question not be asked of it; says of which view.
+        """
+        if not tray.entries:
+            raise ReportError("There is nothing in the report yet. Add a view.")
+        if len(tray.entries) > MOST_VIEWS:
+            raise ReportError(
+                f"{len(tray.entries)} views; a report takes at most {MOST_VIEWS}. Make two of it."
+            )
+        if len(tray.title) > LONGEST_TITLE:
+            raise ReportError(f"The title has {len(tray.title)} characters; at most {LONGEST_TITLE} fit.")
+        items = []
+        for number, entry in enumerate(tray.entries, start=1):
+            report(number - 1, len(tray.entries))
+            try:
+                items.append(_item(entry, models))
+            except ProbeError as error:
+                raise type(error)(f"View {number}: {error}") from None
+        return cls(tray.title or "Report", tuple(items))
+
+    @cached_property
+    def stated(self) -> dict[str, Any]:
+        """All that it states, for JSON."""
+        libraries: Mapping[str, str] = self.items[0].numbers.result.subject.model.get("libraries", {})
+        return {
+            KIND: FORMAT,
+            "title": self.title,
+            "made_with": {
+                "bert_probe": bert_probe.__version__,
+                "python": platform.python_version(),
+                **libraries,
+            },
+            "views": [one.plain() for one in self.items],
+        }
+
+    def html(self) -> str:
+        """One page, with live pictures, which opens from a disk without a network.
+
+        Raises:
+            ReportError: too large for a page.
+        """
+        from bert_probe.reports import page
+
+        made = page.written(self.stated)
+        if len(made) > MOST_BYTES:
+            raise ReportError(
+                f"The report would be a page of {len(made) / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:.0f} "
+                "are written. Take views out, or choose shorter texts."
+            )
+        return made
+
+    def zip(self) -> bytes:
+        """The page, and beside it for each view its data, picture, view file, note and code; and a manifest
+        with the SHA-256 of each file.
+
+        Raises:
+            ReportError: see `html`.
+        """
+        made = {"report.html": self.html().encode()}
+        for number, item in enumerate(self.items, start=1):
+            folder = f"{number}-{item.numbers.result.question.command}"
+            made |= {f"{folder}/{name}": content for name, content in _files(item).items()}
+        manifest = {
+            KIND: FORMAT,
+            "title": self.title,
+            "made_with": self.stated["made_with"],
+            "files": {name: digest(content) for name, content in made.items()},
+        }
+        target = io.BytesIO()
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in {"manifest.json": canonical(manifest), **made}.items():
+                # The same report is the same file, whenever it is made.
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+        return target.getvalue()
+
+    def save(self, path: Path, overwrite: bool = True) -> None:
+        """Write it to a .html or a .zip file.
+
+        Raises:
+            ReportError: see `html`.
+            ExportError: another ending, a place that cannot be written, or one that is taken.
+        """
+        check_place(path, overwrite)
+        write({path: self.zip() if path.suffix.lower() == ".zip" else self.html().encode()})
+
+
+def check_place(path: Path, overwrite: bool) -> None:
+    """Refuse a place where no report can be, before anything is computed.
+
+    Raises:
+        ExportError: another ending than .html or .zip, or, not to be overwritten, a place that is taken.
+    """
+    if path.suffix.lower() not in (".html", ".htm", ".zip"):
+        raise ExportError(f"{path.name} does not end in .html or .zip. Choose one of these endings.")
+    if not overwrite:
+        check_new([path])
+
+
+def _item(entry: Entry, models: Models) -> Item:
+    numbers, bounds = models.computed(entry.view)
+    if numbers.table.cells > MOST_CELLS:
+        raise ReportError(
+            f"its table has {numbers.table.cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. "
+            "Choose a shorter text, or fewer layers and heads."
+        )
+    notes.pieces(entry.note, numbers.table)  # which says what is wrong with it
+    return Item(entry, numbers, bounds)
+
+
+def _files(item: Item) -> dict[str, bytes]:
+    """The files of a view in a ZIP."""
+    result = item.numbers.result
+    note = item.parts["note"]["shown"]
+    made = {
+        "table.parquet": files.to_bytes(result.table(), "parquet"),
+        "provenance.json": canonical(item.parts["provenance"]),
+        "view.json": item.entry.view.to_bytes(),
+        "code.py": f"{result.python}\n".encode("utf-8", "backslashreplace"),
+        "code.sh": f"{result.shell}\n".encode("utf-8", "backslashreplace"),
+        **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
+    }
+    if item.numbers.picture is not None:
+        try:
+            made["picture.svg"] = item.numbers.picture.svg().encode()
+        except ExportError as error:  # so large that no program would show it
+            made["picture.txt"] = f"{error}\n".encode()
+    return made

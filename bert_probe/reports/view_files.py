@@ -1,0 +1,347 @@
+"""A view as a file: what was asked, of which model and texts, and the page that showed it, in JSON.
+
+It holds no number of an answer: from it the question is asked again. What a stranger wrote is checked here,
+and nothing is opened by reading it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import bert_probe
+from bert_probe.errors import ReportError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.model.trace import Trace
+from bert_probe.reports.given import MOST_BYTES, bytes_of, contents, given
+from bert_probe.results.question import QUESTIONS, Question, key_of, kind_of
+from bert_probe.results.spelling import named
+
+if TYPE_CHECKING:
+    from bert_probe.results.result import Result
+
+FORMAT: Final = 1
+"""Of the file; a later one is refused."""
+
+KIND: Final = "bert_probe_view"
+"""The key that tells a view file, and holds its format."""
+
+ENDING: Final = ".view.json"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A model as a view names it; nothing of it is opened yet.
+
+    Attributes:
+        name: a hub id or a folder; "" for the built-in.
+        revision: the hub's commit, or "".
+        dtype: what it computed in.
+        weights_sha256, outputs_sha256: see `Description`; "" where they are not known.
+    """
+
+    name: str = ""
+    revision: str = ""
+    dtype: str = "float32"
+    weights_sha256: str = ""
+    outputs_sha256: str = ""
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes with the package, so that nobody need be asked before it is opened."""
+        return self.name in ("", BUILT_IN)
+
+    @property
+    def shown(self) -> str:
+        """What people call it."""
+        return f"{self.name or BUILT_IN}{f' at {self.revision}' if self.revision else ''}"
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint has the very weights that are named."""
+        about = checkpoint.description
+        stated = (self.weights_sha256, about.weights_sha256), (self.outputs_sha256, about.outputs_sha256)
+        return all(here == there for here, there in stated if here)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as a model was given it."""
+
+    text: str
+    pair: str | None = None
+    truncate: bool = False
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A view's answer.
+
+    Attributes:
+        traces: of its texts, where it was asked of such.
+    """
+
+    result: Result
+    traces: tuple[Trace, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewFile:
+    """What a view is of.
+
+    Attributes:
+        question: public name of the question's class; "" for a page that answers none.
+        asked: its fields, all of them, as they stand in an address.
+        models: one, or two that are compared.
+        texts: those that were read.
+        sentences: many, each read by itself, of a question that is asked of such.
+        truncate: whether these were cut.
+        drawn: how attention is drawn, where that is not the question's own picture: "as" is lines or model,
+            the rest is as in an address, see `views.view.to_address`.
+        page, address: the page of the app that shows it and its parameters, texts whole; "" for none.
+    """
+
+    question: str = ""
+    asked: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[Named, ...] = (Named(),)
+    texts: tuple[Text, ...] = ()
+    sentences: tuple[str, ...] = ()
+    truncate: bool = False
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    page: str = ""
+    address: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, result: Result) -> Self:
+        """The view of a result, which asks the same again.
+
+        Raises:
+            UnavailableError: a model in memory, attention that was given, or files: it holds none.
+        """
+        subject, question = result.subject, result.question
+        for model in subject.models:
+            if model.get("origin") in ("given", "in memory"):
+                raise UnavailableError(
+                    "What is only in memory cannot be opened again, so no view file can ask for it. Save the "
+                    "model into a folder, or save the table."
+                )
+        return cls(
+            type(question).__name__,
+            {key_of(one): kind_of(one).write(getattr(question, one.name)) for one in fields(question)},
+            tuple(_model_of(model) for model in subject.models),
+            tuple(Text(one["text"], one["pair"], bool(one["tokens_dropped"])) for one in subject.texts),
+            _sentences_of(result),
+            bool(subject.sentences.get("tokens_dropped")),
+        )
+
+    def on(self, page: str, address: Mapping[str, str]) -> Self:
+        """The same, with the page that shows it."""
+        return replace(self, page=page, address=dict(address))
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        text = json.dumps({KIND: FORMAT} | self.plain(), ensure_ascii=False, indent=1)
+        return f"{text}\n".encode("utf-8", "backslashreplace")
+
+    def plain(self) -> dict[str, Any]:
+        """All that it says, for JSON; what it has nothing to say of is left out."""
+        said = {
+            "question": self.question,
+            "asked": dict(self.asked),
+            "models": [_said(one) for one in self.models],
+            "texts": [_said(one) for one in self.texts],
+            "sentences": list(self.sentences),
+            "truncate": self.truncate,
+            "drawn": dict(self.drawn),
+            "page": self.page,
+            "address": dict(self.address),
+        }
+        return {name: value for name, value in said.items() if value or name == "models"}
+
+    @classmethod
+    def from_plain(cls, held: Any) -> Self:
+        """What `plain` made, checked.
+
+        Raises:
+            ReportError: no view.
+        """
+        with given(held, "A view file") as one:
+            view = cls(
+                one.text("question"),
+                one.texts("asked"),
+                tuple(map(_named, one.several("models"))) or (Named(),),
+                tuple(map(_text, one.several("texts"))),
+                tuple(one.strings("sentences")),
+                one.flag("truncate"),
+                one.texts("drawn"),
+                one.text("page"),
+                one.texts("address"),
+            )
+        if not view.question and not view.page:
+            raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
+        if view.question:
+            question_named(view.question)
+        if len(view.models) > 2:
+            raise ReportError(f"This view names {len(view.models)} models; one or two can be asked.")
+        return view
+
+    def asked_of(self, checkpoint: Checkpoint) -> Question:
+        """The question itself, as this model can be asked it.
+
+        Raises:
+            SelectionError: a layer, head or choice that there is not.
+            UnavailableError: a view that asks no question.
+        """
+        if not self.question:
+            raise UnavailableError("This view file names a page and no question. Open it in the app.")
+        return question_named(self.question).from_address(self.asked, checkpoint.description)
+
+    def answer(self, *checkpoints: Checkpoint, report: Report = ignore) -> Answered:
+        """Ask it.
+
+        Args:
+            checkpoints: opened `models`, in their order.
+
+        Raises:
+            ProbeError: what the question raises for these texts.
+        """
+        question: Any = self.asked_of(checkpoints[0])
+        given, traces = self._subjects(question, checkpoints)
+        more: dict[str, Any] = {"truncate": True} if self.sentences and self.truncate else {}
+        parameters = signature(question.of)
+        more |= {"report": report} if "report" in parameters.parameters else {}
+        try:
+            parameters.bind(*given, **more)
+        except TypeError:
+            raise self._unfit() from None
+        return Answered(question.of(*given, **more), traces)
+
+    def _unfit(self) -> ReportError:
+        told = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
+        return ReportError(
+            f"{self.question} cannot be asked of what this view names: {told} and {len(self.models)} models."
+        )
+
+    def _subjects(
+        self, question: Question, checkpoints: Sequence[Checkpoint]
+    ) -> tuple[list[Any], tuple[Trace, ...]]:
+        """What the question's `of` gets, and the traces among it."""
+        if question.files or (question.listed and self.sentences):
+            raise self._unfit()
+        if self.sentences:
+            return [*checkpoints, list(self.sentences)], ()
+        if question.listed:
+            pairs = [(one.text, one.pair) for one in self.texts]
+            traces = checkpoints[0].traces(pairs, any(one.truncate for one in self.texts))
+            return [traces], tuple(traces)
+        traces = [
+            checkpoint.trace(one.text, one.pair, one.truncate)
+            for one in self.texts
+            for checkpoint in checkpoints
+        ]
+        return [*(traces or checkpoints)], tuple(traces)
+
+
+def read(content: bytes, name: str = "The file") -> ViewFile:
+    """A view file.
+
+    Raises:
+        ReportError: it is none, too large, or of a later format.
+    """
+    return ViewFile.from_plain(contents(content, name, KIND, FORMAT))
+
+
+def read_file(path: Path) -> ViewFile:
+    """A view file from the disk.
+
+    Raises:
+        ReportError: it cannot be read, or is none.
+    """
+    return read(bytes_of(path, MOST_BYTES), path.name)
+
+
+def question_named(name: str) -> type[Question]:
+    """The question of a public name.
+
+    Raises:
+        ReportError: there is none.
+    """
+    found = getattr(bert_probe, name) if name in bert_probe.__all__ else None
+    if not isinstance(found, type) or found not in QUESTIONS.values():
+        raise ReportError(f"There is no question {name[:60]!r} here. Update BERT Probe, or take another.")
+    return found
+
+
+def _model_of(model: Mapping[str, Any]) -> Named:
+    return Named(
+        named(model) or "",
+        model.get("revision") or "",
+        model.get("dtype", "float32"),
+        model.get("weights_sha256", ""),
+        model.get("outputs_sha256", ""),
+    )
+
+
+def _sentences_of(result: Result) -> tuple[str, ...]:
+    """The sentences that were asked about, from the result that holds them.
+
+    Raises:
+        UnavailableError: it does not.
+    """
+    if not result.subject.sentences:
+        return ()
+    held = getattr(result, "sentences", None)
+    if isinstance(held, tuple) and "sentences_sha256" in result.subject.sentences:
+        return tuple(str(one) for one in held)
+    raise UnavailableError(
+        f"{type(result.question).__name__} was asked of a file, which a view file does not hold. Save its "
+        "table, or its lines of Python beside the file."
+    )
+
+
+def _said(value: Named | Text) -> dict[str, Any]:
+    """Fields that differ from the usual."""
+    return {
+        one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default
+    }
+
+
+def _named(held: Any) -> Named:
+    with given(held, "A model in this file") as one:
+        return Named(*(one.text(name) or usual for name, usual in _USUAL.items()))
+
+
+_USUAL: Final = {one.name: str(one.default) for one in fields(Named)}
+
+
+def _text(held: Any) -> Text:
+    with given(held, "A text in this file") as one:
+        return Text(one.text("text"), one.optional("pair"), one.flag("truncate"))
+
+
+def asked_in(view: ViewFile) -> tuple[str, str]:
+    """What a view asks, and what is unusual about it, for people; both "" where it asks nothing."""
+    if not view.question:
+        return "", ""
+    asked = question_named(view.question)
+    usual = {
+        key_of(one): kind_of(one).write(one.default) for one in fields(asked) if one.default is not MISSING
+    }
+    said = {name: value for name, value in view.asked.items() if value != usual.get(name)}
+    return (
+        f"{asked.analysis[:1].upper()}{asked.analysis[1:]}",
+        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()),
+    )
+
+
+def subject_of(view: ViewFile) -> str:
+    """The texts of a view in a line, for people; "" where it has none."""
+    texts = [part for one in view.texts for part in (one.text, one.pair) if part]
+    if view.sentences:
+        return f"{len(view.sentences):,} sentences"
+    return " + ".join(f"“{text if len(text) <= 80 else text[:79] + '…'}”" for text in texts)

@@ -1,0 +1,257 @@
+"""View files in the app: taken along from any page, and opened on any.
+
+A file may be a stranger's. Which model it wants is said, and the reader confirms, before another one than the
+built-in or the one in use is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import streamlit as st
+
+from bert_probe.errors import ProbeError, ReportError, UnavailableError
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.reports.trays import Tray, read_any
+from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
+from bert_probe.web import long_texts, places, serve, state, store, tray, workbench
+
+if TYPE_CHECKING:
+    from bert_probe.results.result import Result
+
+_COMING, _REFUSED, _LEADS = "view_coming", "view_refused", "view_leads"
+"""Session keys: of a file that waits to be opened, of why one is not, of the page that one leads to."""
+_WANTED, _COUNT = "view_wanted", "view_count"
+"""Of the models that a view was made with, and of how many files were dropped."""
+
+_PARAMETER: Final = "view"
+_LEFT_OUT: Final = ("tray", "view")
+"""Parameters that are no part of a view."""
+
+
+# ---------------------------------------------------------------- taken along
+
+
+def menu(result: Result, name: str, drawn: Mapping[str, str]) -> None:
+    """The part of an export menu by which a view itself is taken along: to the report, or as a file.
+
+    Args:
+        drawn: how attention is drawn, see `ViewFile`.
+    """
+    try:
+        view, why = replace(ViewFile.of(result), drawn=dict(drawn)), ""
+    except UnavailableError as error:
+        view, why = ViewFile(), str(error)
+    address = state.address()
+    tray.told()
+    with st.container(horizontal=True):
+        st.button(
+            "Add to report",
+            key=f"add {name}",
+            disabled=bool(why),
+            help=why or "Kept with others on the page Report, which makes one file of them.",
+            on_click=_add,
+            args=(view,),
+        )
+        st.download_button(
+            "View file",
+            partial(_file, view, state.page(), address),
+            file_name=f"{name}{ENDING}",
+            mime="application/json",
+            key=f"view {name}",
+            on_click="ignore",
+            help="Opens this view again in any BERT Probe: under Open a view, or with bert-probe app --view.",
+        )
+    st.caption(_link(address))
+
+
+def _add(view: ViewFile) -> None:
+    try:
+        tray.add(view.on(state.page(), _whole(state.address())))
+    except ProbeError as error:
+        tray.tell(str(error))
+        return
+    count = len(tray.held().entries)
+    tray.tell(f"Added. The report has {count} view{'s' if count > 1 else ''}.")
+
+
+def _file(view: ViewFile, page: str, address: Mapping[str, str]) -> bytes:
+    return view.on(page, _whole(address)).to_bytes()
+
+
+def _whole(address: Mapping[str, str]) -> dict[str, str]:
+    """An address as a view has it."""
+    left = {*_LEFT_OUT, *map(long_texts.parameter, _LEFT_OUT)}
+    return long_texts.whole({name: value for name, value in address.items() if name not in left})
+
+
+def _link(address: Mapping[str, str]) -> str:
+    """Whether the browser's address can be passed on."""
+    if not long_texts.names(address, _LEFT_OUT) and long_texts.length(address) <= long_texts.LINK:
+        return "The browser's address is a link to this view."
+    return (
+        f"This view is more than the {long_texts.LINK:,} characters of a link. The address opens it as long "
+        "as this app runs; the view file everywhere."
+    )
+
+
+# ---------------------------------------------------------------- opened
+
+
+def uploader() -> None:
+    """Where a view file is dropped."""
+    with st.expander("Open a view"):
+        # Another one after each file: Streamlit would give the same one again when its state begins anew.
+        key = f"view_upload_{st.session_state.get(_COUNT, 0)}"
+        st.file_uploader(
+            "A view file, or the views of a report",
+            ["json"],
+            key=key,
+            on_change=_dropped,
+            args=(key,),
+            help="From View file in the export menu of a page. It stays on this machine.",
+        )
+
+
+def _dropped(key: str) -> None:
+    given = st.session_state[key]
+    if given is not None:
+        st.session_state[_COUNT] = st.session_state.get(_COUNT, 0) + 1
+        state.hold(_COUNT)
+        _take(given.getvalue(), given.name)
+
+
+def _take(content: bytes, name: str) -> None:
+    _forget()
+    try:
+        st.session_state[_COMING] = parsed(content, name)
+    except ReportError as error:
+        st.session_state[_REFUSED] = str(error)
+
+
+def parsed(content: bytes, name: str) -> ViewFile | Tray:
+    """A view, or several for a report.
+
+    Raises:
+        ReportError: neither, or a view of a page that there is not.
+    """
+    found = read_any(content, name)
+    if isinstance(found, ViewFile) and found.page and found.page not in serve.PAGES:
+        raise ReportError(f"{name} is of a page {found.page[:60]!r}, which is not here. Update BERT Probe.")
+    return found
+
+
+def arrive() -> None:
+    """Open a file that came, or ask first; nothing of the page is drawn yet."""
+    if _LEADS in st.session_state:
+        _lead()
+    _from_address()
+    coming: ViewFile | Tray | None = st.session_state.get(_COMING)
+    if isinstance(coming, ViewFile) and models_of(coming) - {_named(workbench.request())}:
+        _confirm(coming)
+    elif coming is not None:
+        _open()
+        _lead()
+    if _REFUSED in st.session_state:
+        with st.container(border=True, key="view_refused"):
+            st.markdown("**This view cannot be opened**")
+            st.text(st.session_state[_REFUSED])
+            st.button("Close", on_click=_forget, key="view_close")
+
+
+def _from_address() -> None:
+    """A file that the app was started with."""
+    given, gone = long_texts.recall(_PARAMETER), long_texts.gone(_PARAMETER)
+    long_texts.remember(_PARAMETER, None)
+    if given is not None:
+        _take(given.encode(), "The view file")
+    elif gone:
+        st.session_state[_REFUSED] = "The view of this address is not kept any more. Open its file again."
+
+
+def models_of(view: ViewFile) -> set[str]:
+    """What people call the models that a view opens, but for the built-in."""
+    address = view.address
+    wanted = {
+        Named(address.get("model", ""), address.get("revision", "")).shown,
+        Named(address.get("other", ""), address.get("other_revision", "")).shown,
+        *(one.shown for one in view.models),
+    }
+    return wanted - {BUILT_IN}
+
+
+def _named(request: workbench.Request) -> str:
+    return Named(request.model, request.revision).shown
+
+
+def _confirm(view: ViewFile) -> None:
+    """Say what a view wants, and let the reader decide."""
+    with st.container(border=True, key="view_confirm"):
+        st.markdown("**This view wants another model**")
+        st.text("\n".join(sorted(models_of(view))))
+        of = subject_of(view)
+        st.caption(
+            (f"Its text: {state.plain(of, 400)} " if of else "")
+            + "A folder is read from this machine; anything else is looked for on the hub. "
+            "Nothing was opened yet."
+        )
+        with st.container(horizontal=True):
+            st.button("Open it", type="primary", on_click=_open, key="view_agree")
+            st.button("Leave it", on_click=_forget, key="view_leave")
+
+
+def _forget() -> None:
+    for key in (_COMING, _REFUSED):
+        st.session_state.pop(key, None)
+
+
+def _open() -> None:
+    """Make what came the view of the session, as a visit with its address would; `_lead` goes there."""
+    coming: ViewFile | Tray = st.session_state.pop(_COMING)
+    try:
+        page = _taken(coming)
+    except ProbeError as error:
+        st.session_state[_REFUSED] = str(error)
+        return
+    st.session_state[_LEADS] = page
+
+
+def _taken(coming: ViewFile | Tray) -> str:
+    """The page that shows it."""
+    if isinstance(coming, Tray):
+        tray.take(coming)
+        return "report"
+    if not coming.page:
+        tray.add(coming)
+        return "report"
+    state.begin({})
+    for name, value in coming.address.items():
+        if name in long_texts.TEXTS and name not in _LEFT_OUT:
+            long_texts.remember(name, value)
+        elif name not in {*_LEFT_OUT, *map(long_texts.parameter, long_texts.TEXTS)}:
+            state.remember(name, value)
+    st.session_state[_WANTED] = coming.models
+    return coming.page
+
+
+def _lead() -> None:
+    """Go where an opened view is shown."""
+    page = st.session_state.pop(_LEADS, None)
+    if page is not None and page != state.page():
+        st.switch_page(places.page(page))
+
+
+def other_weights() -> None:
+    """Say so where a view was made with other weights than those of the model that is open now."""
+    now = workbench.request()
+    found = store.opened(now.model, now.revision)
+    for named in st.session_state.get(_WANTED, ()):
+        if found is not None and named.shown == _named(now) and not named.fits(found):
+            st.warning(
+                "The view was made with other weights than this model has: its numbers will differ. "
+                f"Then SHA-256 {named.weights_sha256[:12]}…, now {found.description.weights_sha256[:12]}…."
+            )
+            return

@@ -1,0 +1,18 @@
+// A report's table as CSV, with every digit.
+
+/**
+ * @typedef {string | number | boolean | null} Cell
+ * @typedef {{columns: {name: string, cells: Cell[]}[]}} Table
+ */
+
+/** @param {Table} table */
+export function csvOf({ columns }) {
+  const rows = columns[0]?.cells.map((_, row) => columns.map(({ cells }) => cells[row])) ?? [];
+  return [columns.map(({ name }) => name), ...rows].map((row) => `${row.map(quoted).join(",")}\n`).join("");
+}
+
+/** @param {Cell} cell */
+function quoted(cell) {
+  const text = cell === null ? "" : String(cell);
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}

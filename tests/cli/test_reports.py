@@ -1,0 +1,123 @@
+"""View files and reports on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bert_probe.cli.main import main
+from bert_probe.reports.view_files import ViewFile, read_file
+
+TEXT = "the small boat"
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    """Status, standard output and standard error of a command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def ran(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        return int(str(ended.value.code)), *capfd.readouterr()
+
+    return ran
+
+
+@pytest.fixture
+def viewed(run: Run, family_folder: Callable[[str], Path]) -> str:
+    """A view file of a tiny model, and the table that it was written with."""
+    asked = ("heads", "--model", str(family_folder("bert")), "--save-view", "a.json", TEXT)
+    status, out, _ = run(*asked)
+    assert status == 0
+    return out
+
+
+def test_a_view_is_written_and_asked_again(run: Run, viewed: str) -> None:
+    assert run("ask", "a.json", "--yes") == (0, viewed, "")
+    status, out, error = run("ask", "a.json", "--yes", "--out", "again.csv", "--save-view", "b.json")
+    assert (status, out, error) == (0, "", "")
+    assert Path("again.csv").read_text(encoding="utf-8") == viewed
+    assert read_file(Path("b.json")) == read_file(Path("a.json"))
+    status, _, error = run("ask", "a.json", "--yes", "--save-view", "b.json")
+    assert (status, "b.json is there already" in error) == (2, True)
+
+
+@pytest.mark.usefixtures("viewed")
+def test_a_model_that_a_file_names_is_opened_only_when_the_reader_says_so(
+    run: Run, family_folder: Callable[[str], Path]
+) -> None:
+    folder = family_folder("bert")
+    status, out, error = run("ask", "a.json")
+    assert (status, out) == (2, "")
+    assert f"names the model {folder}, a folder of this machine" in error
+    status, _, error = run("report", "a.json", "--out", "r.html")
+    assert (status, "Give --yes" in error, Path("r.html").exists()) == (2, True, False)
+    assert run("ask", "a.json", "--model", str(folder))[0] == 0
+    status, _, error = run("ask", "a.json", "--model", str(family_folder("electra")))
+    assert (status, "was made with other weights" in error) == (0, True)
+
+
+@pytest.mark.usefixtures("viewed")
+def test_a_report_is_made_and_checked(run: Run, family_folder: Callable[[str], Path]) -> None:
+    made = (
+        "report",
+        "a.json",
+        "--note",
+        "1:First {{1, entropy_bits}}",
+        "--title",
+        "T",
+        "--yes",
+        "--out",
+        "r.html",
+    )
+    assert run(*made) == (0, "", "bert-probe: 1 views in r.html.\n")
+    assert run(*made)[0] == 2, "it is there already"
+    status, out, error = run("verify", "r.html", "--yes")
+    assert (status, out.count("\n")) == (0, 1)
+    assert error.endswith("nothing differs.\n")
+    page = Path("r.html").read_text(encoding="utf-8")
+    Path("r.html").write_text(page.replace(">First ", ">Final ", 1), encoding="utf-8")
+    status, out, error = run("verify", "r.html", "--model", str(family_folder("bert")))
+    assert status == 1
+    assert out.splitlines()[0] == "view,table,row,column,stated,recomputed,difference,tolerance,finding"
+    assert out.splitlines()[1].startswith("1,note,")
+    assert error.endswith("1 differences.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["report", "a.json", "--out", "r.pdf"], "does not end in .html or .zip"),
+        (["report", "a.json", "--out", "r.html", "--note", "2:x"], "names no view"),
+        (["report", "none.json", "--out", "r.html"], "cannot be read"),
+        (["report", "--out", "r.html"], "Missing argument"),
+        (["verify", "a.json"], "no report"),
+        (["ask", "page.json"], "names a page and no question"),
+        (["app", "--view", "none.json"], "cannot be read"),
+        (["attention", TEXT, "--out", "x.html", "--save-view", "x.json"], "no view file of this picture"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    arguments: list[str], sentence: str, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_bytes(ViewFile("Tokens").to_bytes())
+    (tmp_path / "page.json").write_bytes(ViewFile(page="tokens", address={"a": TEXT}).to_bytes())
+    status, out, error = run(*arguments)
+    assert (status, out) == (2, "")
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.glob("r.*"))
+
+
+def test_tokens_can_be_kept_too(run: Run) -> None:
+    assert run("tokens", TEXT, "--save-view", "t.json")[0] == 0
+    assert json.loads(Path("t.json").read_text(encoding="utf-8"))["question"] == "Tokens"
