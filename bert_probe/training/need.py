@@ -17,10 +17,10 @@ _ONCE_STATES, _ONCE_INNER = 10, 2
 """The same of a token where nothing is kept, and one layer is there at a time."""
 _OTHER_LAYERS = 0.5
 """Beside those that are kept: what a layer needs while it is computed, and what the rest keeps."""
-_BESIDE = 4
+_BESIDE = 3.5
 """With lora, as many times what the matrices of a layer give for a token."""
 _REST = 40_000_000
-"""Bytes of optimizer, batches and whatever else is loaded. With this the estimate is 1.01 to 1.2 times what
+"""Bytes of optimizer, batches and whatever else is loaded. With this the estimate is 1.0 to 1.3 times what
 trainings of the built-in model took, on texts of 10 and of 128 tokens, in batches of 16 and 32."""
 _WORDS = 4
 """Of a masked token, as many times the vocabulary: scores, their exponentials, gradients."""
