@@ -12,8 +12,8 @@ def main() -> None:
     """The page."""
     blocks.heading(
         "Probes",
-        "Give sentences whose words have tags, or syntactic heads. What of that can be read off each layer, "
-        "and which attention heads find it?",
+        "Give sentences whose words have tags or syntactic heads, or texts with a label each. What of that "
+        "can be read off each layer, and which attention heads find it?",
     )
     checkpoint = workbench.checkpoint()
     request = workbench.request()

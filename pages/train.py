@@ -29,8 +29,9 @@ def main() -> None:
     """The page."""
     blocks.heading(
         "Train",
-        "Give texts with their right answers, and the model learns to give such answers: a small head is put "
-        "on top of it and, if you like, the model itself is changed. The one you began with stays as it is.",
+        "Give texts with their right answers, and the model learns to give such answers; of plain texts, to "
+        "guess masked words. A small head is put on top of it and, if you like, the model itself is changed. "
+        "The one you began with stays as it is.",
     )
     checkpoint = workbench.checkpoint()
     if running.is_running():

@@ -104,6 +104,7 @@ class Evaluate(Question):
             output.labels,
             *_written(rows, found),
             read_only(found.texts),
+            read_only(found.words),
             read_only(true),
             read_only(predicted),
             read_only(certainty),
@@ -217,6 +218,7 @@ class Evaluation(Result):
         texts, pairs: of each unit.
         lines: of its file, where each unit's text begins, [unit].
         rows: index of each unit's text or sentence, [unit].
+        words: of a word its place in that sentence, from 0; 0 where units are texts, [unit].
         true, predicted: indices of labels, [unit]; for several bool [unit, label]; for numbers float64.
         certainty: probability of what is answered, float64 [unit]; for several, of the label that it is least
             certain of; NaN for numbers.
@@ -230,6 +232,7 @@ class Evaluation(Result):
     pairs: tuple[str | None, ...]
     lines: Array
     rows: Array
+    words: Array
     true: Array
     predicted: Array
     certainty: Array

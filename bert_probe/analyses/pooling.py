@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from tokenizers.normalizers import Lowercase
 
-from bert_probe.errors import CheckpointError, UnavailableError
+from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 
 POOLINGS: Mapping[str, str] = {
@@ -28,6 +28,8 @@ POOLINGS: Mapping[str, str] = {
 }
 
 _NAMES = {"mean": "mean of all tokens", "cls": "first token", "max": "largest of all tokens"}
+
+_PROMPTS = "config_sentence_transformers.json"
 
 _LEGACY_MODES = {
     # In the order in which sentence-transformers joins them.
@@ -110,6 +112,31 @@ def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
     return (*own, "mean", *cls, *pooler, "max")
 
 
+def own_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
+    """What another folder needs so that sentence-transformers makes the same of its model: name → JSON.
+
+    Returns:
+        Also a sentence, where the checkpoint's own files ask for what is not known here; then there are none.
+    """
+    folder = checkpoint.folder
+    if folder is None or not checkpoint.pools:
+        return {}, []
+    try:
+        own, pooling = _own(checkpoint), _read(_modules(checkpoint)[1], dict)
+        prompts = _read(folder / _PROMPTS, dict) if (folder / _PROMPTS).is_file() else None
+    except ProbeError as error:
+        return {}, [f"It will not make sentence vectors in sentence-transformers. {error}"]
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    kinds += [("Normalize", "2_Normalize")] if own.normalised else []
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for place, (kind, path) in enumerate(kinds)
+    ]
+    reading = {"max_seq_length": own.max_tokens, "do_lower_case": own.lower_case}
+    files = {"modules.json": modules, "1_Pooling/config.json": pooling, "sentence_bert_config.json": reading}
+    return files | ({} if prompts is None else {_PROMPTS: prompts}), []
+
+
 def _own(checkpoint: Checkpoint) -> Recipe:
     """The checkpoint's own recipe, out of its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
@@ -118,20 +145,8 @@ def _own(checkpoint: Checkpoint) -> Recipe:
             f"{name} ships no pooling of its own (modules.json of sentence-transformers). "
             "Use mean, cls, pooler or max."
         )
-    modules = _read(folder / "modules.json", list)
-    try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-        paths = [folder / str(module["path"]) for module in modules]
-    except (TypeError, KeyError):
-        raise CheckpointError("modules.json cannot be read. Download the model again.") from None
-    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"} or paths[0] != folder:
-        raise UnavailableError(
-            f"The own pooling of {name} is {', '.join(kinds)}, of which only Transformer, Pooling and "
-            "Normalize are known here. Use mean, cls, pooler or max."
-        )
-    if not paths[1].resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError("modules.json points outside its folder, which is refused.")
-    pooling = _read(paths[1] / "config.json", dict)
+    kinds, file = _modules(checkpoint)
+    pooling = _read(file, dict)
     reading = _read_transformer(folder)
     prefix = _default_prompt(folder)
     if prefix and not pooling.get("include_prompt", True):
@@ -146,6 +161,26 @@ def _own(checkpoint: Checkpoint) -> Recipe:
         prefix=prefix,
         lower_case=bool(reading.get("do_lower_case")),
     )
+
+
+def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
+    """Of which modules its files are, and the file that says how tokens are pooled."""
+    folder = checkpoint.folder
+    assert folder is not None  # or it would have no files
+    modules = _read(folder / "modules.json", list)
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        paths = [folder / str(module["path"]) for module in modules]
+    except (TypeError, KeyError):
+        raise CheckpointError("modules.json cannot be read. Download the model again.") from None
+    if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) - {"Normalize"} or paths[0] != folder:
+        raise UnavailableError(
+            f"The own pooling of {checkpoint.description.name} is {', '.join(kinds)}, of which only "
+            "Transformer, Pooling and Normalize are known here. Use mean, cls, pooler or max."
+        )
+    if not paths[1].resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError("modules.json points outside its folder, which is refused.")
+    return kinds, paths[1] / "config.json"
 
 
 def _read(path: Path, kind: type) -> Any:
@@ -172,7 +207,7 @@ def _read_transformer(folder: Path) -> dict[str, Any]:
 
 
 def _default_prompt(folder: Path) -> str:
-    path = folder / "config_sentence_transformers.json"
+    path = folder / _PROMPTS
     config = _read(path, dict) if path.is_file() else {}
     return str((config.get("prompts") or {}).get(config.get("default_prompt_name")) or "")
 

@@ -49,7 +49,7 @@ COMMANDS = {
     "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
     "evaluate": (
         "evaluate",
-        "How well the trained head of the model in FOLDER answers the labelled texts of DATA.",
+        "How well the trained head of the model in FOLDER answers the texts of DATA.",
     ),
     "find": ("heads", "Heads that attend most from one word to another, best first."),
     "fragmentation": (

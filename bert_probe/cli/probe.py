@@ -11,7 +11,9 @@ from bert_probe.analyses.probes.layers import Probe, ProbedLayers
 from bert_probe.cli.options import asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
-from bert_probe.text.tagged import read_tagged
+from bert_probe.text.labelled import Labelled, read_labelled
+from bert_probe.text.sentence_files import is_table
+from bert_probe.text.tagged import TaggedSentence, read_tagged
 
 
 @click.command()
@@ -24,11 +26,16 @@ from bert_probe.text.tagged import read_tagged
 def probe(
     checkpoint: Checkpoint, asked: dict[str, Any], data: Path, held_out: Path | None, truncate: bool
 ) -> ProbedLayers:
-    """How well the tags of DATA can be read off each layer's vectors by a linear map.
+    """How well the labels of DATA can be read off each layer's vectors by a linear map.
 
-    DATA is CoNLL (a word and its tag on each line, a blank line between sentences) or CoNLL-U.
+    DATA is CoNLL (a word and its tag on each line, a blank line between sentences) or CoNLL-U; or for
+    labels of whole texts a .csv or .tsv file with the columns text and label, or text_a, text_b and label.
     """
-    first = read_tagged(data)
-    second = None if held_out is None else read_tagged(held_out)
+    first = _read(data)
+    second = None if held_out is None else _read(held_out)
     with terminal_bar("Probing", "steps") as report:
         return Probe(**asked).of(checkpoint, first, second, truncate, report)
+
+
+def _read(file: Path) -> tuple[TaggedSentence, ...] | Labelled:
+    return read_labelled(file) if is_table(file.name) else read_tagged(file)

@@ -82,7 +82,7 @@ def train(
     read = _reading(data, task, kind)
     plan = question.plan(checkpoint, read(data), None if others is None else read(others))
     check_place(out, int(_SPARE * plan.bytes), force)
-    for sentence in (str(plan), *plan.notes):
+    for sentence in (str(plan), *(f"Warning: {one}" for one in plan.warnings), *plan.notes):
         _say(sentence)
     with _logging(log) as told, terminal_bar("Training", "steps") as bar, ending_on_interrupt(bar) as report:
         try:

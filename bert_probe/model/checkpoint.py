@@ -15,6 +15,7 @@ from bert_probe.model.trace import Trace
 if TYPE_CHECKING:
     import torch
 
+    from bert_probe.model.before import Training
     from bert_probe.model.outputs import Output
 
 FILLING = "fill-mask"
@@ -85,6 +86,7 @@ class Checkpoint:
             other; None where there is none that reads just them.
         folder: where its files lie; None for one that was not opened from files.
         outputs: task → its trained head.
+        before: how it was taught here, the oldest training first.
     """
 
     opened: Description
@@ -95,6 +97,7 @@ class Checkpoint:
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
     outputs: Mapping[str, Output] = field(default_factory=dict)
+    before: tuple[Training, ...] = ()
 
     @property
     def description(self) -> Description:

@@ -25,6 +25,7 @@ from bert_probe.errors import (
     WeightsError,
     memory_errors,
 )
+from bert_probe.model.before import trainings_in
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import listens, pads, projections, self_check
@@ -104,7 +105,14 @@ def load(
             weights_sha256=sha256,
         )
         encoder = encoder_of(tokenizer, about, network)
-        checkpoint = Checkpoint(about, encoder, network, libraries(), folder=source.folder)
+        checkpoint = Checkpoint(
+            about,
+            encoder,
+            network,
+            libraries(),
+            folder=source.folder,
+            before=trainings_in(source.folder),
+        )
         self_check(checkpoint)
         outputs, failing = checked(checkpoint, heads)
         taken = {*network.state_dict(), *(name for one in outputs for name in one.weights)}

@@ -108,6 +108,23 @@ def existing(name: str) -> Path | None:
         return None
 
 
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Of each file that a model is read from its name, and what changes when another one takes its place."""
+
+_READ = (".json", ".txt", ".model", ".safetensors")
+
+
+def stamp(model: str) -> Stamp | None:
+    """Of the files in a local folder as they are now; None for what is no folder, or is gone for now."""
+    folder = _existing(model) if model.strip() not in ("", BUILT_IN) else None
+    try:
+        found = [one for one in os.scandir(folder) if one.name.endswith(_READ)] if folder else []
+        states = [(one.name, one.stat()) for one in found]
+    except OSError:  # also where it is taken away meanwhile
+        return None
+    return tuple(sorted((name, s.st_ino, s.st_size, s.st_mtime_ns) for name, s in states)) or None
+
+
 def _refuse_revision(what: str, revision: str | None) -> None:
     if revision:
         raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")

@@ -107,6 +107,10 @@ class Answers:
         self._cache: Cache[tuple[Hashable, ...], Any] = Cache(most, lambda result: max(1, result.nbytes))
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
+    def forget(self) -> None:
+        """Let go of all."""
+        self._cache.drop(lambda _: True)
+
     def of(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> R:
         """The answer of a question's own ``of``: ``answers.of(Heads(words=True).of, trace)``.
 

@@ -10,13 +10,12 @@ from bert_probe.text.labelled import SEPARATOR, SEVERAL, Labelled
 from bert_probe.text.tagged import TaggedSentence
 
 
-def as_file(rows: Labelled | Sequence[TaggedSentence]) -> bytes:
-    """CSV of labelled texts, CoNLL of tagged sentences; read again they differ in lines alone."""
+def as_file(rows: Labelled | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
+    """CSV of labelled texts, CoNLL of tagged sentences, plain lines as they are; read again they differ in
+    the numbers of their lines alone."""
     if not isinstance(rows, Labelled):
-        sentences = (
-            "".join(f"{word}\t{tag}\n" for word, tag in zip(one.words, one.tags, strict=True)) for one in rows
-        )
-        return "\n".join(sentences).encode()
+        blank = "\n" if any(isinstance(one, TaggedSentence) for one in rows) else ""
+        return blank.join(map(_block, rows)).encode()
     paired = any(row.pair is not None for row in rows.rows)
     written = io.StringIO()
     table = csv.writer(written, lineterminator="\n")
@@ -26,3 +25,9 @@ def as_file(rows: Labelled | Sequence[TaggedSentence]) -> bytes:
         label = SEPARATOR.join(row.label) if isinstance(row.label, tuple) else row.label
         table.writerow((row.text, row.pair, label) if paired else (row.text, label))
     return written.getvalue().encode()
+
+
+def _block(one: TaggedSentence | str) -> str:
+    if isinstance(one, str):
+        return f"{one}\n"
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(one.words, one.tags, strict=True))

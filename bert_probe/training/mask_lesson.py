@@ -60,6 +60,16 @@ class MaskLesson(Lesson):
         faults.check()
         return found
 
+    def usual(self, taught: Sequence[Example], held_out: Sequence[Example]) -> tuple[int, float]:
+        """The most frequent token of what is taught, and the share of what is held out that it is: about as
+        often it would be right, were it the guess for every one."""
+        known, asked = (
+            np.concatenate([np.asarray(one.inputs.inputs["input_ids"])[one.target >= 0] for one in part])
+            for part in (taught, held_out)
+        )
+        most = int(np.bincount(known).argmax())
+        return most, float((asked == most).mean())
+
     def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """With tokens masked, and what these were."""
         given = super().batch(examples)

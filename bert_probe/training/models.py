@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from bert_probe.errors import UnavailableError
+from bert_probe.model.before import Training
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.outputs import CLASSES
@@ -105,9 +106,12 @@ def _first(made: Callable[[str], Any]) -> Any:
         return made("eager")
 
 
-def opened(whole: Any, tokenizer: Any, name: str) -> Checkpoint:
+def opened(whole: Any, tokenizer: Any, name: str, before: Sequence[Training]) -> Checkpoint:
     """A model that nobody teaches any more, as a checkpoint: as one that was opened from files, it no longer
     changes.
+
+    Args:
+        before: how it was taught, this time too.
 
     Raises:
         CheckpointError: its attention cannot be read.
@@ -116,4 +120,4 @@ def opened(whole: Any, tokenizer: Any, name: str) -> Checkpoint:
     whole.eval().requires_grad_(False)
     whole.set_attn_implementation(IMPLEMENTATION if seen.opened.shows_qkv else "eager")
     held = {one.name: getattr(seen, one.name) for one in fields(Checkpoint)}
-    return Checkpoint(**held | {"opened": replace(seen.opened, name=name)})
+    return Checkpoint(**held | {"opened": replace(seen.opened, name=name), "before": tuple(before)})

@@ -6,9 +6,12 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
@@ -106,6 +109,36 @@ def write_folder(place: Path, fill: Callable[[Path], None], replaces: bool = Fal
             shutil.rmtree(old, ignore_errors=True)
 
 
+def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
+    """A folder as a zip, by way of a temporary one; not compressed, as weights do not shrink.
+
+    Args:
+        name: of the folder within.
+        size: bytes that it takes, about.
+
+    Raises:
+        ExportError: it cannot be written; nothing of it is left but what is in the file.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="bert-probe-") as above:
+            free = shutil.disk_usage(above).free
+            if free < 2 * size:
+                raise ExportError(
+                    f"To be packed the model needs about {in_words(2 * size)}, and {in_words(free)} are free "
+                    f"in {above}. Make room, or save it in a folder."
+                )
+            folder = Path(above) / name
+            folder.mkdir()
+            fill(folder)
+            with zipfile.ZipFile(file, "w") as packed:
+                for one in sorted(folder.rglob("*")):
+                    packed.write(one, one.relative_to(above))
+                    if one.is_file():
+                        one.unlink()
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ExportError(f"The model cannot be packed: {_reason(error)}. Save it in a folder.") from None
+
+
 def _kept(folder: Path) -> None:
     """See that what is written is on the disk before it takes the place of anything, and for whom it is: the
     writer of weights lets nobody else read them, whatever the person's own settings."""
@@ -121,5 +154,8 @@ def _kept(folder: Path) -> None:
 
 
 def _refused(place: Path, error: Exception) -> ExportError:
-    reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-    return ExportError(f"{place} cannot be written: {reason}. Choose another place.")
+    return ExportError(f"{place} cannot be written: {_reason(error)}. Choose another place.")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error).rstrip(".")

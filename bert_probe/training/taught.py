@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
 from bert_probe.errors import ShapeError
+from bert_probe.model.before import write_trainings
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.weights import QUIET
 from bert_probe.results import spelling
@@ -18,7 +20,7 @@ from bert_probe.results.result import Result
 from bert_probe.training.card import card
 from bert_probe.training.course import Evaluation
 from bert_probe.training.lora import Adapter
-from bert_probe.training.saving import write_folder
+from bert_probe.training.saving import write_folder, write_zip
 
 CARD = "README.md"
 SHARE = 0.2
@@ -35,8 +37,9 @@ class Taught(Result):
         history: all evaluations; best: the one whose weights these are.
         ended: why it ended before its last step: "", "early", "stopped" or "diverged".
         trainable, parameters: numbers that were updated, and all; memory: bytes, as estimated before.
-        notes: what a person should know, a sentence each.
+        warnings: why the measure may flatter; notes: what else a person should know, a sentence each.
         checkpoint: the model as it is now, in memory.
+        pooling: files by which texts become one vector each, as those of the model it was; see `own_files`.
         data: what it was taught with; held_out: what it was asked for, of the same type; None for nothing.
         adapter: of lora, by itself.
         files: what the files of data are called in the lines that make it again.
@@ -51,8 +54,10 @@ class Taught(Result):
     trainable: int
     parameters: int
     memory: int
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
     checkpoint: Checkpoint
+    pooling: Mapping[str, Any]
     data: Any
     held_out: Any
     adapter: Adapter | None
@@ -72,7 +77,7 @@ class Taught(Result):
             "ended": self.ended,
             "updated_parameters": self.trainable,
             "parameters": self.parameters,
-            "notes": list(self.notes),
+            "notes": [*self.warnings, *self.notes],
         }
 
     def frame(self) -> pd.DataFrame:
@@ -91,6 +96,7 @@ class Taught(Result):
     def save_model(self, folder: str | Path, replace: bool = False) -> Path:
         """Write the checkpoint as a folder that transformers and `load` open.
 
+        Where the model that it was opens in sentence-transformers, so does it, with the same pooling.
         With lora its matrices have the products added, and the adapter stands in a folder ``adapter`` within.
         The folder is written beside its place and renamed, so that it is whole or not there.
 
@@ -104,6 +110,17 @@ class Taught(Result):
         write_folder(place, self._fill, replace)
         return place
 
+    def save_zip(self, file: BinaryIO, name: str = "taught") -> None:
+        """Write the same folder as a zip into an open file.
+
+        Args:
+            name: of the folder within.
+
+        Raises:
+            ExportError: it cannot be written.
+        """
+        write_zip(file, name, self._fill, self.nbytes)
+
     def _fill(self, folder: Path) -> None:
         whole = self.checkpoint.outputs[self.task].whole
         with QUIET:
@@ -111,7 +128,11 @@ class Taught(Result):
         self.checkpoint.tokenizer.save_pretrained(folder)
         if self.adapter is not None:
             self.adapter.save(folder / "adapter")
-        text = card(self.provenance, self.labels, self.frame(), self.notes)
+        write_trainings(folder, self.checkpoint.before)
+        for name, said in self.pooling.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+        text = card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
         (folder / CARD).write_text(text, encoding="utf-8")
 
     def spelled(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Any
 
+from bert_probe.analyses.pooling import own_files
 from bert_probe.errors import SelectionError, memory_errors
+from bert_probe.model.before import Training, seen
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Report, ignore
@@ -83,6 +85,7 @@ class Teach(Question):
         lesson = found.lesson
         if self.whole_words and lesson.task != FILLING:
             raise SelectionError(f"Whole words are for masked words, not for {lesson.task}. Leave them out.")
+        pooling, left_out = own_files(checkpoint)
         sketch = without_weights(checkpoint, lesson.task, lesson.labels, lesson.problem)
         meant = usual(self.update)
         asked_for = replace(
@@ -90,6 +93,7 @@ class Teach(Question):
         )
         assert asked_for.epochs is not None  # both are given now
         assert asked_for.rate is not None
+        training = self._training(found)
         # A head alone is taught on vectors, which need no padding.
         alone = _alone_taught(self.update, lesson)
         many = ceil(len(found.taught) / self.batch)
@@ -103,8 +107,17 @@ class Teach(Question):
             trainable(sketch, self.update),
             sum(part.numel() for part in sketch.parameters()),
             need(sketch, lesson, self.update, self.batch, [*found.taught, *found.held_out]),
-            (*found.notes, *_of_head(checkpoint, lesson)),
+            training,
+            tuple(filter(None, [seen(checkpoint.before, training)])),
+            (*found.notes, *_of_head(checkpoint, lesson), *left_out),
+            pooling,
         )
+
+    def _training(self, found: Material) -> Training:
+        """What is remembered of it."""
+        other = found.about.get("held_out_sha256", "")
+        share, seed = (0.0, 0) if other or not self.held_out else (self.held_out, self.seed)
+        return Training(found.about["sentences_sha256"], other, share, seed)
 
     def of(
         self,
@@ -140,7 +153,9 @@ class Plan:
         pace: number of steps, and how large they are.
         trainable, parameters: numbers that are updated, and all.
         memory: bytes that it takes, an estimate.
-        notes: what a person should know, a sentence each.
+        training: what is remembered of it in the model.
+        warnings: why its measure may flatter; notes: what else a person should know, a sentence each.
+        pooling: files by which texts become one vector each, as `Taught` has them.
     """
 
     question: Teach
@@ -150,7 +165,10 @@ class Plan:
     trainable: int
     parameters: int
     memory: int
+    training: Training
+    warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    pooling: Mapping[str, Any]
 
     def __str__(self) -> str:
         taught, held_out = len(self.material.taught), len(self.material.held_out)
@@ -185,7 +203,8 @@ class Plan:
                 whole.requires_grad_(False)
                 updated = {one: part.requires_grad_() for one, part in chosen(whole, update).items()}
                 course = self._taught(whole, updated, report, told)
-            made = opened(whole, self.checkpoint.tokenizer, f"{name}, taught")
+            before = (*self.checkpoint.before, self.training)
+            made = opened(whole, self.checkpoint.tokenizer, f"{name}, taught", before)
         assert course.best is not None  # or it would have been let through
         return Taught(
             self.question,
@@ -199,8 +218,10 @@ class Plan:
             self.trainable,
             self.parameters,
             self.memory,
+            self.warnings,
             (*self.notes, *_of_end(course, self.pace)),
             made,
+            self.pooling,
             self.material.data,
             self.material.asked,
             adapter,
@@ -254,7 +275,8 @@ def _alone_taught(update: str, lesson: Lesson) -> bool:
 def _of_head(checkpoint: Checkpoint, lesson: Lesson) -> list[str]:
     """What to know of a head that is there."""
     if not has_head(checkpoint, lesson.task, lesson.labels, lesson.problem):
-        return []
+        new = "has no head for masked words: a new one begins with nothing known, and takes many texts"
+        return [f"{checkpoint.description.name} {new}."] if lesson.task == FILLING else []
     return [f"{checkpoint.description.name} has a head for this, which is taught on."]
 
 

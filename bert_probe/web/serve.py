@@ -27,7 +27,7 @@ from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
-from bert_probe.web import bertviz_frames, hosts, layers, places, sockets, uploads
+from bert_probe.web import bertviz_frames, downloads, hosts, layers, places, sockets, uploads
 from bert_probe.web.components import mounting
 from bert_probe.web.replies import may_be_answered, sentence
 
@@ -217,6 +217,7 @@ def routes() -> list[BaseRoute]:
         *bertviz_frames.routes(),
         *mounting.ROUTES,
         *layers.ROUTES,
+        *downloads.ROUTES,
         Route("/{path:nowhere}", missing),
     ]
 

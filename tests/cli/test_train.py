@@ -126,3 +126,27 @@ def test_what_cannot_be_done_is_one_sentence(words: list[str], said: str) -> Non
     assert said in ended.err.splitlines()[-1]
     assert ended.out == b""
     assert not Path("taught").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_data_that_no_training_can_begin_with_is_one_sentence() -> None:
+    with Path("large.csv").open("wb") as large:
+        large.truncate(10**9)
+    Path("empty.csv").write_text("text,label\n")
+    for name, said in (("large.csv", "larger than 50 MB. Give a part"), ("empty.csv", "holds no rows")):
+        ended = run("train", name, "--model", "bert", "--out", "taught")
+        assert (ended.status, ended.out) == (2, b"")
+        assert said in ended.err.splitlines()[-1]
+    assert not Path("taught").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_teaching_on_by_another_seed_is_warned_of() -> None:
+    assert train().status == 0
+    ended = run("train", "data.csv", "--model", "taught", "--out", "again", "--epochs", "1", "--seed", "1")
+    assert ended.status == 0, ended.err
+    assert ended.err.count("Warning: This model was taught before with these data") == 1
+    ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
+    assert ended.status == 0, ended.err
+    assert "Warning" not in ended.err
+    assert len(bert_probe.load("taught").before) == 2

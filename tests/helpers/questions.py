@@ -333,14 +333,20 @@ EXAMPLES = (
     Example(
         Probe(layers=[0, -1], confidence=0.9, seed=2),
         tagged_words,
-        {"label": "genre", "layers": [1], "confidence": 0.5, "seed": 3},
+        {"label": "genre", "pooling": "cls", "layers": [1], "confidence": 0.5, "seed": 3},
         files={"data.conll": treebank.TAGGED_FILE},
     ),
     Example(
         Probe(label="genre"),
         two_treebanks,
-        {"label": None, "layers": [1], "confidence": 0.5, "seed": 3},
+        {"label": None, "pooling": "cls", "layers": [1], "confidence": 0.5, "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
+    ),
+    Example(
+        Probe(pooling="cls", layers=[2]),
+        a_table,
+        {"label": "genre", "pooling": "mean", "layers": [1], "confidence": 0.5, "seed": 3},
+        files={"data.csv": TABLE, "held_out.csv": TABLE},
     ),
     Example(
         TreeProbe(rank=3, layers=[-1], seed=2),

@@ -193,6 +193,16 @@ def test_masked_words_are_taught_and_the_folder_fills_them(
     assert opened.outputs[FILLING].whole.get_output_embeddings().weight is embeddings
 
 
+def test_the_most_frequent_token_is_that_of_what_is_taught(quiet: Checkpoint) -> None:
+    """Its share is of what is held out, special tokens aside."""
+    asked = "the boat river small"
+    plan = Teach().plan(quiet, ["the river the boat", "the map"], [asked])
+    share = 1 / (len(quiet.encode(asked)) - 2)
+    assert plan.notes[0] == f"“the”, the most frequent token, would be right in {share:.1%} of all guesses."
+    assert "has no head for masked words: a new one begins with nothing known" in plan.notes[1]
+    assert "most frequent token" not in " ".join(Teach(held_out=0).plan(quiet, LINES).notes)
+
+
 def test_a_tokenizer_without_a_mask(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
     with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.cache import Cache
 from bert_probe.web import store, workbench
+from tests.helpers import families
 from tests.helpers.pages import opened, refusal, said
 from tests.helpers.waiting import until
 from tests.helpers.work import all_jobs_ended
@@ -118,3 +121,30 @@ def test_an_opening_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.Mo
     app = opened("tokens", a="One two", model="org/large")
     until(lambda: "Nothing was heard of it" in refusal(app.run()))
     assert "Open org/large" in buttons(app)
+
+
+def test_a_folder_whose_files_were_replaced_is_opened_anew(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(family_folder("bert"), folder)
+    app = opened("tokens", model=str(folder))
+    before = store.opened(str(folder), "")
+    assert before is not None
+    shown = store.traces(before, [("A boat", None)], False)
+    app.run()
+    assert store.opened(str(folder), "") is before
+    assert "were replaced" not in said(app)
+    folder.rename(tmp_path / "aside")
+    assert store.opened(str(folder), "") is before, "what is gone for a moment may be on its way"
+    families.build("bert", folder, seed=3)
+    app.run()
+    assert not app.exception
+    after = store.opened(str(folder), "")
+    assert after is not None
+    assert after.description.weights_sha256 != before.description.weights_sha256
+    assert "Its files were replaced since this page was opened" in said(app)
+    assert "was replaced, and is opened anew" in app.toast[0].value
+    assert store.traces(after, [("A boat", None)], False)[0] is not shown[0]
+    (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
+    assert store.opened(str(folder), "") is None, "each file that is read counts"

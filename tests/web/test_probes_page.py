@@ -8,6 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe import Probe, Relations, TreeProbe
+from bert_probe.text.labelled import labelled_of
 from bert_probe.views.matrix import Cell
 from bert_probe.web import store
 from bert_probe.web.components import matrix
@@ -26,6 +27,31 @@ def given(part: str = "layers", address: dict[str, str] | None = None, **files: 
     return app.run()
 
 
+TABLE = "text,label\n" + "".join(
+    f"{noun} in the rain,wet\n{noun} at home,dry\n" for noun in ("Boats", "Cats")
+)
+
+
+def test_texts_of_a_table_are_probed() -> None:
+    app = opened("probes")
+    for key in ("data", "held_out"):
+        app.file_uploader(key=f"probes_{key}_upload").set_value((f"{key}.csv", TABLE.encode(), "text/csv"))
+    app.run()
+    assert "4 texts, 2 labels" in said(app)
+    app.session_state["probe_pooling"] = "cls"
+    app = click(app.run(), "Probe the layers")
+    data = labelled_of(TABLE.encode(), "data.csv")
+    expected = Probe(pooling="cls").of(store.open_checkpoint("", ""), data, data)
+    assert_alike(app.dataframe[-1].value, expected.frame())
+    assert "held-out texts" in said(app)
+    assert "nothing can tell of a text that was not learned from" in said(app)
+    assert expected.shell in [code.value for code in app.get("code")]
+    for part in ("trees", "relations"):
+        app.session_state["probes_part"] = part
+        app.run()
+        assert "upload CoNLL-U, whose words have heads" in app.info[0].value
+
+
 def click(app: AppTest, label: str) -> AppTest:
     app = next(button for button in app.button if button.label == label).click().run()
     assert not app.exception
@@ -36,7 +62,7 @@ def test_without_a_file_it_says_what_to_upload() -> None:
     app = opened("probes")
     assert not app.exception
     assert "Upload sentences whose words have tags" in app.info[0].value
-    assert [code.value.split()[0] for code in app.code] == ["The", "#"]
+    assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
 
 
 def test_layers_are_probed() -> None:

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
-from bert_probe import Evaluate, Teach
+from bert_probe import Evaluate, EvaluateMasks, Teach
 from bert_probe.text.everyday import everyday_topics_file
 from bert_probe.text.labelled import labelled_of
+from bert_probe.text.sentence_files import sentences_of
 from bert_probe.text.tables import as_file
 from bert_probe.text.tagged import tagged_of
+from bert_probe.views.matrix import Cell
 from bert_probe.web import store
+from bert_probe.web.components import matrix
 from bert_probe.web.train import running
 from bert_probe.web.train.data import Data
 from bert_probe.web.train.running import Outcome
@@ -77,7 +81,7 @@ def test_a_first_visit_offers_the_example_and_counts_what_is_updated(family_fold
 
 
 def test_what_is_chosen_is_in_the_address_and_comes_from_it(family_folder: Folder) -> None:
-    asked = {"update": "top", "top": "1", "epochs": "2", "rate": "0.002", "batch": "8", "seed": "7"}
+    asked = {"update": "top", "top_layers": "1", "epochs": "2", "rate": "0.002", "batch": "8", "seed": "7"}
     app = given(family_folder("bert"), table(), held_out="0.5", **asked)
     assert not app.exception
     assert address_of(app) | asked == address_of(app)
@@ -137,6 +141,8 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     place.mkdir()
     (place / "config.json").write_text("{}")
     app.text_input(key="train_folder").set_value(str(place)).run()
+    (link,) = app.get("link_button")
+    assert link.proto.url == found.download.address
     app = press(app, "Save")
     assert "is there already" in re.sub(r"\\", "", app.error[0].value)
     assert (place / "config.json").read_text() == "{}"
@@ -208,6 +214,61 @@ def test_other_kinds_of_answers(family_folder: Folder) -> None:
     assert "24 sentences, 2 tags" in said(app)
     assert "held-out words the model is right in" in said(app)
     assert found.evaluation.kind == "tags"
+
+
+LINES = tuple(f"the river {number} runs past a small bridge" for number in range(20))
+
+
+def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> None:
+    app = opened("train", model=str(family_folder("bert")), data="lines", epochs="2", whole_words="1")
+    assert not app.exception
+    assert "No labels are needed" in said(app)
+    app.text_area(key="train_lines").set_value("\n\n".join(LINES)).run()
+    assert "20 texts, whose words are masked and guessed" in said(app)
+    assert address_of(app)["whole_words"] == "1"
+    app = press(app, "Start training")
+    found = app.session_state["train_outcome"]
+    again = Teach(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
+    pd.testing.assert_frame_equal(found.taught.table(), again.table())
+    judged = EvaluateMasks().of(again.checkpoint, again.held_out)
+    pd.testing.assert_frame_equal(found.guessed.table(), judged.table())
+    assert f"the first guess is right for **{judged.measures['first_guess']:.1%}**" in said(app)
+    assert judged.python in [one.value for one in app.get("code")]
+    assert again.shell in [one.value for one in app.get("code")]
+    app = press(app, "Open in Answer")
+    assert address_of(app)["a"] == again.held_out[0]
+    app.switch_page("../../pages/answer.py").run()
+    assert not app.exception
+    assert "Words at token" in said(app)
+    app.switch_page("../../pages/train.py").run()
+    assert app.text_area(key="train_lines").value.startswith("the river 0")
+
+
+def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
+    app = given(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
+    assert not app.exception
+    assert "21 texts, whose words are masked and guessed" in said(app)
+    assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
+    assert not unescaped(said(app))
+    assert sentences_of(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
+
+
+def test_a_cell_of_tags_opens_the_sentence_of_its_words(
+    family_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags = "".join(f"Anna B-PER\nsees O\n{HOSTILE.split()[1]}{number} O\n\n" for number in range(ROWS))
+    app, found = trained(family_folder("bert"), tags.encode(), "mine.conll")
+    judged = found.evaluation
+    true, answered = int(judged.true[2]), int(judged.predicted[2])
+    monkeypatch.setattr(matrix, "pinned_cell", lambda *_: Cell(true, answered))
+    app.run()
+    unit = judged.where(true, answered)[0]
+    sentence = found.taught.held_out[judged.rows[unit]]
+    assert sentence.words[judged.words[unit]] == judged.texts[unit]
+    assert not unescaped(said(app))
+    app.button(key="open cell 0").click().run()
+    assert address_of(app)["a"] == sentence.text
+    assert store.opened(address_of(app)["model"], "") is found.taught.checkpoint
 
 
 def test_the_files_of_the_lines_read_the_same_again() -> None:

@@ -11,22 +11,24 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bert_probe.analyses.pooling import recipe
 from bert_probe.analyses.probes import reading, vectors
 from bert_probe.analyses.probes.linear import Space, fit, learn, log_probabilities
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Kind, Number, Optional, Place, Places
+from bert_probe.results.kinds import Choice, Kind, Number, Optional, Place, Places
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 from bert_probe.text.faults import Faults
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labelled import Labelled
 
 RESAMPLES = 1000
 MOST_LABELS = 500
 """A text column taken for labels would have more."""
 LABEL = "Comment whose value is to be told of each sentence, such as genre; else the tag of each word."
+POOLING = "What is a sentence's vector.  [default: mean]"
 
 
 @question("probe")
@@ -37,8 +39,12 @@ class Probe(Question):
     tag of each word form, a control task, in which each form has a random tag (Hewitt and Liang 2019), and
     the length of an online code for the labels (Voita and Titov 2020).
 
+    The data say what has the labels: the words of tagged sentences, or the texts of a table. A text is a form
+    of its own: no control can be told of a text that was never seen, see docs/methods.md.
+
     Attributes:
-        label: comment that labels sentences, such as "genre"; None for the tags of words.
+        label: comment that labels sentences, such as "genre"; None for the tags of words, or for a table.
+        pooling: what makes the vector of a sentence or text, one of `POOLINGS`; words are means of pieces.
         layers: from 0, the output of the embeddings; None for all.
         confidence: of the interval, a percentile bootstrap over the held-out sentences.
         seed: of the order of the data, the control task and the bootstrap.
@@ -47,6 +53,7 @@ class Probe(Question):
     files: ClassVar[Mapping[str, str]] = {"held_out": "--held-out"}
 
     label: str | None = asked(Optional(Kind()), default=None, about=LABEL)
+    pooling: str | None = asked(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)
     layers: Sequence[int] | None = asked(
         Places(Place("layer", first=0)), default=None, about="From 0, the output of the embeddings."
     )
@@ -63,37 +70,41 @@ class Probe(Question):
     def of(
         self,
         checkpoint: Checkpoint,
-        data: Sequence[TaggedSentence],
-        held_out: Sequence[TaggedSentence] | None = None,
+        data: reading.Texts,
+        held_out: reading.Texts | None = None,
         truncate: bool = False,
         report: Report = ignore,
     ) -> ProbedLayers:
         """The probes of every layer, each fitted to the data and measured on what is held out.
 
         Args:
-            held_out: sentences to measure on; None holds out a fifth of the data.
+            data: of `read_tagged`, or of `read_labelled` with a class for each text.
+            held_out: of the same kind, to measure on; None holds out a fifth of the data.
             truncate: cut sentences that are too long instead of refusing them; words cut off do not count.
             report: told how many steps are done, and of how many: batches that are read, and fits.
 
         Raises:
             EmptyTextError, TooLongError, TextError: no sentence, one that cannot be read or has no such
                 label, by its line; one label only, or more than `MOST_LABELS`.
-            SelectionError: a layer that the model does not have.
+            SelectionError: a layer that the model does not have; a comment of texts that have none; a pooling
+                where words have the labels.
             OutOfMemoryError: the machine is too small for the vectors of one layer.
-            UnavailableError: a model in memory that changes meanwhile.
+            UnavailableError: an input without a first token to be the vector; a model in memory that changes
+                meanwhile.
         """
         checkpoint = checkpoint.now()
+        self._check_whose(checkpoint, isinstance(data, Labelled))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
-        every = reading.read(checkpoint, files, truncate, report)
+        every = reading.read(checkpoint, files, truncate, report, tables=True)
         rng = np.random.default_rng(self.seed)
-        parts = [_rows(part, self.label) for part in reading.parted(every, rng)]
+        texts = isinstance(data, Labelled)
+        parts = [_rows(part, self.label, texts, self.pooling) for part in reading.parted(every, rng)]
         task = _task(*parts)
         layers = vectors.chosen(checkpoint, self.layers)
         pooled = [part.pooled for part in parts]
         passes = vectors.planned(checkpoint, pooled, layers)
-        control = None if self.label else _control(task, parts, rng)
-        fits = len(layers) * (1 if control is None else 2)
-        steps = vectors.Steps(report, passes.batches * len(passes.layers) + fits)
+        control = _control(task, parts, rng)
+        steps = vectors.Steps(report, passes.batches * len(passes.layers) + 2 * len(layers))
         found = [
             _probed(task, control, of_data, of_held_out, steps)
             for of_data, of_held_out in vectors.by_layer(checkpoint, pooled, passes, steps)
@@ -115,6 +126,15 @@ class Probe(Question):
             read_only(np.array([one.bits for one in found])),
         )
 
+    def _check_whose(self, checkpoint: Checkpoint, texts: bool) -> None:
+        """Refuse what does not go with whose labels these are."""
+        if texts and self.label is not None:
+            raise SelectionError("A table has one label for each text, and no comments. Leave out the label.")
+        if self.pooling and self.label is None and not texts:
+            raise SelectionError("The vector of a word is the mean of its pieces. Leave out the pooling.")
+        if self.pooling == "cls":
+            recipe(checkpoint, self.pooling)
+
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
@@ -124,12 +144,14 @@ class _Rows:
         pooled: whose vectors.
         labels: one for each vector.
         forms: words, by which labels are guessed without a model; one and the same for all sentences.
+        kinds: of which each has a random label in the control task: words, or whole texts.
         sentences: of each vector.
     """
 
     pooled: vectors.Pooled
     labels: tuple[str, ...]
     forms: tuple[str, ...]
+    kinds: tuple[str, ...]
     sentences: Array
 
 
@@ -149,22 +171,33 @@ class _Task:
     baseline: float
 
 
-def _rows(part: reading.Read, label: str | None) -> _Rows:
-    if label is None:
+def _rows(part: reading.Read, label: str | None, texts: bool, pooling: str | None) -> _Rows:
+    if label is None and not texts:
         pooled, sentences, words = vectors.of_words(part)
         places = list(zip(sentences.tolist(), words.tolist(), strict=True))
         tags = tuple(part.sentences[sentence].tags[word] for sentence, word in places)
         forms = tuple(part.sentences[sentence].words[word] for sentence, word in places)
-        return _Rows(pooled, tags, forms, sentences)
+        return _Rows(pooled, tags, forms, forms, sentences)
+    count = len(part.sentences)
+    labels = tuple(str(one.label) for one in part.sentences) if label is None else _said(part, label)
+    kinds = tuple(map(repr, part.texts))
+    pooled = vectors.of_sentences(part, pooling or "mean")
+    return _Rows(pooled, labels, ("",) * count, kinds, np.arange(count))
+
+
+def _said(part: reading.Read, label: str) -> tuple[str, ...]:
+    """What the comment of each sentence says.
+
+    Raises:
+        TextError: it has none of this name; by its line.
+    """
     faults = Faults("The file")
     for one in part.sentences:
         if label not in one.about:
             known = ", ".join(one.about) or "none at all"
             faults.add(one.line, f"no comment “{label}” before this sentence; there is {known}")
     faults.check()
-    count = len(part.sentences)
-    labels = tuple(one.about[label] for one in part.sentences)
-    return _Rows(vectors.of_sentences(part), labels, ("",) * count, np.arange(count))
+    return tuple(one.about[label] for one in part.sentences)
 
 
 def _task(data: _Rows, held_out: _Rows) -> _Task:
@@ -176,8 +209,8 @@ def _task(data: _Rows, held_out: _Rows) -> _Task:
         raise TextError(f"Every label {named}: there is nothing to tell apart. Give data with two or more.")
     if len(labels) > MOST_LABELS:
         raise TextError(
-            f"There are {len(labels):,} different labels; at most {MOST_LABELS} can be probed. Look whether "
-            "the last column is the tag."
+            f"There are {len(labels):,} different labels; at most {MOST_LABELS} can be probed. Look which "
+            "column is the label."
         )
     number = {label: index for index, label in enumerate(labels)}
     by_form: dict[str, Counter[str]] = {}
@@ -204,11 +237,12 @@ def _most(counts: Counter[str]) -> str:
 def _control(
     task: _Task, parts: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A random tag for each word form, drawn as the tags of the data are distributed: for data, held out."""
-    forms = sorted({form for part in parts for form in part.forms})
-    tags = rng.choice(task.data.numpy(), size=len(forms))
-    drawn = dict(zip(forms, tags.tolist(), strict=True))
-    data, held_out = (torch.tensor([drawn[form] for form in part.forms]) for part in parts)
+    """A random label for each word form, or text, drawn as those of the data are distributed: for data, held
+    out."""
+    kinds = sorted({kind for part in parts for kind in part.kinds})
+    labels = rng.choice(task.data.numpy(), size=len(kinds))
+    drawn = dict(zip(kinds, labels.tolist(), strict=True))
+    data, held_out = (torch.tensor([drawn[kind] for kind in part.kinds]) for part in parts)
     return data, held_out
 
 
@@ -223,7 +257,7 @@ class _Probed:
 
 def _probed(
     task: _Task,
-    control: tuple[torch.Tensor, torch.Tensor] | None,
+    control: tuple[torch.Tensor, torch.Tensor],
     data: torch.Tensor,
     held_out: torch.Tensor,
     steps: vectors.Steps,
@@ -234,8 +268,6 @@ def _probed(
     learned = learn(rows, task.data, count, space, steps.tell)
     right = log_probabilities(asked_of, learned.weights).argmax(dim=1) == task.held_out
     steps.done()
-    if control is None:
-        return _Probed(right.numpy(), float("nan"), learned.bits)
     of_forms = fit(rows, control[0], np.zeros_like(learned.weights), space.penalties, steps.tell)
     by_control = log_probabilities(asked_of, of_forms).argmax(dim=1) == control[1]
     steps.done()
@@ -268,7 +300,7 @@ class ProbedLayers(Result):
         counts: of vectors that were learned from, and that were held out.
         accuracies: share of the held-out labels that the probe tells; low, high: ends of its interval.
         baseline: accuracy of the most frequent label of each word form; of sentences, of the most frequent.
-        controls: accuracy of the control task; NaN for labels of sentences, which have no word forms.
+        controls: accuracy of the control task.
         code_lengths: of the online code for the labels that were learned from, in bits.
     """
 
@@ -291,6 +323,12 @@ class ProbedLayers(Result):
             raise ShapeError(f"{len(self.layers)} layers were probed; a number for each is needed.")
 
     @property
+    def of_sentences(self) -> bool:
+        """Whether whole sentences or texts have the labels, and not words."""
+        files: Mapping[str, Any] = self.subject.sentences["files"]
+        return self.question.label is not None or "kind" in files["data"]
+
+    @property
     def selectivities(self) -> Array:
         """By how much the probe is better at its task than at the control task."""
         difference: Array = self.accuracies - self.controls
@@ -310,7 +348,8 @@ class ProbedLayers(Result):
     @property
     def facts(self) -> Mapping[str, Any]:
         """How many there were, and what the code lengths are to be compared with."""
-        return {
+        pooling = {"pooling": self.question.pooling or "mean"} if self.of_sentences else {}
+        return pooling | {
             "labels": list(self.labels),
             "learned_from": self.counts[0],
             "held_out": self.counts[1],

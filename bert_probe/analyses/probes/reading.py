@@ -1,9 +1,10 @@
-"""Tagged sentences as a model reads them."""
+"""Tagged sentences, or texts with labels, as a model reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +13,14 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Report
 from bert_probe.results.provenance import Subject
+from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled
 from bert_probe.text.tagged import TaggedSentence
 
-Files = Mapping[str, Sequence[TaggedSentence]]
-"""Sentences of each file, by what it is to the question."""
+Texts = Sequence[TaggedSentence] | Labelled
+Files = Mapping[str, Texts]
+"""What each file holds, by what it is to the question."""
+
+_KINDS = {SEVERAL: "any number of labels", NUMBER: "a number"}
 
 HELD_OUT = 0.2
 """Share of the sentences that is held out where no file is given."""
@@ -23,38 +28,63 @@ HELD_OUT = 0.2
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """Sentences and their tokens, one after the other."""
+    """Sentences, or rows of a table, and their tokens, one after the other."""
 
-    sentences: tuple[TaggedSentence, ...]
+    sentences: tuple[Any, ...]
     encodings: tuple[Encoding, ...]
 
+    @property
+    def texts(self) -> tuple[tuple[str, str | None], ...]:
+        """Each text and its pair."""
+        return tuple((one.text, getattr(one, "pair", None)) for one in self.sentences)
 
-def read(checkpoint: Checkpoint, files: Files, truncate: bool, report: Report) -> tuple[Read, ...]:
+
+def read(
+    checkpoint: Checkpoint, files: Files, truncate: bool, report: Report, tables: bool = False
+) -> tuple[Read, ...]:
     """The sentences of files, all of them before any is run: a mistake in the last line is told at once.
+
+    Args:
+        tables: texts with labels will do as well.
 
     Raises:
         EmptyTextError: a file without a sentence.
-        TextError, TooLongError: what is no list of tagged sentences, or a sentence that cannot be read, by
-            its line.
+        TextError, TooLongError: what is no list of tagged sentences, labels that are no classes, files of two
+            kinds, or a sentence that cannot be read, by its line.
     """
     found = []
-    for name, sentences in files.items():
-        if not all(isinstance(one, TaggedSentence) for one in sentences):
-            raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it.")
+    if len({isinstance(given, Labelled) for given in files.values()}) > 1:
+        raise TextError("One file has a label for each text, the other tags of words. Give two of one kind.")
+    for name, given in files.items():
+        sentences = _sentences(name, given, tables)
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give one or more.")
-        found.append(Read(tuple(sentences), _encoded(checkpoint, name, sentences, truncate, report)))
+        found.append(Read(sentences, _encoded(checkpoint, name, sentences, truncate, report)))
     return tuple(found)
 
 
+def _sentences(name: str, given: Texts, tables: bool) -> tuple[Any, ...]:
+    if tables and isinstance(given, Labelled):
+        if given.kind != CLASSES:
+            raise TextError(
+                f"{name} has {_KINDS[given.kind]} of each text, where a probe tells one class. Read it "
+                "as classes, or give other labels."
+            )
+        return given.rows
+    if isinstance(given, Labelled) or not all(isinstance(one, TaggedSentence) for one in given):
+        labelled = ", or texts with labels, as read_labelled does" if tables else ""
+        raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it{labelled}.")
+    return tuple(given)
+
+
 def _encoded(
-    checkpoint: Checkpoint, name: str, sentences: Sequence[TaggedSentence], truncate: bool, report: Report
+    checkpoint: Checkpoint, name: str, sentences: Sequence[Any], truncate: bool, report: Report
 ) -> tuple[Encoding, ...]:
     encodings = []
     for one in sentences:
         report(0, len(sentences))
         try:
-            encodings.append(checkpoint.encode(one.text, truncate=truncate))
+            encodings.append(checkpoint.encode(one.text, getattr(one, "pair", None), truncate))
         except TextError as error:
             raise type(error)(f"{name}, line {one.line:,}: {error}") from None
     return tuple(encodings)
@@ -63,6 +93,8 @@ def _encoded(
 def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:
     """What is learned from, in random order, and what is held out: the second file, or some of the first.
 
+    Of one file no text is in both: one that stands there several times is held out each time or never.
+
     Raises:
         TextError: one sentence, and no second file.
     """
@@ -70,9 +102,13 @@ def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:
     if len(every) == 2:
         return [_some(every[0], order), every[1]]
     count = max(1, round(HELD_OUT * len(order)))
-    if count == len(order):
+    texts = every[0].texts
+    apart = {texts[index] for index in order[:count]}
+    learned = [index for index in order[count:] if texts[index] not in apart]
+    if not learned:
         raise TextError("One sentence cannot be both learned from and held out. Give more, or a second file.")
-    return [_some(every[0], order[count:]), _some(every[0], order[:count])]
+    held_out = [index for index in order if texts[index] in apart]
+    return [_some(every[0], learned), _some(every[0], held_out)]
 
 
 def _some(part: Read, order: Sequence[int]) -> Read:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,9 +52,17 @@ def of_words(part: Read) -> tuple[Pooled, Array, Array]:
     return _pooled(part.encodings, tokens), np.array(sentences, dtype=np.intp), np.array(words, dtype=np.intp)
 
 
-def of_sentences(part: Read) -> Pooled:
-    """The mean over all tokens of each sentence, special ones included."""
-    return _pooled(part.encodings, [(tuple(range(len(one))),) for one in part.encodings])
+POOLINGS: Mapping[str, str] = {
+    "mean": "The mean of all tokens, special ones included.",
+    "cls": "The first token, [CLS] or <s>.",
+}
+"""What makes the vector of a sentence, in every layer alike."""
+
+
+def of_sentences(part: Read, pooling: str) -> Pooled:
+    """One of `POOLINGS` for each sentence."""
+    ends = [1 if pooling == "cls" else len(one) for one in part.encodings]
+    return _pooled(part.encodings, [(tuple(range(end)),) for end in ends])
 
 
 def _pooled(encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]) -> Pooled:

@@ -1,4 +1,4 @@
-"""The tagged sentences that the probes page is given: two files, read once each."""
+"""What the probes page is given, tagged sentences or texts with labels: two files, read once each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import streamlit as st
 
 from bert_probe.errors import ProbeError
+from bert_probe.text.labelled import Labelled, labelled_of
+from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tagged import TaggedSentence, tagged_of
 from bert_probe.web import blocks, sentence_input, state
 
 MOST = 20_000
 """Sentences of a file that this page takes."""
-TYPES = ["conllu", "conll", "txt", "tsv", "gz"]
+TYPES = ["conllu", "conll", "txt", "csv", "tsv", "gz"]
 
 CONLL = """The DET
 boat NOUN
@@ -28,38 +30,52 @@ CONLLU = """# genre = log
 3\tcrosses\t_\tVERB\t_\t_\t0\troot\t_\t_
 4\tit\t_\tPRON\t_\t_\t3\tobj\t_\tSpaceAfter=No
 5\t.\t_\tPUNCT\t_\t_\t3\tpunct\t_\t_"""
+TABLE = """text,label
+"The boat, at last, crosses.",river
+Nobody slept.,night"""
 """What the files look like; a treebank has tabs between its ten columns."""
+
+Tagged = tuple[TaggedSentence, ...]
 
 
 @dataclass(frozen=True)
 class Given:
     """What was uploaded: sentences to learn or choose from, and others to measure on, if there are any."""
 
-    data: tuple[TaggedSentence, ...]
-    held_out: tuple[TaggedSentence, ...] | None
+    data: Tagged | Labelled
+    held_out: Tagged | Labelled | None
 
 
 def chosen() -> Given | None:
     """The files; None while there is nothing to learn from.
 
     Raises:
-        TextError: a file that cannot be read; see `tagged_of`.
+        TextError: a file that cannot be read; see `tagged_of` and `labelled_of`.
     """
     left, right = st.columns(2, gap="large")
     with left:
         data = _file("probes_data", "To learn from, or to choose heads by")
     with right:
         held_out = _file("probes_held_out", "To measure on (optional for layers and trees)")
+    if isinstance(data, ProbeError):
+        raise data  # now that both fields are there
+    if isinstance(held_out, ProbeError):
+        raise held_out
     return None if data is None else Given(data, held_out)
 
 
 def formats() -> None:
     """What to upload, where nothing is yet."""
-    st.info("Upload sentences whose words have tags, or a treebank, whose words have heads too.")
+    st.info(
+        "Upload sentences whose words have tags; a treebank, whose words have heads too; or texts with a "
+        "label each."
+    )
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("**CoNLL**: a word and its tag on each line, a blank line between sentences.")
         st.code(CONLL, language=None)
+        st.markdown("**A table** (.csv or .tsv) with a header: a text and its label in each row.")
+        st.code(TABLE, language=None)
     with right:
         st.markdown(
             "**CoNLL-U** (ending in .conllu), as of [Universal Dependencies]"
@@ -69,27 +85,29 @@ def formats() -> None:
         st.code(CONLLU, language=None)
 
 
-def _file(key: str, label: str) -> tuple[TaggedSentence, ...] | None:
+def _file(key: str, label: str) -> Tagged | Labelled | ProbeError | None:
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
-    about = f"CoNLL or CoNLL-U in UTF-8, also as .gz, at most {size}. It stays on this machine, in memory."
+    about = f"CoNLL (also .gz) or a table in UTF-8, at most {size}. It stays on this machine, in memory."
     kept = sentence_input.kept_file(key, label, TYPES, about, _read)
     if kept is None:
         return None
     name, found = kept
     if isinstance(found, ProbeError):
-        raise found
-    words = sum(len(one.words) for one in found)
-    blocks.caveat(f"{state.plain(name)}: {len(found):,} sentences, {words:,} words.")
-    sentences: tuple[TaggedSentence, ...] = found
-    return sentences
+        return found
+    if isinstance(found, Labelled):
+        count = f"{len(found.rows):,} texts, {len(found.labels):,} labels"
+    else:
+        count = f"{len(found):,} sentences, {sum(len(one.words) for one in found):,} words"
+    blocks.caveat(f"{state.plain(name)}: {count}.")
+    return found
 
 
-def _read(name: str, content: bytes) -> tuple[str, tuple[TaggedSentence, ...] | ProbeError]:
+def _read(name: str, content: bytes) -> tuple[str, Tagged | Labelled | ProbeError]:
     """A file's name, and what is in it or why it cannot be read: read once, though the page runs often."""
     try:
         sentence_input.check_size(name, content)
-        found = tagged_of(content, name)
-        sentence_input.check_number(found, MOST)
+        found = labelled_of(content, name) if is_table(name) else tagged_of(content, name)
+        sentence_input.check_number(found.rows if isinstance(found, Labelled) else found, MOST)
     except ProbeError as error:
         return name, error
     return name, found

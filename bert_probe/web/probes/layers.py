@@ -7,9 +7,11 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from bert_probe.analyses.pooling import offered
 from bert_probe.analyses.probes.layers import Probe, ProbedLayers
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.cache import key_of
+from bert_probe.text.labelled import Labelled
 from bert_probe.text.tagged import TaggedSentence
 from bert_probe.web import blocks, figures, jobs, state, store
 from bert_probe.web.export import export
@@ -17,14 +19,17 @@ from bert_probe.web.figures import ACCENT, GRAY, SECOND
 from bert_probe.web.probes.given import Given
 
 _TAGS = "tags"
+_POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
 _MOST_LABELS = 50
 """Values of a comment that is taken for a label; it has one for several sentences."""
 
 
 def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     """Draw it."""
-    label = _label(given.data)
-    asked = Probe(label)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
+        label = None if isinstance(given.data, Labelled) else _label(given.data)
+        whole = label is not None or isinstance(given.data, Labelled)
+        asked = Probe(label, _pooling(checkpoint) if whole else None)
     found = jobs.run(
         "probe layers",
         key_of(asked, checkpoint, given.data, given.held_out, truncate),
@@ -55,8 +60,15 @@ def _label(data: tuple[TaggedSentence, ...]) -> str | None:
     return None if chosen == _TAGS else chosen
 
 
+def _pooling(checkpoint: Checkpoint) -> str | None:
+    """What makes the vector of a sentence; None for what is usual."""
+    options = {name: label for name, label in _POOLINGS.items() if name in offered(checkpoint)}
+    chosen = state.pick("probe_pooling", "Vector of a text", options, "mean", "In every layer alike.")
+    return None if chosen == "mean" else chosen
+
+
 def _shown(found: ProbedLayers) -> None:
-    what = "words" if found.question.label is None else "sentences"
+    what = "words" if not found.of_sentences else "texts" if found.question.label is None else "sentences"
     best = int(found.accuracies.argmax())
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.markdown(
@@ -103,10 +115,12 @@ def _shown(found: ProbedLayers) -> None:
 
 def _meaning(found: ProbedLayers) -> str:
     by_form = (
-        "The baseline is the most frequent tag of each word form. In the control task each form has a random "
-        "tag (Hewitt and Liang 2019); selectivity is how much better the probe does at its task than at it. "
-        if found.question.label is None
-        else "The baseline is the most frequent label. "
+        "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
+        "and Liang 2019), which nothing can tell of a text that was not learned from: selectivity is here "
+        "how much better than by chance the probe does, and not whether it learns texts by heart. "
+        if found.of_sentences
+        else "The baseline is the most frequent tag of each word form. In the control task each form has a "
+        "random tag (Hewitt and Liang 2019); selectivity is how much better the probe does at its task. "
     )
     return (
         "A probe says what can be read off a layer by a linear map, not what the model uses. Layer 0 is the "
@@ -133,12 +147,11 @@ def accuracy_curves(found: ProbedLayers) -> Any:
     curves: list[tuple[str, Any, dict[str, Any]]] = [
         ("probe", found.accuracies, {"color": ACCENT, "width": 3}),
         ("baseline", [found.baseline] * len(layers), {"color": GRAY, "dash": "dot"}),
+        ("control task", found.controls, {"color": SECOND, "dash": "dash"}),
     ]
-    if found.question.label is None:
-        curves.append(("control task", found.controls, {"color": SECOND, "dash": "dash"}))
     for name, values, line in curves:
         curve(figure, name, layers, values, line, "%{y:.2%}")
-    least = min(found.baseline, *found.low, *(found.controls if found.question.label is None else []))
+    least = min(found.baseline, *found.low, *found.controls)
     finish(figure, layers, "accuracy")
     figure.update_yaxes(tickformat=".0%", range=[max(0.0, least - 0.05), 1.01])
     return figure

@@ -16,6 +16,7 @@ from bert_probe.analyses.probes.relations import (
 )
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.cache import key_of
+from bert_probe.text.labelled import Labelled
 from bert_probe.text.tagged import TaggedSentence
 from bert_probe.text.tagged_words import placed
 from bert_probe.text.words import word_lens
@@ -36,12 +37,15 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     if given.held_out is None:
         st.info("Heads are chosen on one treebank and reported on another: upload the second one, too.")
         return
-    asked, held_out = Relations(), given.held_out
+    asked, data, held_out = Relations(), given.data, given.held_out
+    if isinstance(data, Labelled) or isinstance(held_out, Labelled):
+        st.info("Relations are those of a treebank: upload CoNLL-U, whose words have heads.")
+        return
     found = jobs.run(
         "relations",
-        key_of(asked, checkpoint, given.data, held_out, truncate),
+        key_of(asked, checkpoint, data, held_out, truncate),
         "Look for relations",
-        lambda report: store.answers.of(asked.of, checkpoint, given.data, held_out, truncate, report=report),
+        lambda report: store.answers.of(asked.of, checkpoint, data, held_out, truncate, report=report),
         "sentences",
         "One run of the model for each, batched. You can cancel at any time.",
     )

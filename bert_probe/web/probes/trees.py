@@ -16,6 +16,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.run.cache import key_of
+from bert_probe.text.labelled import Labelled
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state, store, workbench
 from bert_probe.web.export import More, export
@@ -33,17 +34,16 @@ _LETTER, _GAP, _STEP = 8.5, 18, 26
 
 def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     """Draw it."""
-    if not any(one.heads for one in given.data):
+    data, held_out = given.data, given.held_out
+    if isinstance(data, Labelled) or isinstance(held_out, Labelled) or not any(one.heads for one in data):
         st.info("Trees are learned from a treebank: upload CoNLL-U, whose words have heads.")
         return
     asked = TreeProbe()
     found = jobs.run(
         "probe trees",
-        key_of(asked, checkpoint, given.data, given.held_out, truncate),
+        key_of(asked, checkpoint, data, held_out, truncate),
         "Probe for trees",
-        lambda report: store.answers.of(
-            asked.of, checkpoint, given.data, given.held_out, truncate, report=report
-        ),
+        lambda report: store.answers.of(asked.of, checkpoint, data, held_out, truncate, report=report),
         "steps",
         "The model reads all sentences; then a map is learned for each layer. It takes minutes for thousands "
         "of sentences; you can cancel at any time.",

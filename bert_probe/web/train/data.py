@@ -1,4 +1,4 @@
-"""What to learn from: the shipped example or a file, looked at before anything runs."""
+"""What to learn from: the shipped example, a file or pasted lines, looked at before anything runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import pandas as pd
 import streamlit as st
@@ -15,21 +15,35 @@ from bert_probe.analyses.evaluation import Rows
 from bert_probe.errors import FaultyFileError, TextError
 from bert_probe.text.everyday import everyday_topics
 from bert_probe.text.labelled import NUMBER, SEPARATOR, SEVERAL, Labelled, labelled_of
+from bert_probe.text.sentence_files import lines, sentences_of
 from bert_probe.text.tagged import tagged_of
 from bert_probe.web import sentence_input, state
 
 SHARES = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
 """What may be held out, by the word in the address."""
 _USUAL = "0.2"
-_SOURCES = {"example": "Example: six everyday topics", "file": "Your file"}
-_TABLES, _TAGGED = ("csv", "tsv"), ("conll", "conllu")
+_SOURCES = {"example": "Example: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
+_TABLES, _TAGGED, _PLAIN = ("csv", "tsv"), ("conll", "conllu"), ("txt",)
+_PASTED, _READ = "train_lines", "train_lines_read"
 _SHOWN = 100
 """Rows of the preview."""
 _FORM = (
     "A table with a header, **text** and **label**, or **text_a**, **text_b** and **label**; several labels "
     "of a text stand in a column **labels** with | between. Or CoNLL: a word and its tag a line, with blank "
-    "lines between sentences."
+    "lines between sentences. Or plain text (.txt), a text a line, whose words are masked and guessed."
 )
+_MASKED = (
+    "No labels are needed: in each text 15 % of the tokens are to be guessed, drawn anew each time it is "
+    "learned from. Of these 80 % are masked, 10 % become any other token and 10 % stay, as BERT was trained."
+)
+
+Given = Rows | Sequence[str]
+"""What can be learned from: rows with what is right, or plain lines, whose words are masked."""
+
+
+def is_plain(rows: Given) -> TypeGuard[Sequence[str]]:
+    """Whether these are lines without labels."""
+    return not isinstance(rows, Labelled) and all(isinstance(one, str) for one in rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +57,8 @@ class Data:
         name: of the file.
     """
 
-    rows: Rows
-    held_out: Rows | None
+    rows: Given
+    held_out: Given | None
     share: float
     name: str
 
@@ -52,11 +66,15 @@ class Data:
 def part() -> Data | None:
     """Draw the choice and what was chosen; None while there is nothing that can be learned from."""
     st.header("1 · Data", anchor=False)
-    source = state.pick("data", "Texts with their right answers", _SOURCES, "example", "What to learn from.")
-    found = _example() if source == "example" else _file("train_data", "A file to learn from")
+    source = state.pick(
+        "data",
+        "Texts to learn from",
+        _SOURCES,
+        "example",
+        "With their right answers, or plain: then words are masked.",
+    )
+    found = _given(source)
     if found is None:
-        if source == "file":
-            st.caption(_FORM)
         return None
     name, rows = found
     preview(rows)
@@ -78,7 +96,38 @@ def part() -> Data | None:
     return Data(rows, other[1], 0.0, name)
 
 
-def _example() -> tuple[str, Rows]:
+def _given(source: str) -> tuple[str, Given] | None:
+    if source == "example":
+        return _example()
+    found = _pasted() if source == "lines" else _file("train_data", "A file to learn from")
+    if found is None:
+        st.caption(_MASKED if source == "lines" else _FORM)
+    return found
+
+
+def _pasted() -> tuple[str, Given] | None:
+    """Lines that the reader writes; None while there are none."""
+    state.hold(_PASTED)
+    written = st.text_area(
+        "Texts, one a line",
+        key=_PASTED,
+        height=180,
+        placeholder="Paste texts of the kind whose words are to be guessed, one a line",
+        help="Press Ctrl+Enter, or leave the field, to have them read.",
+        persist_state="session",
+    )
+    try:
+        sentence_input.check_size("What is pasted here", written)
+    except TextError as error:
+        _refused(error, "pasted lines")
+        return None
+    held = st.session_state.get(_READ)
+    if held is None or held[0] != written:  # what is the same is known by being the same
+        held = st.session_state[_READ] = (written, tuple(lines(written)))
+    return ("lines.txt", held[1]) if held[1] else None
+
+
+def _example() -> tuple[str, Given]:
     st.caption(
         "300 short sentences on six topics, 50 each, shipped with the package. They share few words, so that "
         "the topic has to be told by what they mean."
@@ -86,10 +135,10 @@ def _example() -> tuple[str, Rows]:
     return "everyday_topics.csv", everyday_topics()
 
 
-def _file(key: str, label: str) -> tuple[str, Rows] | None:
+def _file(key: str, label: str) -> tuple[str, Given] | None:
     """A file that the reader gives, read; None while there is none, or it cannot be read, which is said."""
     about = f"UTF-8, at most {sentence_input.MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory."
-    kept = sentence_input.kept_file(key, label, [*_TABLES, *_TAGGED], about, _read)
+    kept = sentence_input.kept_file(key, label, [*_TABLES, *_TAGGED, *_PLAIN], about, _read)
     if kept is None:
         return None
     name, rows = kept
@@ -100,10 +149,12 @@ def _file(key: str, label: str) -> tuple[str, Rows] | None:
     return name, rows
 
 
-def _read(name: str, content: bytes) -> tuple[str, Rows | TextError]:
+def _read(name: str, content: bytes) -> tuple[str, Given | TextError]:
     """A file's name, and its rows or why it cannot be read: read once, though the page runs often."""
-    table = PurePath(name).suffix.lower().lstrip(".") in _TABLES
-    reading: Callable[[bytes, str], Any] = labelled_of if table else tagged_of
+    ending = PurePath(name).suffix.lower().lstrip(".")
+    reading: Callable[[bytes, str], Any] = (
+        labelled_of if ending in _TABLES else sentences_of if ending in _PLAIN else tagged_of
+    )
     try:
         sentence_input.check_size(name, content)
         return name, reading(content, name)
@@ -126,12 +177,17 @@ def _refused(error: TextError, name: str) -> None:
         st.caption("Mend the file and give it again. What you chose is still there.")
 
 
-def preview(rows: Rows) -> None:
+def preview(rows: Given) -> None:
     """The first rows, and how often each answer is right."""
     texts, answers = st.columns([3, 2], gap="large")
     with texts:
         st.dataframe(_first(rows), hide_index=True, width="stretch", height=250, alt="The first rows")
     with answers:
+        if is_plain(rows):
+            st.markdown(f"**{len(rows):,} texts, whose words are masked and guessed**")
+            st.markdown(_MASKED)
+            return
+        rows = cast(Rows, rows)
         if isinstance(rows, Labelled) and rows.kind == NUMBER:
             numbers = pd.Series([row.label for row in rows.rows], dtype=float)
             st.markdown(f"**{len(numbers):,} texts with a number each**")
@@ -175,7 +231,11 @@ def _counts(rows: Rows) -> Counter[str]:
     return found
 
 
-def _first(rows: Rows) -> pd.DataFrame:
+def _first(rows: Given) -> pd.DataFrame:
+    if is_plain(rows):
+        numbered = [(getattr(one, "line", place), str(one)) for place, one in enumerate(rows[:_SHOWN], 1)]
+        return pd.DataFrame(numbered, columns=["line", "text"])
+    rows = cast(Rows, rows)
     if not isinstance(rows, Labelled):
         return pd.DataFrame(
             [(one.line, one.text, " ".join(one.tags)) for one in rows[:_SHOWN]],

@@ -1,34 +1,34 @@
-"""What was learned: held against what can be had without a model, class by class, text by text; and saved."""
+"""What was learned: held against what can be had without a model, class by class, text by text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import MAIN, Evaluation, Rows
+from bert_probe.analyses.evaluation import MAIN, Evaluation
 from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
-from bert_probe.errors import ExportError, ProbeError
+from bert_probe.analyses.mask_evaluation import AMONG, MasksJudged
 from bert_probe.model.trace import Array
+from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.text.labelled import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
+from bert_probe.text.tagged import TaggedSentence
 from bert_probe.training.taught import Taught
 from bert_probe.views.answers import of_confusion
-from bert_probe.web import blocks, figures, places, state, store, workbench
+from bert_probe.web import blocks, figures, marked, state
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import More, export, written
-from bert_probe.web.train import pictures
+from bert_probe.web.train import keeping, pictures
+from bert_probe.web.train.data import Given, is_plain
 from bert_probe.web.train.running import Outcome
 
 _LISTED = 10
 """Texts of a list; the export has all."""
-_PLACE, _REPLACE = "train_folder", "train_replace"
 _LISTS = {"wrong": "Surely wrong", "uncertain": "Least certain"}
-ANSWER = places.page("answer")
 
 
 def part(found: Outcome) -> None:
@@ -41,16 +41,26 @@ def part(found: Outcome) -> None:
         export(taught, "training", _data(found), "The course of the training.", label="Export the training")
         if judged is not None:
             export(judged, "evaluation", _more(taught, judged))
-    if judged is None:
-        st.markdown("Nothing was held out, so nobody can tell how good it is.")
-    else:
+        elif found.guessed is not None:
+            lines: More = ("The held-out lines", SENTENCES_FILE, partial(_file, taught.held_out))
+            every = partial(written, found.guessed.showing(show="masks"), "csv")
+            export(found.guessed, "masked-words", [("Every masked token", "masks.csv", every), lines])
+    if judged is not None:
         _compared(taught, judged)
+    elif found.guessed is not None:
+        _guesses(found.guessed, len(taught.held_out))
+    else:
+        st.markdown("Nothing was held out, so nobody can tell how good it is.")
+    for warning in taught.warnings:
+        st.warning(state.plain(warning, 1_000))
     for note in taught.notes:
         st.caption(state.plain(note, 1_000))
-    _save(found)
+    keeping.part(found)
     if judged is not None:
         _classes(found, judged)
         _texts(found, judged)
+    elif is_plain(taught.data):
+        _to_fill(found)
     with st.expander("The course of the training"):
         st.plotly_chart(
             pictures.course(taught.history, taught.measure, taught.history[-1].step, taught.best),
@@ -75,9 +85,10 @@ def _compared(taught: Taught, judged: Evaluation) -> None:
         config=figures.CONFIG,
         alt=said.replace("*", ""),
     )
+    bag = "A bag of words is a regression on words and pairs of words, taught with the same texts."
     blocks.caveat(
         f"The best of {len(taught.history)} evaluations on these very texts was kept, which flatters it a "
-        "little. A bag of words is a regression on words and pairs of words, taught with the same texts."
+        f"little. {'' if judged.kind == TAGS else bag}"
     )
 
 
@@ -99,6 +110,36 @@ def sentence(judged: Evaluation) -> str:
     sure = f" (95% interval {low:.0%} to {high:.0%})" if low is not None and high is not None else ""
     others = [f", {name} in {value:.1%}" for name, value in _baselines(judged)]
     return f"On {count:,} held-out {units} the model {what} in **{judged.main:.1%}**{sure}{''.join(others)}."
+
+
+def _guesses(judged: MasksJudged, texts: int) -> None:
+    """How often masked words are guessed: one sentence, and a bar beside one guess for all."""
+    values = judged.measures
+    low, high = values["first_guess_low"], values["first_guess_high"]
+    said = (
+        f"Of {len(judged.tokens):,} tokens that were masked in {texts:,} held-out texts the first guess is "
+        f"right for **{values['first_guess']:.1%}** (95% interval {low:.0%} to {high:.0%}), one of the first "
+        f"{AMONG} for {values[f'among_{AMONG}']:.1%}; the same guess for all would be right for "
+        f"{values['most_frequent_first_guess']:.1%}."
+    )
+    st.markdown(said)
+    bars = {"this model": values["first_guess"], "one guess for all": values["most_frequent_first_guess"]}
+    st.plotly_chart(
+        pictures.against(bars, (low, high), "first guess right"),
+        width="stretch",
+        config=figures.CONFIG,
+        alt=said.replace("*", ""),
+    )
+
+
+def _to_fill(found: Outcome) -> None:
+    """Texts in which words can be masked, those that were held out where there are any."""
+    texts = found.taught.held_out or found.taught.data
+    st.header("Mask a word and let it guess", anchor=False)
+    for number, text in enumerate(texts[:_LISTED]):
+        _row(found, state.plain(text, 300), f"fill {number}", text)
+    if len(texts) > _LISTED:
+        st.caption(f"The first {_LISTED} of {len(texts):,}.")
 
 
 def _classes(found: Outcome, judged: Evaluation) -> None:
@@ -156,19 +197,31 @@ def _listed(found: Outcome, judged: Evaluation, units: Array | Sequence[int], ke
     """Texts with their answers, each to be opened with the model that gave them."""
     table = judged.listed(units[:_LISTED])
     for number, row in enumerate(table.to_dict("records")):
-        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            with st.container(width="stretch"):
-                pair = f" / {state.plain(row['pair'], 300)}" if row.get("pair") else ""
-                st.markdown(f"{state.plain(row['text'], 300)}{pair}  \n:gray[{_answered(row)}]")
-            if judged.kind != TAGS and st.button(
-                "Open in Answer",
-                key=f"open {key} {number}",
-                on_click=_ask,
-                args=(found, row["text"], row.get("pair")),
-            ):
-                st.switch_page(ANSWER)
+        text, pair = row["text"], row.get("pair")
+        written = f"{state.plain(text, 300)} / {state.plain(pair, 300)}" if pair else state.plain(text, 300)
+        if judged.kind == TAGS:
+            text, written = _in_sentence(found, judged, int(units[number]))
+        _row(found, f"{written}  \n:gray[{_answered(row)}]", f"{key} {number}", text, pair)
     if len(units) > _LISTED:
         st.caption(f"The first {_LISTED} of {len(units):,}; the export has all.")
+
+
+def _row(found: Outcome, written: str, key: str, text: str, pair: str | None = None) -> None:
+    """A text in Markdown, and the button that opens it with the model that was taught."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        with st.container(width="stretch"):
+            st.markdown(written)
+        if st.button("Open in Answer", key=f"open {key}", on_click=keeping.ask, args=(found, text, pair)):
+            st.switch_page(keeping.ANSWER)
+
+
+def _in_sentence(found: Outcome, judged: Evaluation, unit: int) -> tuple[str, str]:
+    """The sentence of a word, as it is, and in Markdown with the word and its answer marked."""
+    sentence: TaggedSentence = found.taught.held_out[judged.rows[unit]]
+    answered = judged.named(judged.predicted[unit])
+    start, end = sentence.spans[judged.words[unit]]
+    mark = marked.Mark(start, end, answered, marked.COLOURS[0])
+    return sentence.text, marked.markdown(sentence.text, [mark])
 
 
 def _answered(row: Mapping[Any, Any]) -> str:
@@ -176,66 +229,6 @@ def _answered(row: Mapping[Any, Any]) -> str:
     right, answered = (state.plain(str(row[name])) or "none" for name in ("true", "predicted"))
     sure = f", {row['probability']:.1%} sure" if "probability" in row else ""
     return f"line {row['line']:,} · right is **{right}** · answered **{answered}**{sure}"
-
-
-def _ask(found: Outcome, text: str, pair: str | None) -> None:
-    """Let the workbench hold the trained model and a text."""
-    asked = replace(workbench.request(), a=text, b=pair or "", model=_name(found), revision="")
-    workbench.ask(replace(asked, relation="pair") if pair else asked)
-
-
-def _use(found: Outcome) -> None:
-    """Let the workbench hold the trained model, with the text that it has."""
-    workbench.ask(replace(workbench.request(), model=_name(found), revision=""))
-
-
-def _name(found: Outcome) -> str:
-    """By which the pages open the model: its folder, or the name that it is lent by."""
-    if not found.folder:
-        found.lent = store.lend(found.taught.checkpoint, found.lent)
-    return found.folder or found.lent
-
-
-def _save(found: Outcome) -> None:
-    """Write the model where the reader wants it, and let the workbench have it."""
-    with st.container(border=True, key="save"):
-        st.markdown("**Keep it**")
-        state.hold(_PLACE)
-        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-            with st.container(width=460):
-                place = st.text_input(
-                    "Folder",
-                    key=_PLACE,
-                    placeholder="/home/me/models/topics",
-                    help="On the machine that the app runs on. An ordinary Hugging Face folder is written.",
-                    persist_state="session",
-                ).strip()
-            replaces = st.checkbox("Replace a model that is there", key=_REPLACE)
-            wanted = st.button("Save")
-        if wanted:
-            _write(found, place, replaces)
-        kept = (
-            f"Saved in {state.plain(found.folder, 400)}, which every page can open."
-            if found.folder
-            else "Until it is saved it is in memory only, and gone when this page is closed."
-        )
-        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            st.caption(kept, width="content")
-            about = "The workbench's model becomes this one, on every page."
-            if st.button("Open it", help=about, on_click=_use, args=(found,)):
-                st.switch_page(ANSWER)
-
-
-def _write(found: Outcome, place: str, replaces: bool) -> None:
-    try:
-        if not place:
-            raise ExportError("No folder is given. Write one, such as the one shown in gray.")
-        folder = str(found.taught.save_model(place, replaces).absolute())
-    except ProbeError as error:
-        st.error(state.plain(str(error), 600))
-        return
-    store.forget(folder)
-    found.folder = folder
 
 
 def _more(taught: Taught, judged: Evaluation) -> list[More]:
@@ -262,5 +255,5 @@ def _data(found: Outcome) -> list[More]:
     ]
 
 
-def _file(rows: Rows, _csv_safe: bool) -> bytes:
+def _file(rows: Given, _csv_safe: bool) -> bytes:
     return as_file(rows)

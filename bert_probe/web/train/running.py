@@ -9,16 +9,18 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import Evaluate, Evaluation, Rows
-from bert_probe.errors import ProbeError
+from bert_probe.analyses.evaluation import Evaluate, Evaluation
+from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
+from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.run.jobs import Job
 from bert_probe.training.course import Evaluation as Reached
 from bert_probe.training.taught import Taught
 from bert_probe.training.teach import Plan
 from bert_probe.web import figures, jobs, sessions, state
+from bert_probe.web.downloads import Download
 from bert_probe.web.train import pictures
-from bert_probe.web.train.data import Data
+from bert_probe.web.train.data import Data, is_plain
 
 _RUN, _OUTCOME, _SAID = "train_run", "train_outcome", "train_said"
 
@@ -30,15 +32,19 @@ class Outcome:
     Attributes:
         data: as the reader gave them.
         evaluation: of the held-out texts; None where there are none, or none with labels.
+        guessed: what is masked in held-out lines; None where there are none.
         folder: where the model is saved; "" where it is in memory only.
         lent: the name by which pages open it from there; "" while none does.
+        download: where its browser fetches it; None while nobody has looked at it.
     """
 
     data: Data
     taught: Taught
     evaluation: Evaluation | None
+    guessed: MasksJudged | None = None
     folder: str = ""
     lent: str = ""
+    download: Download | None = None
 
 
 @dataclass(eq=False)
@@ -67,7 +73,7 @@ class Run:
             report(done, total)
 
         taught = self.plan.carried_out(told, self.reached.append)
-        return Outcome(self.data, taught, _evaluated(taught))
+        return Outcome(self.data, taught, _evaluated(taught), _guessed(taught))
 
     def left(self, done: int, total: int) -> str:
         """About how long it will take, in words; "" while nobody can tell."""
@@ -80,10 +86,19 @@ class Run:
 
 def _evaluated(taught: Taught) -> Evaluation | None:
     """Of the held-out texts, beside baselines that learned from the same rows."""
-    if taught.held_out is None:
+    if taught.held_out is None or is_plain(taught.held_out):
         return None
-    held_out: Rows = taught.held_out
-    return Evaluate().of(taught.checkpoint, held_out, taught.data, truncate=True)
+    return Evaluate().of(taught.checkpoint, taught.held_out, taught.data, truncate=True)
+
+
+def _guessed(taught: Taught) -> MasksJudged | None:
+    """Of held-out lines, masked once more; None also where they have no word that can be masked."""
+    if taught.held_out is None or not is_plain(taught.held_out):
+        return None
+    try:
+        return EvaluateMasks().of(taught.checkpoint, taught.held_out, truncate=True)
+    except EmptyTextError:
+        return None
 
 
 def start(data: Data, plan: Plan) -> None:

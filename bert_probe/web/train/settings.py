@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import streamlit as st
 
-from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
+from bert_probe.analyses.evaluation import Rows
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.text.labelled import Labelled
 from bert_probe.training.pace import BATCHES, EPOCHS, RATES, usual
 from bert_probe.training.teach import Plan, Teach
 from bert_probe.training.updates import ALL, HEAD, LORA, TOP, Count, counts
 from bert_probe.web import state
-from bert_probe.web.train.data import Data
+from bert_probe.web.train.data import Data, is_plain
 
 _WAYS = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _ABOUT = {
-    HEAD: "The encoder stays as it is; its vectors are computed once.",
+    HEAD: "The encoder stays as it is.",
     TOP: "The last layers too: slower, and better where the task is far from what the model knows.",
     ALL: "Every number of the model; the slowest.",
     LORA: "Narrow matrices beside those of the layers; the model's own stay.",
 }
 _MOST_EPOCHS = 1_000
-_PLAN = "train_plan"
+_PLAN, _DEPTH = "train_plan", "top_layers"
 
 
 def part(checkpoint: Checkpoint, data: Data) -> Plan:
@@ -36,9 +37,11 @@ def part(checkpoint: Checkpoint, data: Data) -> Plan:
     st.header("2 · What is updated", anchor=False)
     chosen = update(_counts(checkpoint, data))
     st.header("3 · Settings", anchor=False)
-    asked = _question(chosen, data.share, checkpoint)
+    asked = _question(chosen, data, checkpoint)
     planned = _plan(asked, checkpoint, data)
     st.markdown(state.plain(str(planned), 1_000))
+    for warning in planned.warnings:
+        st.warning(state.plain(warning, 1_000))
     for note in planned.notes:
         st.caption(state.plain(note, 1_000))
     return planned
@@ -46,9 +49,12 @@ def part(checkpoint: Checkpoint, data: Data) -> Plan:
 
 def _counts(checkpoint: Checkpoint, data: Data) -> list[Count]:
     """How many parameters each way changes, for so many labels."""
-    if isinstance(data.rows, Labelled):
-        return [*counts(checkpoint, CLASSIFYING, len(data.rows.labels) or 1)]
-    tags = {tag for sentence in data.rows for tag in sentence.tags}
+    if is_plain(data.rows):
+        return [*counts(checkpoint, FILLING)]
+    rows = cast(Rows, data.rows)
+    if isinstance(rows, Labelled):
+        return [*counts(checkpoint, CLASSIFYING, len(rows.labels) or 1)]
+    tags = {tag for sentence in rows for tag in sentence.tags}
     return [*counts(checkpoint, LABELLING, len(tags))]
 
 
@@ -94,10 +100,10 @@ def update(known: Sequence[Count]) -> str:
 
 def _layers(place: Any, most: int) -> int:
     with place:
-        state.prepare("top", range(1, most + 1), min(2, most))
+        state.prepare(_DEPTH, range(1, most + 1), min(2, most))
         if most == 1:
             return 1
-        chosen: int = st.slider("Last layers", 1, most, key="top", persist_state="session")
+        chosen: int = st.slider("Last layers", 1, most, key=_DEPTH, persist_state="session")
         return chosen
 
 
@@ -106,7 +112,7 @@ def _counted(one: Count) -> str:
     return f"{one.trainable:,} of {one.parameters:,} parameters ({one.trainable / one.parameters:.1%})."
 
 
-def _question(chosen: str, share: float, checkpoint: Checkpoint) -> Teach:
+def _question(chosen: str, data: Data, checkpoint: Checkpoint) -> Teach:
     """All settings. What is as usual for this way of updating is left to the question.
 
     Raises:
@@ -123,13 +129,17 @@ def _question(chosen: str, share: float, checkpoint: Checkpoint) -> Teach:
             batch = state.pick("batch", "Texts in a step", sizes, "16", "The batch.")
         with st.container(width=130):
             seed = number("seed", "Seed", 0, 0, 2**32 - 1)
+    whole_words = is_plain(data.rows) and state.switch(
+        "whole_words", "Whole words", False, "Mask all pieces of a word or none, which is harder."
+    )
     st.caption(
         f"Where the encoder is updated, the BERT paper found {EPOCHS[0]} to {EPOCHS[-1]} epochs, batches of "
         f"{' or '.join(map(str, BATCHES))} and a rate of {', '.join(f'{one:g}' for one in RATES)} to work. A "
         "head alone begins with nothing known: it takes larger steps, and more of them. The same seed gives "
         "the same weights again."
     )
-    given = {"update": chosen, "batch": batch, "seed": str(seed), "held_out": repr(share)}
+    given = {"update": chosen, "batch": batch, "seed": str(seed), "held_out": repr(data.share)}
+    given |= {"whole_words": "1"} if whole_words else {}
     given |= {} if epochs == meant.epochs else {"epochs": str(epochs)}
     given |= {} if rate == f"{meant.rate:g}" else {"rate": rate}
     return Teach.from_address(given, checkpoint.description)

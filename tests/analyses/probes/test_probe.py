@@ -7,26 +7,43 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from bert_probe import Probe
+from bert_probe import Probe, TreeProbe
 from bert_probe.analyses.probes import vectors
+from bert_probe.analyses.probes.layers import _control, _rows, _task
 from bert_probe.analyses.probes.linear import BLOCKS, Space, fit, learn, log_probabilities
-from bert_probe.analyses.probes.reading import Read
+from bert_probe.analyses.probes.reading import Read, Texts, parted, read
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, ignore
 from bert_probe.results import files
+from bert_probe.text.labelled import Labelled, labelled_of
 from bert_probe.text.tagged import TaggedSentence, tagged_of
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_alike
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED, TAGGED_FILE
 
+
+def table(content: str) -> Labelled:
+    return labelled_of(content.encode(), "data.csv")
+
+
+WEATHER = table(
+    "text,label\n"
+    + "".join(
+        f"{noun} in the {word},{label}\n"
+        for noun in ("Boats", "Sailors", "Dogs", "Maps", "Kings", "Cats")
+        for word, label in (("rain", "wet"), ("desert", "dry"))
+    )
+)
+PAIRS = table("text_a,text_b,label\nA boat sinks.,Nobody drowns.,a\nA map,of rivers and unmapped boats,b\n")
 NOUNS = ("cat", "dog", "boat", "horse", "sailor", "child", "king")
 
 
@@ -110,6 +127,22 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
             torch.testing.assert_close(found[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_text_is_the_mean_of_its_tokens_or_its_first(
+    family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint], pooling: str
+) -> None:
+    checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
+    (part,) = read(checkpoint, {"data": PAIRS}, False, ignore, tables=True)
+    pooled = vectors.of_sentences(part, pooling)
+    passes = vectors.planned(checkpoint, [pooled], range(4))
+    by_layer = vectors.by_layer(checkpoint, [pooled], passes, vectors.Steps(ignore, 1))
+    for layer, (found,) in enumerate(by_layer):
+        for vector, row in zip(found, PAIRS.rows, strict=True):
+            states = raw.run(checkpoint.encode(row.text, row.pair)).hidden_states[layer][0]
+            expected = states[0] if pooling == "cls" else states.mean(dim=0)
+            torch.testing.assert_close(vector, expected, rtol=0, atol=1e-12)
+
+
 def test_more_passes_give_the_same(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     once = Probe().of(minilm, TAGGED, SLEEPING)
     monkeypatch.setattr(vectors, "PASS_BYTES", 1)
@@ -139,10 +172,37 @@ def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
 def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
     found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
     assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
-    assert np.isnan(found.controls).all()
-    assert found.table()["selectivity"].isna().all()
     assert found.uniform_length == 3
+    assert found.facts["pooling"] == "mean"
     assert found.layers == tuple(range(7))
+
+
+def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
+    """A text that was learned from has its random label again; of others nothing can tell it."""
+    again = Probe(layers=[0]).of(minilm, WEATHER, WEATHER)
+    assert again.of_sentences
+    assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
+    assert again.accuracies[0] == 1.0
+    assert again.controls[0] > 0.8, "a linear map in 384 dimensions learns a dozen labels by heart"
+    rows = _rows(Read(WEATHER.rows * 2, ("abc",) * 24), None, True, None)  # type: ignore[arg-type]
+    task = _task(rows, rows)
+    data, held_out = _control(task, [rows, rows], np.random.default_rng(0))
+    assert torch.equal(data, held_out)
+    assert torch.equal(data[:12], data[12:]), "one label for each distinct text"
+    assert not torch.equal(data, task.data)
+    assert {*data.tolist()} == {0, 1}
+
+
+def test_a_text_is_never_on_both_sides() -> None:
+    rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 3, 2)]
+    for seed in range(5):
+        numbers: Any = tuple(range(len(rows)))
+        numbered = Read(tuple(rows), numbers)
+        learned, held_out = parted([numbered], np.random.default_rng(seed))
+        assert not {*learned.texts} & {*held_out.texts}
+        assert {*learned.encodings, *held_out.encodings} == {*numbers}
+        assert len(learned.encodings) + len(held_out.encodings) == len(rows)
+        assert len(held_out.sentences) >= 7
 
 
 def test_a_fifth_is_held_out_where_no_file_is(minilm: Checkpoint) -> None:
@@ -192,6 +252,11 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
         (Probe(), TAGGED, words("\u200b/X"), EmptyTextError, "held_out, line 1: The text holds no character"),
         (Probe(), TAGGED, words("\u200b/X") * 0, EmptyTextError, "no sentence in held_out"),
         (Probe(layers=[7]), TAGGED, SAILING, SelectionError, "There is no layer 7"),
+        (Probe(), WEATHER, TAGGED, TextError, "Give two of one kind"),
+        (Probe("genre"), WEATHER, None, SelectionError, "has one label for each text, and no comments"),
+        (Probe(pooling="cls"), TAGGED, None, SelectionError, "is the mean of its pieces"),
+        (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number of each text"),
+        (TreeProbe(), WEATHER, None, TextError, "must be a list of tagged sentences"),
         (
             Probe(),
             (replace(SAILING[0], text="go " * 600),),
@@ -204,8 +269,8 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
 def test_what_cannot_be_asked(
     minilm: Checkpoint,
     asked: Probe,
-    data: tuple[TaggedSentence, ...],
-    held_out: tuple[TaggedSentence, ...] | None,
+    data: Texts,
+    held_out: Texts | None,
     error: type[Exception],
     told: str,
 ) -> None:
@@ -224,5 +289,9 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     assert ended.text == files.to_csv(Probe(layers=[0, -1]).of(minilm, TAGGED, TAGGED).table())
     header = "layer,accuracy,low,high,baseline,control,selectivity,codelength"
     assert ended.text.splitlines()[0] == header
+    file = file.with_suffix(".csv")
+    file.write_text("text,label\n" + "".join(f"{row.text},{row.label}\n" for row in WEATHER.rows))
+    ended = bert_probe("probe", str(file), "--pooling", "cls", "--layers", "1", built_in=minilm)
+    assert ended.text == files.to_csv(Probe(pooling="cls", layers=[1]).of(minilm, WEATHER).table())
     told = bert_probe("probe", str(tmp_path / "none.conll"), built_in=minilm).refusal
     assert "none.conll cannot be opened: No such file" in told

@@ -1,0 +1,76 @@
+"""What a model was taught before, and whether what is held out now may have been part of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import bert_probe
+from bert_probe import Teach
+from bert_probe.model.before import FILE, Training, seen, trainings_in
+from tests.helpers.teaching import still, texts
+
+A_FIFTH = Training("data", "", 0.2, 0)
+OTHER_SEED, NOTHING = Training("data", "", 0.2, 1), Training("data", "", 0.0, 0)
+A_FILE = Training("data", "file", 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ([], A_FIFTH, ""),
+        ([A_FIFTH], A_FIFTH, ""),
+        ([Training("others", "", 0.2, 1)], A_FIFTH, ""),
+        ([OTHER_SEED], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
+        ([OTHER_SEED, A_FIFTH], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
+        ([Training("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 by seed 0 again"),
+        ([NOTHING], A_FIFTH, "of which nothing was held out"),
+        ([A_FILE], A_FIFTH, "of which nothing was held out"),
+        ([A_FILE], A_FILE, ""),
+        ([A_FIFTH], NOTHING, ""),
+        ([Training("file", "", 0.2, 0)], A_FILE, "taught before with the held-out data"),
+    ],
+)
+def test_what_may_have_been_seen(before: list[Training], now: Training, said: str) -> None:
+    found = seen(before, now)
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
+    data = texts(20)
+    first = Teach(epochs=1).of(still(tmp_path / "bert"), data)
+    assert first.warnings == ()
+    folder = first.save_model(tmp_path / "taught")
+    for checkpoint in (first.checkpoint, bert_probe.load(folder)):
+        again, other = (Teach(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
+        taught = {*first.data.rows}
+        assert again.warnings == ()
+        assert not taught & {*again.material.asked.rows}
+        assert taught & {*other.material.asked.rows}
+        assert len(other.warnings) == 1
+    second = other.carried_out()
+    assert second.warnings == other.warnings
+    assert other.warnings[0] in second.table().attrs["provenance"]["facts"]["notes"]
+    place = second.save_model(tmp_path / "again")
+    assert other.warnings[0] in (place / "README.md").read_text()
+    assert [one.seed for one in trainings_in(place)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"trainings": 3}',
+        '{"trainings": [[1]]}',
+        '{"trainings": [{"data": "x"}]}',
+        '{"trainings": [{"data": "x", "held_out": "", "share": "a", "seed": 0}]}',
+    ],
+)
+def test_a_record_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    assert trainings_in(tmp_path) == ()
+    assert trainings_in(tmp_path / "nowhere") == ()
