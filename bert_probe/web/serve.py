@@ -41,13 +41,12 @@ OF_ATTENTION = frozenset(("show", *PARAMETERS))
 """What an address holds for the page of attention alone; that of the front page holds none of it."""
 
 SECTIONS = {
-    "": ("overview",),
+    "": ("overview", "report"),
     "Text": ("tokens", "compare"),
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
     "Model": ("parameters", "sizes", "vocabulary", "positions", "changes", "probes"),
-    "Report": ("report",),
 }
 """The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
 "" are entries by themselves, before all others."""
