@@ -87,7 +87,7 @@ COMMANDS = {
         "How the model knows where a token stands: what it learned for each position.",
     ),
     "predict": ("predict", "What the model's trained head answers for TEXT."),
-    "probe": ("probe", "How well the tags of DATA can be read off each layer's vectors by a linear map."),
+    "probe": ("probe", "How well the labels of DATA can be read off each layer's vectors by a linear map."),
     "relations": (
         "relations",
         "For each relation of a treebank the head that attends from a word to its syntactic head, or back.",
