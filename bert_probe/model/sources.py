@@ -116,7 +116,7 @@ _READ = (".json", ".txt", ".model", ".safetensors")
 
 def stamp(model: str) -> Stamp | None:
     """Of the files in a local folder as they are now; None for what is no folder, or is gone for now."""
-    folder = _existing(model) if model.strip() not in ("", BUILT_IN) else None
+    folder = existing(model) if model.strip() not in ("", BUILT_IN) else None
     try:
         found = [one for one in os.scandir(folder) if one.name.endswith(_READ)] if folder else []
         states = [(one.name, one.stat()) for one in found]
