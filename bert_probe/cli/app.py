@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from bert_probe.run.imports import imported_for_good
@@ -17,8 +19,16 @@ from bert_probe.run.imports import imported_for_good
     metavar="NAME",
     help="A name that others call it by, when it listens to more than this machine.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Its first line is what programs on other machines need to ask over HTTP.",
+)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -> None:
+def app(
+    port: int, host: str | None, names: tuple[str, ...], token_file: Path | None, no_browser: bool
+) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
     It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
@@ -28,4 +38,4 @@ def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool) -
     with imported_for_good():
         from bert_probe.web.start import start
 
-    start(port, host, names, browser=not no_browser)
+    start(port, host, names, browser=not no_browser, token_file=token_file)

@@ -58,6 +58,10 @@ COMMANDS = {
         "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
+    "mcp": (
+        "mcp",
+        "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
+    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
         "pairs",

@@ -10,6 +10,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 
 import streamlit as st
 from uvicorn.config import LOGGING_CONFIG
@@ -20,7 +21,13 @@ from bert_probe.web import hosts, places, serve
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # and by which of them this machine calls itself
 
 
-def start(port: int, host: str | None = None, names: Sequence[str] = (), browser: bool = True) -> None:
+def start(
+    port: int,
+    host: str | None = None,
+    names: Sequence[str] = (),
+    browser: bool = True,
+    token_file: Path | None = None,
+) -> None:
     """Serve the app until Ctrl+C, with the settings of `places.settings_file`.
 
     Args:
@@ -28,9 +35,10 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
         host: address to listen at; the settings' own, this machine alone, if None. The app answers to it.
         names: further names that the app answers to, beside those of `hosts.VARIABLE`; see `hosts`.
         browser: open one, if there is a display to open it on.
+        token_file: holds what other machines need to ask over HTTP.
 
     Raises:
-        AddressError: there is no such address here, its port is taken, or a name is none.
+        AddressError: there is no such address here, its port is taken, or a name or token is none.
     """
     host = places.settings()["server.address"] if host is None else host
     _check(host, port)
@@ -47,7 +55,7 @@ def start(port: int, host: str | None = None, names: Sequence[str] = (), browser
             f"Give other names with --allow or {hosts.VARIABLE}."
         )
     told = _told(said, _url(host, port), browser and _has_display())
-    app = st.App(**serve.parts(called) | {"lifespan": told})
+    app = st.App(**serve.parts(called, token_file) | {"lifespan": told})
     with suppress(KeyboardInterrupt):
         app.run(
             config={
