@@ -1,4 +1,4 @@
-"""The questions as tools for agents (Model Context Protocol): tables as structured content, pictures as PNG."""
+"""The questions as tools for agents, by the Model Context Protocol: tables as structured content, PNG."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ from bert_probe.results import files
 from bert_probe.results.kinds import Schema
 from bert_probe.results.result import Result
 
-USUAL_FIRST: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
+USUAL_ROWS: Final = 50
+MOST_CELLS: Final = 20_000
+"""In one answer: an agent reads all of it."""
+
+INSTRUCTIONS: Final = (
+    "What a BERT-family encoder does with a text: attention, vectors, what a trained head answers and why. "
+    "Layers and heads count from 1, tokens from 0. Without a model the built-in all-MiniLM-L6-v2 is asked."
+)
+
+_FIRST: Final[Schema] = {"type": "integer", "minimum": 1, "default": 1}
 _ROWS: Final[dict[str, Schema]] = {
     "first_row": _FIRST | {"description": "Of the rows that are told."},
     "most_rows": _FIRST | {"default": USUAL_ROWS, "description": "How many are told."},

@@ -89,10 +89,13 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     return shlex.join(words)
 
 
-def http(question: Question, subject: Subject) -> str:
+def http(question: Question, subject: Subject, at: str = AT) -> str:
     """The request, for curl; a comment where there is none, and above it where files belong into the body.
 
     Such a body names them: what is in a file goes beside its name, as "content".
+
+    Args:
+        at: where the app is.
     """
     if any(one.get("origin") in ("given", "in memory") for one in subject.models):
         return "# What is only in memory cannot be reached over HTTP; use Python."
@@ -109,7 +112,7 @@ def http(question: Question, subject: Subject) -> str:
     files = [*given.get("files", {}).values(), *filter(None, [given.get("sentences")])]
     names = ", ".join(dict.fromkeys(one["file"] for one in files))
     note = [f'# Put what is in {names} beside its name, as "content".'] if names else []
-    line = shlex.join(["curl", f"{AT}/api/v1/{name_of(question.analysis)}", "--json", written])
+    line = shlex.join(["curl", f"{at}/api/v1/{name_of(question.analysis)}", "--json", written])
     return "\n".join([*note, line])
 
 

@@ -123,7 +123,10 @@ async def _answered(name: str, request: Request) -> Response:
     if media != "application/json" or "content-encoding" in request.headers:
         return said(Problem(problems.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json."))
     try:
-        content = await _content(request)
+        async with asyncio.timeout(limits.SECONDS):
+            content = await _content(request)
+    except TimeoutError:
+        return said(Problem(problems.TOO_LONG, f"The body was not there after {limits.SECONDS:.0f} seconds."))
     except ClientDisconnect:
         return Response(status_code=_GONE)
     if content is None:
