@@ -63,7 +63,8 @@ def _measured(port: int, pause: float) -> tuple[list[float], list[float]]:
 def _client(port: int, seconds: float, pause: float) -> list[float]:
     """Ask on one connection until the time is over."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    took, end = [], time.monotonic() + seconds
+    took: list[float] = []
+    end = time.monotonic() + seconds
     while not took or time.monotonic() < end:
         body = json.dumps({"text": _text(), "question": {"layer": 2, "head": 3}})
         began = time.perf_counter()

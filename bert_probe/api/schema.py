@@ -132,7 +132,7 @@ def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> S
 
 def example(served: Served) -> dict[str, Any]:
     """A body that a question takes."""
-    least, most = served.texts
+    _, most = served.texts
     asked = {
         one.name: next(given for kind, given in _EXAMPLES.items() if isinstance(kind_of(one), kind))
         for one in fields(served.question)
@@ -140,7 +140,7 @@ def example(served: Served) -> dict[str, Any]:
     }
     given: dict[str, Any] = {"question": asked} if asked else {}
     given |= {"other_model": {"model": None}} if served.models > 1 else {}
-    if least == 1:
+    if most == 1:
         given["text"] = TEXT
     elif most != 0:
         given["texts"] = [TEXT, OTHER]

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 import bert_probe
 from bert_probe.api import schema
-from bert_probe.api.served import served
+from bert_probe.api.served import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
 from bert_probe.errors import SubjectError
 from bert_probe.model.checkpoint import Checkpoint
@@ -143,6 +143,8 @@ def test_the_http_body_brings_the_same_table(
     jsonschema.validate(body, schema.of_body(one), jsonschema.Draft202012Validator)
     if example.trained:
         store.lend(asked(example), body["model"])  # it is open already
+    if one.reports:
+        _keep(result, one, example.subjects(asked(example)))
     answer = client.post(
         address.removeprefix(spelling.AT), json=body, headers={"Accept": "application/vnd.apache.parquet"}
     )
@@ -153,6 +155,13 @@ def test_the_http_body_brings_the_same_table(
     )
     same_numbers(first.to_pandas(), again.to_pandas())
     assert first.schema.metadata == again.schema.metadata
+
+
+def _keep(result: Result, one: Served, subjects: tuple[Any, ...]) -> None:
+    """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
+    kinds = [kind for kind in one.arguments.values() if kind != REPORT]
+    given = [*subjects, *(False if kind == CUT else None for kind in kinds[len(subjects) :])]
+    store.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

@@ -49,12 +49,11 @@ def text(asked: Asked) -> str:
 
 def _queues() -> Iterator[str]:
     queues = {"passes": store.passes, "long": SLOTS}
-    for name, about, value in (
-        ("started_total", "Work that had its turn.", lambda one: one.taken),
-        ("waited_seconds_total", "Seconds that work has waited for its turn.", lambda one: one.waited),
-    ):
-        samples = [({"queue": queue}, value(one)) for queue, one in queues.items()]
-        yield from _family(f"queue_{name}", "counter", about, samples)
+    taken = [({"queue": queue}, one.taken) for queue, one in queues.items()]
+    yield from _family("queue_started_total", "counter", "Work that had its turn.", taken)
+    waited = [({"queue": queue}, one.waited) for queue, one in queues.items()]
+    about = "Seconds that work has waited for its turn."
+    yield from _family("queue_waited_seconds_total", "counter", about, waited)
     waiting = [({"queue": queue}, one.waiting) for queue, one in queues.items()]
     yield from _family("queue_waiting", "gauge", "Work that waits for its turn now.", waiting)
 
