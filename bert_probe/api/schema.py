@@ -44,6 +44,9 @@ def of_question(served: Served) -> Schema:
 
 def _field(one: Field[Any]) -> Schema:
     kind, about = kind_of(one), _TOLD.sub("", one.metadata["about"])
+    if one.default is True and about:
+        about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
+    about = about[:1].upper() + about[1:]
     usual = {} if one.default is MISSING else {"default": kind.plain(one.default)}
     return {**kind.schema, **usual, **({"description": about} if about else {})}
 

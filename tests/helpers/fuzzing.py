@@ -44,14 +44,22 @@ class Fuzzed:
     faults: list[str] = field(default_factory=list)
 
 
-def fuzzed(document: dict[str, Any], send: Send, examples: int) -> Fuzzed:
-    """Ask each question so many times what its schema allows, and as often what it does not; the same in
-    every run."""
+def fuzzed(
+    document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
+) -> Fuzzed:
+    """Ask each question, or these, so many times what its schema allows, and as often what it does not; the
+    same in every run.
+
+    Args:
+        left: time that there is; at its end no further question is asked.
+    """
     found = Fuzzed()
     schema = schemathesis.openapi.from_dict(document)
     for one in schema.get_all_operations():
         operation = one.ok()
-        if operation.method.lower() != "post":
+        if left() < 0:
+            break
+        if operation.method.lower() != "post" or (only and operation.path.rpartition("/")[2] not in only):
             continue
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             _ask(operation.as_strategy(mode), send, examples, found)
@@ -68,7 +76,7 @@ def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(cases)
-    def ask(case: Case) -> None:
+    def ask(case: Case[Any]) -> None:
         headers = {"Content-Type": case.media_type or "application/json"}
         response = send(case.method, case.path, _written(case.body), headers)
         found.statuses[response.status_code] += 1

@@ -11,6 +11,20 @@ from tests.helpers.http import asking
 
 EXAMPLES = 2
 """Bodies that keep to the schema, and as many that do not, for each question; `make prove` has more."""
+ASKED = (
+    "ablation",
+    "attention",
+    "change-of-heads",
+    "evaluation",
+    "find",
+    "heads-over-sentences",
+    "lens",
+    "sentences",
+    "similarity",
+    "tokens",
+    "words-in-context",
+)
+"""Questions that have each kind of field and of subject between them."""
 
 
 def test_no_body_breaks_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +36,7 @@ def test_no_body_breaks_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Any:
             return client.request(method, path, content=body, headers=headers)
 
-        asked = fuzzed(document, send, EXAMPLES)
+        asked = fuzzed(document, send, EXAMPLES, *ASKED)
     assert asked.faults == []
     assert asked.statuses.keys() >= {200, 400, 422}
-    assert asked.statuses.total() > 100
+    assert asked.statuses.total() > 30

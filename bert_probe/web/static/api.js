@@ -22,7 +22,10 @@ const indented = (value) => JSON.stringify(value, null, 2);
 const kindOf = (schema) => {
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((one) => JSON.stringify(one)).join(" | ");
-  if (schema.anyOf) return [...new Set(schema.anyOf.map(kindOf))].join(" | ");
+  if (schema.anyOf) {
+    const some = schema.anyOf.filter((one) => one.type !== "null"); // what is left out is null
+    return [...new Set(some.map(kindOf))].join(" | ");
+  }
   if (schema.type === "array") return `[${kindOf(schema.items)}, …]`;
   if (schema.type === "object") {
     return `{${Object.entries(schema.properties ?? {}).map(([name, one]) => `${name}: ${kindOf(one)}`).join(", ")}}`;
@@ -32,6 +35,8 @@ const kindOf = (schema) => {
     return schema.pattern.includes("mean") ? '"last" | "mean"' : '"last"';
   }
   if (schema.type === "string") return "text";
+  if (schema.type === "boolean") return "true | false";
+  if (schema.type === "null") return "nothing";
   if (schema.type !== "integer" && schema.type !== "number") return String(schema.type);
   const most = schema.maximum >= 999_999_999 ? "" : ` to ${schema.maximum}`;
   return most ? `${schema.minimum}${most}` : `${schema.minimum}, ${schema.minimum + 1}, …`;
@@ -47,9 +52,9 @@ const fields = (schema, prefix = "") =>
       return element(
         "tr",
         {},
-        cell(code(prefix + name), ...needed),
+        element("td", { className: "name" }, code(prefix + name), ...needed),
         cell(code(kindOf(one))),
-        cell(usual ? code(usual) : ""),
+        element("td", { className: "usual" }, usual ? code(usual) : ""),
         cell(one.description ?? ""),
       );
     });
