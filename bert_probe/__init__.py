@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
     from bert_probe.analyses.lens import Lens
+    from bert_probe.analyses.mask_evaluation import EvaluateMasks
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
     from bert_probe.analyses.next_sentence import NextSentence
     from bert_probe.analyses.pair_jacobians import WhyAlike
@@ -89,6 +90,7 @@ __all__ = [
     "Context",
     "Embedding",
     "Evaluate",
+    "EvaluateMasks",
     "FillMask",
     "FindAnswer",
     "FindHeads",
@@ -158,6 +160,7 @@ _HOMES = {
     "Context": "analyses.context",
     "Embedding": "analyses.embedding",
     "Evaluate": "analyses.evaluation",
+    "EvaluateMasks": "analyses.mask_evaluation",
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",

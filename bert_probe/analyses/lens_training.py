@@ -85,7 +85,7 @@ def readings(checkpoint: Checkpoint, lines: Sequence[Inputs], seed: int) -> Read
     """
     random, mask = np.random.default_rng(seed), checkpoint.tokenizer.mask_token_id
     specials = checkpoint.tokenizer.all_special_ids
-    texts = [_masked(line, specials, mask, random) for _ in range(READINGS) for line in lines]
+    texts = [masked(line, specials, mask, random) for _ in range(READINGS) for line in lines]
     places = [np.flatnonzero(text.inputs["input_ids"] == mask) for text in texts]
     about, count = checkpoint.description, sum(map(len, places))
     if not count:
@@ -100,7 +100,8 @@ def readings(checkpoint: Checkpoint, lines: Sequence[Inputs], seed: int) -> Read
     return Readings(texts, [*range(len(lines))] * READINGS, places, groups)
 
 
-def _masked(line: Inputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> Inputs:
+def masked(line: Inputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> Inputs:
+    """A text with `SHARE` of its tokens masked, one at least if there is one that is not special."""
     ids = line.inputs["input_ids"].copy()
     free = np.flatnonzero(~np.isin(ids, specials))
     count = max(1, round(SHARE * len(free))) if len(free) else 0

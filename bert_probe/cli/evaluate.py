@@ -6,19 +6,26 @@ from pathlib import Path
 
 import click
 
+from bert_probe.analyses import mask_evaluation
 from bert_probe.analyses.evaluation import SHOWS, Evaluate, Evaluation
 from bert_probe.analyses.judging import TAGS, kind_of
+from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
 from bert_probe.cli.options import naming_a_model, opened
 from bert_probe.errors import SelectionError
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.labelled import read_labelled
+from bert_probe.text.sentence_files import read_sentences
 from bert_probe.text.tagged import read_tagged
 
 
 @click.command()
 @naming_a_model
 @click.option(
-    "--what", type=click.Choice(list(SHOWS)), default="measures", help="Which table.  [default: measures]"
+    "--what",
+    type=click.Choice([*SHOWS, "masks"]),
+    default="measures",
+    help="Which table.  [default: measures]",
 )
 @click.option(
     "--training",
@@ -26,6 +33,7 @@ from bert_probe.text.tagged import read_tagged
     metavar="FILE",
     help="Rows from which the most frequent answer and a bag of words learn, to compare.",
 )
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Of which words are masked.  [default: 0]")
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER] DATA")
 def evaluate(
     model: str | None,
@@ -33,13 +41,15 @@ def evaluate(
     dtype: str,
     what: str,
     training: Path | None,
+    seed: int | None,
     places: tuple[Path, ...],
     truncate: bool,
-) -> Evaluation:
-    """How well the trained head of the model in FOLDER answers the labelled texts of DATA.
+) -> Evaluation | MasksJudged:
+    """How well the trained head of the model in FOLDER answers the texts of DATA.
 
-    DATA is a table with a header, text,label or text_a,text_b,label, for a head that classifies texts;
-    for one that labels tokens a CoNLL or CoNLL-U file. FOLDER may be a hub id too; --model says the same.
+    DATA is a table with a header, text,label or text_a,text_b,label, for a head that classifies texts; for
+    one that labels tokens a CoNLL or CoNLL-U file; for one that fills masks a text a line, of which 15 % of
+    the tokens are masked. FOLDER may be a hub id too; --model says the same.
     """
     *folder, data = places or (None,)
     if data is None or len(folder) > 1:
@@ -47,6 +57,13 @@ def evaluate(
     if bool(folder) == (model is not None):
         raise SelectionError("Name one model: its FOLDER before DATA, or --model.")
     checkpoint = opened(str(folder[0]) if folder else model, revision, dtype)
+    if FILLING in checkpoint.outputs and not {CLASSIFYING, LABELLING} & set(checkpoint.outputs):
+        return _of_masks(checkpoint, what, training, seed or 0, data, truncate)
+    if what == "masks" or seed is not None:
+        raise SelectionError(
+            f"{checkpoint.description.name} has a head for labels, which masks nothing. Leave "
+            "out --seed and --what masks."
+        )
     kind = kind_of(checkpoint)
     rows, known = (
         None if file is None else read_tagged(file) if kind == TAGS else read_labelled(file, kind)
@@ -55,3 +72,16 @@ def evaluate(
     assert rows is not None
     with terminal_bar("Evaluating", "texts") as report:
         return Evaluate(what).of(checkpoint, rows, known, truncate, report)
+
+
+def _of_masks(
+    checkpoint: Checkpoint, what: str, training: Path | None, seed: int, data: Path, truncate: bool
+) -> MasksJudged:
+    if what not in mask_evaluation.SHOWS or training is not None:
+        raise SelectionError(
+            f"{checkpoint.description.name} has a head for masked words, for which there are --what "
+            f"{' and '.join(mask_evaluation.SHOWS)}, and no --training."
+        )
+    sentences = read_sentences(data)
+    with terminal_bar("Evaluating", "texts") as report:
+        return EvaluateMasks(seed, what).of(checkpoint, sentences, truncate, report)

@@ -22,6 +22,7 @@ from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.lens import Lens
+from bert_probe.analyses.mask_evaluation import EvaluateMasks
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
 from bert_probe.analyses.next_sentence import NextSentence
 from bert_probe.analyses.pair_jacobians import WhyAlike
@@ -328,6 +329,12 @@ EXAMPLES = (
         TuneLens(steps=2, seed=3, held_out=0.5),
         many_sentences,
         {"steps": 3, "seed": 1, "held_out": 0.25},
+        trained="fill-mask",
+    ),
+    Example(
+        EvaluateMasks(seed=3, show="masks"),
+        many_sentences,
+        {"seed": 1, "show": "measures"},
         trained="fill-mask",
     ),
     Example(ClassifyText(), a_pair, {"top": 2}, trained="text-classification"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
 from bert_probe.model.trace import Array
 
@@ -21,6 +22,8 @@ PENALTY = 1.0
 TOLERANCE = 2e-5
 """The fit ends when a step lowers the mean loss by less, in nats."""
 MOST_STEPS = 200
+ALIGNED = 16
+"""Numbers of four bytes in a line of the processor's cache."""
 FAINT = 1e-7
 """A dimension that varies by no more, as a share of the one that varies most, is taken to be constant."""
 
@@ -62,7 +65,9 @@ class Space:
 
     def within(self, vectors: torch.Tensor) -> torch.Tensor:
         """Vectors in these coordinates, [row, hidden + 1]."""
-        found = vectors.new_ones(len(vectors), vectors.shape[1] + 1)
+        width = vectors.shape[1] + 1
+        # Where rows begin on a line of the cache, products with them take three quarters of the time.
+        found = vectors.new_ones(len(vectors), -(-width // ALIGNED) * ALIGNED)[:, :width]
         torch.matmul(vectors - self.mean, self.turn, out=found[:, :-1])
         return found
 
@@ -104,14 +109,17 @@ def fit(
         value = float(wrong + 0.5 * (held * weights).sum())
         return value, (slope + held).numpy().ravel()
 
-    done: Any = minimize(
-        loss,
-        start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=lambda _: told(),
-        options={"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "ftol": tolerance, "gtol": tolerance / 10},
-    )
+    options = {"maxiter": MOST_STEPS, "maxfun": 2 * MOST_STEPS, "ftol": tolerance, "gtol": tolerance / 10}
+    # SciPy's own threads keep the processors busy while they wait, and torch's from their work.
+    with threadpool_limits(1, user_api="blas"):
+        done: Any = minimize(
+            loss,
+            start.ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            callback=lambda _: told(),
+            options=options,
+        )
     weights: Array = done.x.reshape(start.shape)
     return weights
 
