@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import io
 import json
 import sys
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 from mcp import Client, StdioServerParameters
-from requests import PreparedRequest, Response
-from requests.structures import CaseInsensitiveDict
+from requests import Response, Session
 
 from benchmarks import running_app
 from benchmarks.pairs import Line
@@ -36,18 +34,12 @@ def lines(run: Run) -> Iterator[Line]:
 
 def _fuzzed(run: Run) -> Line:
     with running_app.started(run.folder / "app.log") as app:
+        session = Session()
+        session.trust_env = False  # a proxy of the environment is for other addresses
 
         def send(method: str, path: str, body: bytes, headers: dict[str, str]) -> Response:
-            connection = http.client.HTTPConnection("127.0.0.1", app.port, timeout=SECONDS)
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            response = Response()
-            response.status_code, response._content = answer.status, answer.read()
-            response.headers = CaseInsensitiveDict(answer.getheaders())
-            response.request = PreparedRequest()
-            response.request.prepare(method, f"{app.origin}{path}", headers, data=body)
-            connection.close()
-            return response
+            address = f"{app.origin}{path}"
+            return session.request(method, address, data=body, headers=headers, timeout=SECONDS)
 
         document = json.loads(send("GET", "/api/openapi.json", b"", {}).content)
         found = fuzzed(document, send, run.times(EXAMPLES), left=lambda: run.left)
@@ -79,7 +71,7 @@ def _agents(run: Run) -> Line:
     printed = bert_probe("attention", TEXT, "--layer", "2", "--head", "3").text
     theirs = pd.read_csv(io.StringIO(printed))
     off = abs(ours.drop(columns="token").to_numpy() - theirs.drop(columns="token").to_numpy()).max()
-    same = list(ours["token"]) == list(theirs["token"]) and off < 64 * 2**-24
+    same = list(ours["token"]) == list(theirs["token"]) and bool(off < 64 * 2**-24)
     if not same:
         run.failed("The tool attention does not give the table of the command line.")
     return Line(
