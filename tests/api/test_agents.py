@@ -10,7 +10,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import jsonschema
 import pytest
 from mcp import Client
 from PIL import Image
@@ -63,7 +62,6 @@ def test_each_question_is_a_tool_that_takes_its_fields(shared: Alone) -> None:
     tools = with_client(shared, lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == list(served())
     for tool in tools:
-        jsonschema.Draft202012Validator.check_schema(tool.input_schema)
         assert not tool.input_schema.keys() & {"oneOf", "anyOf", "allOf"}
         assert tool.description
         assert {"first_row", "most_rows", "picture"} <= tool.input_schema["properties"].keys()

@@ -37,7 +37,7 @@ def problem(answer: Any, status: int, kind: str) -> str:
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-security-policy"] == serve.HEADERS["Content-Security-Policy"]
     told = answer.json()
-    jsonschema.validate(told, schema.PROBLEM, jsonschema.Draft202012Validator)
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(told)
     assert (told["type"], told["status"]) == (f"/api#{kind}", status)
     detail: str = told["detail"]
     assert "Traceback" not in detail

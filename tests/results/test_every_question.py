@@ -140,7 +140,7 @@ def test_the_http_body_brings_the_same_table(
     texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
     for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
         file["content"] = texts[file["file"]]
-    jsonschema.validate(body, schema.of_body(one), jsonschema.Draft202012Validator)
+    jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
     if example.trained:
         store.lend(asked(example), body["model"])  # it is open already
     if one.reports:
@@ -169,7 +169,7 @@ def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: d
     fields_of = schema.of_question(served()[spelling.name_of(example.asked.analysis)])
     for one in (example.asked, answers[repr(example.asked)].question):
         plain = json.loads(json.dumps(one.plain()))
-        jsonschema.validate(plain, fields_of, jsonschema.Draft202012Validator)
+        jsonschema.Draft202012Validator(fields_of).validate(plain)
         assert type(one).from_plain(plain, asked(example).description) == one
         assert type(one).from_plain(one.said(), asked(example).description) == one
 

@@ -11,19 +11,7 @@ from tests.helpers.http import asking
 
 EXAMPLES = 2
 """Bodies that keep to the schema, and as many that do not, for each question; `make prove` has more."""
-ASKED = (
-    "ablation",
-    "attention",
-    "change-of-heads",
-    "evaluation",
-    "find",
-    "heads-over-sentences",
-    "lens",
-    "sentences",
-    "similarity",
-    "tokens",
-    "words-in-context",
-)
+ASKED = ("ablation", "attention", "evaluation", "find", "similarity", "tokens", "words-in-context")
 """Questions that have each kind of field and of subject between them."""
 
 
@@ -39,4 +27,4 @@ def test_no_body_breaks_the_app_or_the_schema(monkeypatch: pytest.MonkeyPatch) -
         asked = fuzzed(document, send, EXAMPLES, *ASKED)
     assert asked.faults == []
     assert asked.statuses.keys() >= {200, 400, 422}
-    assert asked.statuses.total() > 30
+    assert asked.statuses.total() > 20
