@@ -94,9 +94,9 @@ def lines() -> Iterator[Line]:
     if browser is None:
         yield Line("Another layer or head", "in Chromium", "not measured: no Chromium here", "", None)
         return
-    with running_app.served() as origin:  # the attention page is the first one
+    with running_app.served() as origin:
         query = urllib.parse.urlencode({"a": text_of(TOKENS), "show": "heatmap", "layer": "6"})
-        layers, heads = _measure(browser, f"{origin}/?{query}")
+        layers, heads = _measure(browser, f"{origin}/attention?{query}")
     both = Spans(*(getattr(layers, name) + getattr(heads, name) for name in ("seen", "asked", "script")))
     for name, spans in (("another head", heads), ("another layer", layers), ("either", both)):
         for span, meaning in (

@@ -202,7 +202,7 @@ def _first_things(chromium: str) -> tuple[float, float]:
             page.goto(f"http://127.0.0.1:{port}")
             page.get_by_label("Sentence A").wait_for(timeout=60_000)
             shown = time.perf_counter() - start
-            page.locator(".head-view canvas.marks[aria-label]").wait_for(timeout=60_000)
+            page.locator(".st-key-findings img").first.wait_for(timeout=60_000)
             return shown, time.perf_counter() - start
         finally:
             app.terminate()

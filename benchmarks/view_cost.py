@@ -243,7 +243,7 @@ def _at_table(browser: Any, origin: str, tokens: int) -> tuple[Any, list[int]]:
     events.on("Network.loadingFinished", lambda event: sent.append(int(event["encodedDataLength"])))
     heads = ".".join(str(head) for head in range(1, 13))  # all, as BertViz draws
     query = {"a": text_of(tokens), "show": "table", "layer": "1", "heads": heads}
-    page.goto(f"{origin}/?{urllib.parse.urlencode(query)}")
+    page.goto(f"{origin}/attention?{urllib.parse.urlencode(query)}")
     page.get_by_text("Row sum", exact=False).or_(page.get_by_test_id("stDataFrame")).first.wait_for()
     _to_table(page)
     return page, sent

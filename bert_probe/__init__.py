@@ -19,20 +19,27 @@ if TYPE_CHECKING:
     from bert_probe.analyses.evaluation import Evaluate
     from bert_probe.analyses.fill_mask import FillMask
     from bert_probe.analyses.find_heads import FindHeads
+    from bert_probe.analyses.fragmentation import Fragmentation
+    from bert_probe.analyses.fragmentation_change import FragmentationChange
     from bert_probe.analyses.head_change import HeadChange
     from bert_probe.analyses.head_means import HeadMeans
     from bert_probe.analyses.head_removal import HeadsRemoved
     from bert_probe.analyses.heads import Heads
     from bert_probe.analyses.layer_alikeness import LayerAlikeness
+    from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
     from bert_probe.analyses.lens import Lens
     from bert_probe.analyses.mask_evaluation import EvaluateMasks
     from bert_probe.analyses.minimal_pair import Compare, CompareRow
+    from bert_probe.analyses.neighbours import Neighbours
     from bert_probe.analyses.next_sentence import NextSentence
+    from bert_probe.analyses.overview import Overview
+    from bert_probe.analyses.padding import Padding
     from bert_probe.analyses.pair_jacobians import WhyAlike
     from bert_probe.analyses.parameter_change import ParameterChange
     from bert_probe.analyses.parameters import Parameters
     from bert_probe.analyses.patching import Patch
     from bert_probe.analyses.pooler import Pooler
+    from bert_probe.analyses.positions import Positions
     from bert_probe.analyses.probes.layers import Probe
     from bert_probe.analyses.probes.relations import Relations
     from bert_probe.analyses.probes.trees import TreeProbe
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.tuned_lens import TuneLens
     from bert_probe.analyses.vector_change import VectorChange
     from bert_probe.analyses.vectors import Vectors
+    from bert_probe.analyses.vocabulary import Vocabulary
     from bert_probe.analyses.why import Why
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
@@ -94,6 +102,8 @@ __all__ = [
     "FillMask",
     "FindAnswer",
     "FindHeads",
+    "Fragmentation",
+    "FragmentationChange",
     "Frame",
     "HeadChange",
     "HeadMeans",
@@ -102,12 +112,18 @@ __all__ = [
     "HeadsRemoved",
     "LabelTokens",
     "LayerAlikeness",
+    "LayerMap",
+    "LayerMapOfMany",
     "Lens",
+    "Neighbours",
     "NextSentence",
+    "Overview",
+    "Padding",
     "ParameterChange",
     "Parameters",
     "Patch",
     "Pooler",
+    "Positions",
     "Probe",
     "ProbeError",
     "Projection",
@@ -128,6 +144,7 @@ __all__ = [
     "UnavailableError",
     "VectorChange",
     "Vectors",
+    "Vocabulary",
     "Why",
     "WhyAlike",
     "WhyCheck",
@@ -164,6 +181,8 @@ _HOMES = {
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
+    "Fragmentation": "analyses.fragmentation",
+    "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
     "HeadChange": "analyses.head_change",
     "HeadMeans": "analyses.head_means",
@@ -172,12 +191,18 @@ _HOMES = {
     "HeadsRemoved": "analyses.head_removal",
     "LabelTokens": "analyses.token_labels",
     "LayerAlikeness": "analyses.layer_alikeness",
+    "LayerMap": "analyses.layer_map",
+    "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
+    "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
+    "Padding": "analyses.padding",
+    "Overview": "analyses.overview",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
     "Pooler": "analyses.pooler",
+    "Positions": "analyses.positions",
     "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
@@ -198,6 +223,7 @@ _HOMES = {
     "UnavailableError": "errors",
     "VectorChange": "analyses.vector_change",
     "Vectors": "analyses.vectors",
+    "Vocabulary": "analyses.vocabulary",
     "Why": "analyses.why",
     "WhyAlike": "analyses.pair_jacobians",
     "WhyCheck": "analyses.why_check",

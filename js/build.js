@@ -22,7 +22,7 @@ const options = {
 
 await build({
   ...options,
-  entryPoints: ["matrix", "head_view", "model_view", "strip", "toolbar"].flatMap((name) => [
+  entryPoints: ["matrix", "head_view", "model_view", "layer_map", "strip", "toolbar"].flatMap((name) => [
     { in: `${name}/${name}.js`, out: name },
     { in: `${name}/${name}.css`, out: name },
   ]),
@@ -43,7 +43,7 @@ await build({
 // A page that is opened from disk begins by itself.
 await build({
   ...options,
-  entryPoints: ["matrix", "head_view", "model_view"].map((name) => ({
+  entryPoints: ["matrix", "head_view", "model_view", "layer_map"].map((name) => ({
     in: `${name}/page.js`,
     out: `${name}_page`,
   })),

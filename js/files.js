@@ -3,13 +3,14 @@
 import { svgOf } from "./core/saving.js";
 import { textMeasured, themeOf } from "./core/theme.js";
 import { headFile } from "./head_view/file.js";
+import { mapFile } from "./layer_map/file.js";
 import { matrixFile } from "./matrix/file.js";
 import { gridFile } from "./model_view/file.js";
 
 /** @typedef {import("./core/saving.js").Saved} Saved */
 
 /** @type {Record<string, import("./core/saving.js").FileOf>} */
-const FILES = { matrix: matrixFile, head_view: headFile, model_view: gridFile };
+const FILES = { matrix: matrixFile, head_view: headFile, model_view: gridFile, layer_map: mapFile };
 
 /**
  * What `views/drawing.py` gives, where no browser does.

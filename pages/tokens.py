@@ -5,7 +5,7 @@ import streamlit as st
 
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, workbench
+from bert_probe.web import blocks, padding, workbench
 from bert_probe.web.export import export
 
 blocks.heading(
@@ -89,3 +89,5 @@ st.dataframe(
     },
     alt="All tokens with id, segment, word and place in the text",
 )
+
+padding.in_one_batch(study)

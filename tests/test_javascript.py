@@ -117,7 +117,7 @@ def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
             assert found["full"] == (weights.max() if measure == "value-zeroing" else 1), what
 
 
-PAGES = ("matrix", "head_view", "model_view")
+PAGES = ("matrix", "head_view", "model_view", "layer_map")
 """Components that make a page of their own."""
 
 

@@ -244,7 +244,7 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
     keys = {
         "first": np.arange(len(units)) == 0,
         "separator": np.array([unit.special and unit.position > 0 for unit in units]),
-        "punctuation": np.array([_is_punctuation(unit) for unit in units]),
+        "punctuation": np.array([is_punctuation(unit) for unit in units]),
     }
     groups = {
         "same_word": np.repeat(np.arange(len(words)), pieces),
@@ -259,7 +259,7 @@ def _features(trace: Trace, lens: WordLens | None) -> _Features:
     return _Features(len(units), counted, groups, segments)
 
 
-def _is_punctuation(unit: Token | Unit) -> bool:
+def is_punctuation(unit: Token | Unit) -> bool:
     """Punctuation as BERT's tokenizer sees it: ASCII signs, and Unicode's category P."""
     text = str(unit).removeprefix("##").strip("▁Ġ ")
     return bool(text) and not unit.special and all(map(_is_sign, text))

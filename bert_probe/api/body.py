@@ -118,7 +118,7 @@ class Body:
             elif kind == MODEL:
                 given.append(next(models))
             elif kind == SENTENCES:
-                given.append(self.sentences)
+                given.append(_rows(self.files[name]) if name in self.files else self.sentences)
             elif kind == FILE:
                 given.append(_rows(self.files.get(name)))
             elif kind == CUT:
@@ -191,7 +191,7 @@ def read(served: Served, given: Any) -> Body:
         asked,
         tuple((_name(one, "model"), _name(one, "revision")) for one in models),
         _texts(served, body),
-        _sentences(body) if served.sentences else (),
+        _sentences(body) if served.sentences and "files" not in body else (),
         _files(served, body),
         _truncates(body),
     )
@@ -281,7 +281,7 @@ def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _files(served: Served, body: Mapping[str, Any]) -> Mapping[str, File]:
-    if not served.files:
+    if "files" not in body and not any(served.files.values()):
         return {}
     _there(body, "files")
     given = _object("files", body["files"], known=tuple(served.files))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from bert_probe.analyses.find_heads import WordPairs
 from bert_probe.api import body, limits
 from bert_probe.api.served import Served
-from bert_probe.results.kinds import Schema
+from bert_probe.results.kinds import Kind, Schema
 from bert_probe.results.kinds_of_several import HeadSet, Several
 from bert_probe.results.kinds_of_words import TokenName
 from bert_probe.results.question import kind_of
@@ -25,6 +25,7 @@ _EXAMPLES: Final[Mapping[type, Any]] = {
     WordPairs: [["river", "boat"]],
     Several: ["boat"],
     TokenName: "boat",
+    Kind: "boat",
 }
 """Kind of a field that must be given → what could be given for `TEXT`."""
 
@@ -58,8 +59,8 @@ def of_body(served: Served) -> Schema:
     properties = {name: every[name] for name in body.members(served)}
     needed = ["question"] if of_question(served).get("required") else []
     needed += ["other_model"] if served.models > 1 else []
-    needed += ["sentences"] if served.sentences else []
-    needed += ["files"] if served.files else []
+    needed += ["sentences"] if served.sentences and not served.files else []
+    needed += ["files"] if any(served.files.values()) else []
     if most == 0 or least != 1:
         needed += ["texts"] if most != 0 else []
         return _object(properties, needed)
@@ -148,7 +149,7 @@ def example(served: Served) -> dict[str, Any]:
     elif most != 0:
         given["texts"] = [TEXT, OTHER]
     given |= {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.sentences else {}
-    if served.files:
+    if any(served.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}
         given["files"] = {name: file for name, needed in served.files.items() if needed}
     return given

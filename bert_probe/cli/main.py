@@ -50,6 +50,10 @@ COMMANDS = {
         "How well the trained head of the model in FOLDER answers the labelled texts of DATA.",
     ),
     "find": ("heads", "Heads that attend most from one word to another, best first."),
+    "fragmentation": (
+        "vocabulary",
+        "Into how many pieces of the vocabulary each word of TEXT is cut.",
+    ),
     "heads": (
         "heads",
         "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
@@ -58,9 +62,21 @@ COMMANDS = {
         "lens",
         "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
     ),
+    "map": (
+        "layer_map",
+        "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+    ),
     "mcp": (
         "mcp",
         "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
+    ),
+    "overview": (
+        "overview",
+        "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",
+    ),
+    "padding": (
+        "padding",
+        "Texts as the model is given them in one batch, filled up to one length, or what that changes.",
     ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
     "patch": (
@@ -68,6 +84,10 @@ COMMANDS = {
         "How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.",
     ),
     "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
+    "positions": (
+        "positions",
+        "How the model knows where a token stands: what it learned for each position.",
+    ),
     "predict": ("predict", "What the model's trained head answers for TEXT."),
     "probe": ("probe", "How well the tags of DATA can be read off each layer's vectors by a linear map."),
     "relations": (
@@ -95,6 +115,10 @@ COMMANDS = {
     "trees": (
         "trees",
         "How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.",
+    ),
+    "vocabulary": (
+        "vocabulary",
+        "The pieces that the model knows, or those whose input vectors are nearest to one.",
     ),
     "why": (
         "why",

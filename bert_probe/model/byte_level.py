@@ -23,11 +23,27 @@ def _byte_of_character() -> dict[str, int]:
 
 def from_bytes(token: str) -> str:
     """A byte-level token as text; bytes that are only part of a character as ⟨F0 9F⟩."""
-    table = _byte_of_character()
-    if any(character not in table for character in token):
+    raw = _bytes(token)
+    if raw is None:
         return token
-    raw = bytes(table[character] for character in token)
     try:
         return raw.decode("utf-8").replace("\n", "⏎").replace("\t", "⇥")
     except UnicodeDecodeError:
         return f"⟨{raw.hex(' ').upper()}⟩"
+
+
+def is_whole(token: str) -> bool:
+    """Whether a byte-level token is made of whole characters."""
+    raw = _bytes(token)
+    try:
+        return raw is None or bool(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
+
+
+def _bytes(token: str) -> bytes | None:
+    """What it stands for; None for a token that is no piece of bytes, as those are that were added."""
+    table = _byte_of_character()
+    if any(character not in table for character in token):
+        return None
+    return bytes(table[character] for character in token)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import Frame
@@ -21,6 +22,7 @@ MOST_BYTES = 64_000_000
 """Largest page: a notebook holds it as text, and every editor reads it whole."""
 
 
+_MAP_HEIGHT = 760
 _MOST_HEIGHT = 900
 """Of a frame: as high as a window, so that it is scrolled within where it holds more."""
 
@@ -103,11 +105,13 @@ def model_view(trace: Trace, *, measure: str = "weights", words: bool = False, h
 
 
 def show(result: Result) -> Frame:
-    """The heatmaps of a result, as its page has them: those of attention, similarity, two texts, steps, ….
+    """The pictures of a result, as its page has them: heatmaps of attention, similarity, steps, …, or a map.
 
     Raises:
         UnavailableError: there is no picture of it.
     """
+    if isinstance(result, MappedLayers):
+        return Frame(pictures.page(result), _MAP_HEIGHT)
     drawn = pictures.heatmaps_of(result)
     return Frame(pictures.page(result, drawn), min(90 + sum(map(_height, drawn)), _MOST_HEIGHT))
 

@@ -151,6 +151,19 @@ def _paired(text: Mapping[str, Any]) -> dict[str, Any]:
     return {name: text[name] for name in ("text", "pair") if text[name] is not None}
 
 
+def address(subject: Subject) -> dict[str, str] | None:
+    """Parameters by which the app reads the same with the same model; None for what is in memory only."""
+    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
+        return None
+    texts = [str(text["text"]) for text in subject.texts]
+    pair = next((text["pair"] for text in subject.texts if text["pair"] is not None), None)
+    given = dict(zip("ab", texts if pair is None else [*texts, pair], strict=False))
+    given |= {"relation": "pair"} if pair is not None else {}
+    model = {"model": named(subject.model), "revision": subject.model.get("revision")}
+    given |= {name: value for name, value in model.items() if value}
+    return given | ({"truncate": "1"} if any(text["tokens_dropped"] for text in subject.texts) else {})
+
+
 def _models(subject: Subject) -> list[str]:
     """The options that name the model; of two only their revisions, as they stand before the text."""
     options: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.encoding import Token
+from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Array, Trace
 
 
@@ -108,12 +108,13 @@ class WordLens:
         return mean
 
 
-def word_lens(trace: Trace) -> WordLens:
+def word_lens(read: Trace | Encoding) -> WordLens:
     """Words as the tokenizer aligns them; a token that belongs to none stands for itself."""
+    encoding = read.encoding if isinstance(read, Trace) else read
     units: list[Unit] = []
     pieces: list[Token] = []
-    texts = (trace.encoding.text, trace.encoding.pair or "")
-    for token in trace.tokens:
+    texts = (encoding.text, encoding.pair or "")
+    for token in encoding.tokens:
         if pieces and not token.continues(pieces[-1]):
             units.append(_unit(pieces, texts))
             pieces = []

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-COMPONENTS: Final = ("matrix", "head_view", "model_view", "strip", "toolbar")
+COMPONENTS: Final = ("matrix", "head_view", "model_view", "layer_map", "strip", "toolbar")
 """Names of the components."""
 
 _FOLDER: Final = Path(__file__).with_name("built")

@@ -33,6 +33,7 @@ class Drawing(TypedDict):
         row_axis, column_axis, value_name, caption: their names.
         decimals: of a value that is pointed at; 4 unless told.
         square: whether cells are as wide as high, as usual, or as narrow as the width asks for.
+        whole: whether all cells are shown at first, however small; else at a size that can be read.
         row_positions, column_positions: tell repeated tokens apart; None stands for what has no position.
         file_name: of saved pictures, without its ending.
     """
@@ -44,6 +45,7 @@ class Drawing(TypedDict):
     caption: str
     decimals: NotRequired[int]
     square: NotRequired[bool]
+    whole: NotRequired[bool]
     row_positions: NotRequired[Sequence[int | None] | None]
     column_positions: NotRequired[Sequence[int | None] | None]
     file_name: NotRequired[str]
@@ -96,6 +98,7 @@ def payload(
         "caption": drawing["caption"],
         "decimals": decimals,
         "square": drawing.get("square", True),
+        "whole": drawing.get("whole", False),
         "fileName": drawing.get("file_name", "matrix"),
         "scale": scale.described(),
         "pinned": pinned,

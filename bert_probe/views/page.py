@@ -126,7 +126,7 @@ ENDINGS: Final = (".html", ".htm", ".svg", ".png")
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 
-_CLASSES = {"head_view": "head-view", "model_view": "matrix model-view"}
+_CLASSES = {"head_view": "head-view", "model_view": "matrix model-view", "layer_map": "layer-map"}
 """Of the element that a component is mounted in, where it is not the component's name."""
 
 

@@ -14,9 +14,11 @@ from bert_probe.analyses.head_change import ChangedHeads
 from bert_probe.analyses.heads import HeadProfiles
 from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.layer_alikeness import AlikeLayers
+from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
 from bert_probe.analyses.pair_jacobians import AlikeByInput
 from bert_probe.analyses.patching import Patching
+from bert_probe.analyses.positions import MATRICES, ModelPositions
 from bert_probe.analyses.probes.relations import RelationHeads
 from bert_probe.analyses.reach import TokenReach
 from bert_probe.analyses.sentence_similarity import TwoTexts
@@ -31,7 +33,7 @@ from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.errors import UnavailableError
 from bert_probe.results.result import Result
 from bert_probe.text.labelled import CLASSES
-from bert_probe.views import answers, changes, heatmaps, matrix, probes, steps
+from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
@@ -51,6 +53,7 @@ _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
     FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
     HeadEffects: answers.of_head_effects,
     HeadProfiles: heatmaps.of_profiles,
+    ModelPositions: positions.of_positions,
     MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
     Patching: lambda found: [answers.of_patching(found)],
     RelationHeads: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
@@ -71,6 +74,10 @@ def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
     if isinstance(result, Evaluation):
         return result.kind in (CLASSES, TAGS)
+    if isinstance(result, ModelPositions):
+        return result.question.show in MATRICES
+    if isinstance(result, MappedLayers):
+        return True
     return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
 
 
@@ -80,7 +87,7 @@ def heatmaps_of(result: Result) -> list[Heatmap]:
     Raises:
         UnavailableError: there is no picture of it.
     """
-    if not is_drawn(result):
+    if not is_drawn(result) or type(result) not in _DRAWN:
         raise UnavailableError(
             f"{type(result.question).__name__} has no picture. Its table is result.table(), and result.save "
             "writes it to a file."
@@ -103,8 +110,11 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
         steps.title(result) if isinstance(result, AttentionSteps) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]
+    title = " · ".join(filter(None, said))
+    if isinstance(result, MappedLayers):
+        return layer_map.page(result, title)
     return matrix.page(
         heatmaps_of(result) if drawn is None else drawn,
-        " · ".join(filter(None, said)),
+        title,
         CAVEAT if isinstance(result, _OF_ATTENTION) else "",
     )

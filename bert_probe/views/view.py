@@ -19,6 +19,7 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit, word_lens
+from bert_probe.views.addresses import PARAMETERS
 from bert_probe.views.constants import CONSTANTS
 
 STEPS: Final[tuple[float, ...]] = tuple(CONSTANTS["steps"])
@@ -223,12 +224,6 @@ class Unknown(NamedTuple):
     given: str
     shown: str
 
-
-PARAMETERS: Final = (
-    *("layer", "head", "heads", "drawn", "words", "residual", "layout", "direction", "specials", "hide"),
-    *("fit", "lines", "renormalise", "root", "pins"),
-)
-"""What a view takes up in an address."""
 
 Place: TypeAlias = tuple[int, Series]
 """A layer, from 1, and heads of it, from 0."""

@@ -44,7 +44,7 @@ def main() -> None:
         blocks.refusal(error)
     finally:
         workbench.model_line()
-        state.publish()
+        state.publish(serve.OF_ATTENTION if page.url_path in ("", serve.FRONT_PAGE) else frozenset())
 
 
 main()

@@ -41,7 +41,7 @@ def _begun() -> Future[None]:
             # What opens a model, and what the front page is made of.
             with imported_for_good(), _taking_turns():
                 import bert_probe.model.loading
-                import bert_probe.web.attention.head  # noqa: F401
+                import bert_probe.web.overview  # noqa: F401
         except BaseException as error:
             imported.set_exception(error)
         else:

@@ -12,19 +12,21 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import streamlit
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
+from bert_probe.views.addresses import PARAMETERS
 from bert_probe.web import bertviz_frames, hosts, layers, places, sockets, uploads
 from bert_probe.web.components import mounting
 from bert_probe.web.http import entrance
@@ -34,17 +36,22 @@ from bert_probe.web.replies import may_be_answered, sentence
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
 
-FRONT_PAGE = "attention"
+FRONT_PAGE = "overview"
 """The page that the main script makes the default one."""
 
+OF_ATTENTION = frozenset(("show", *PARAMETERS))
+"""What an address holds for the page of attention alone; that of the front page holds none of it."""
+
 SECTIONS = {
+    "": ("overview",),
     "Text": ("tokens", "compare"),
     "Attention": ("attention", "heads", "steps"),
-    "Vectors": ("embeddings", "similarity", "context", "sentences"),
+    "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),
-    "Model": ("parameters", "changes", "probes"),
+    "Model": ("parameters", "vocabulary", "positions", "changes", "probes"),
 }
-"""The navigation: what a reader asks about, and the names of the pages, their files and addresses."""
+"""The navigation: what a reader asks about, and the names of the pages, their files and addresses. Pages of
+"" are entries by themselves, before all others."""
 
 PAGES = tuple(page for pages in SECTIONS.values() for page in pages)
 """Names of all pages, in the order of the navigation."""
@@ -186,9 +193,18 @@ async def missing(request: Request) -> HTMLResponse:
     return HTMLResponse(text, status_code=404, headers={"Cache-Control": "no-store"})
 
 
+async def front_page(request: Request) -> Response:
+    """The front page; an address from when that was attention leads on to what it shows."""
+    if not OF_ATTENTION.isdisjoint(request.query_params):
+        return RedirectResponse(f"/attention?{request.url.query}")
+    return await index(request)
+
+
 async def to_front_page(request: Request) -> RedirectResponse:
-    """Lead on to the front page with the same query."""
-    return RedirectResponse(f"/?{request.url.query}" if request.url.query else "/")
+    """Lead on to the front page with what it can have in its address."""
+    given = request.query_params.multi_items()
+    query = urlencode([(name, value) for name, value in given if name not in OF_ATTENTION])
+    return RedirectResponse(f"/?{query}" if query else "/")
 
 
 def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
@@ -198,7 +214,8 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *api_routes(entrance.Entrance(hosts.given(names), token), package_version()),
         # Streamlit knows its default page by the bare address only; by its name it would not be found.
         Route(f"/{FRONT_PAGE}", to_front_page),
-        *(Route(f"/{page}", index) for page in ("", *PAGES) if page != FRONT_PAGE),
+        Route("/", front_page),
+        *(Route(f"/{page}", index) for page in PAGES if page != FRONT_PAGE),
         *bertviz_frames.routes(),
         *mounting.ROUTES,
         *layers.ROUTES,

@@ -7,7 +7,7 @@ silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -20,6 +20,10 @@ _PAGE, _DRAWN = "page shown", "drawn by page"
 """Session keys of the page that is drawn, and of the page that last drew each widget."""
 _WENT = "went"
 """Parameter by which the browser tells of a step back or forward, and session key of the last one told."""
+_SHOWN = "shown in the browser"
+"""Session key of the parameters that the browser's address was given last."""
+_TEXTS = ("a", "b", "relation", "model", "revision", "truncate")
+"""Parameters of the texts and the model; those that are too long for an address are named by others."""
 _HELD = "held over"
 """Session key of the names of all session keys that no address can hold."""
 
@@ -30,6 +34,11 @@ def enter(page: str) -> None:
     if went is not None and went != st.session_state.get(_WENT):
         _go_to(_given())
         st.session_state[_WENT] = went
+    elif page != st.session_state.get(_PAGE, page):
+        # The navigation opens a page by its bare address; a link says more.
+        given = _given()
+        if given and given != st.session_state.get(_SHOWN):
+            _follow(given)
     st.session_state[_PAGE] = page
 
 
@@ -44,6 +53,23 @@ def _go_to(given: dict[str, str]) -> None:
     for key in [key for key in st.session_state if key not in kept | {_HELD}]:
         del st.session_state[key]
     st.session_state[_ADDRESS] = given
+
+
+def _follow(given: dict[str, str]) -> None:
+    """Take over what a link says, which is all that stands in the address; of the same texts what is typed
+    and not run stays."""
+    if of_texts(given) != of_texts(address()):
+        _go_to(given)
+        return
+    for name in {*given, *address()}:
+        if address().get(name) != given.get(name):
+            remember(name, given.get(name))
+            st.session_state.pop(name, None)  # a control that is drawn begins with the address
+
+
+def of_texts(given: dict[str, str]) -> dict[str, str]:
+    """What parameters say of the texts and the model that reads them."""
+    return {name: value for name, value in given.items() if name.removesuffix("_kept") in _TEXTS}
 
 
 def hold(*keys: str) -> None:
@@ -67,11 +93,16 @@ def remember(key: str, value: str | None) -> None:
         address()[key] = value
 
 
-def publish() -> None:
-    """Show the parameters in the browser's address."""
-    wanted = address()
+def publish(without: Collection[str] = ()) -> None:
+    """Show the parameters in the browser's address.
+
+    Args:
+        without: those that the page has nothing to do with, and another one is known by.
+    """
+    wanted = {name: value for name, value in address().items() if name not in without}
     if dict(st.query_params) != wanted:
         st.query_params.from_dict(wanted)
+    st.session_state[_SHOWN] = wanted
 
 
 def prepare(

@@ -5,6 +5,7 @@
  * @typedef {CanvasPen | SvgPen} Pen
  */
 
+import { rasterised } from "./discs.js";
 import { contextOf } from "./dom.js";
 import { fontOf } from "./theme.js";
 
@@ -47,8 +48,10 @@ import { fontOf } from "./theme.js";
  */
 
 /** @typedef {{x: number, y: number, width: number, height: number}} Area */
+/** @typedef {import("./discs.js").Discs} Discs */
 
 const HATCHING = 5; // from line to line
+const OUTLINED = 400; // discs whose outlines are drawn; more of them as pixels
 /** @type {Record<string, CanvasTextAlign>} */
 const ALIGNMENTS = { start: "left", middle: "center", end: "right" };
 
@@ -97,6 +100,30 @@ export class CanvasPen {
     context.beginPath();
     trace(context);
     context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  /**
+   * Discs on an area that has nothing on it yet, the first of them beneath.
+   *
+   * @param {Discs[]} groups @param {Area} area @param {string} ground its colour
+   */
+  discs(groups, area, ground) {
+    const count = groups.reduce((sum, { at }) => sum + at.length / 2, 0);
+    if (count > OUTLINED) this.image(rasterised(groups, area, this.resolution, ground), area);
+    else for (const group of groups) this.outlined(group);
+  }
+
+  /** @param {Discs} discs */
+  outlined({ at, radius, fill, alpha }) {
+    const { context } = this;
+    context.fillStyle = fill;
+    context.globalAlpha = alpha;
+    for (let i = 0; i < at.length; i += 2) {
+      context.beginPath();
+      context.arc(at[i], at[i + 1], radius, 0, 2 * Math.PI);
+      context.fill();
+    }
     context.globalAlpha = 1;
   }
 
@@ -220,6 +247,19 @@ export class SvgPen {
     // Not opacity: many programs then make a layer of the whole picture for each path.
     const faint = faded("stroke-opacity", alpha);
     this.add("path", { d: d.join(""), fill: "none", stroke, "stroke-width": rounded(line), ...faint });
+  }
+
+  /** Lines without length, whose round ends are the discs: one path a look. @param {Discs[]} groups */
+  discs(groups) {
+    for (const { at, radius, fill, alpha } of groups) {
+      if (!at.length) continue;
+      /** @type {string[]} */
+      const d = [];
+      for (let i = 0; i < at.length; i += 2) d.push(`M${rounded(at[i])} ${rounded(at[i + 1])}h0`);
+      const ends = { "stroke-width": rounded(2 * radius), "stroke-linecap": "round" };
+      const look = { fill: "none", stroke: fill, ...ends, ...faded("stroke-opacity", alpha) };
+      this.add("path", { d: d.join(""), ...look });
+    }
   }
 
   /** @param {string} text @param {number} x @param {number} y @param {Lettering} lettering */

@@ -53,8 +53,34 @@ const CAPTION_LINE = 20;
  * @param {(pen: import("./pen.js").Pen) => void} what.paint paints the picture itself
  * @returns {Saved}
  */
-export function captioned({ theme, colours, legend, measure, caption, mostLines, paint, ...rest }) {
-  const width = Math.max(rest.width, LEGEND_WIDTH) + 2 * MARGIN;
+export function captioned({ colours, legend, ...rest }) {
+  const { theme } = rest;
+  /** @type {Foot} */
+  const foot = {
+    width: LEGEND_WIDTH,
+    height: LEGEND_HEIGHT,
+    paint: (pen, x, y) => paintLegend(pen, theme, colours, legend, x, y),
+  };
+  return framed({ ...rest, foot });
+}
+
+/**
+ * What stands below a picture; y is the base of its first line.
+ *
+ * @typedef {object} Foot
+ * @property {number} width
+ * @property {number} height
+ * @property {(pen: import("./pen.js").Pen, x: number, y: number) => void} paint
+ */
+
+/**
+ * The same with anything below it.
+ *
+ * @param {Omit<Parameters<typeof captioned>[0], "colours" | "legend"> & {foot: Foot}} what
+ * @returns {Saved}
+ */
+export function framed({ theme, foot, measure, caption, mostLines, paint, ...rest }) {
+  const width = Math.max(rest.width, foot.width) + 2 * MARGIN;
   const wanted = wrapped(caption, width - 2 * MARGIN, 14, measure);
   const lines = wanted.slice(0, mostLines);
   if (lines.length < wanted.length) lines[lines.length - 1] += " …";
@@ -65,13 +91,13 @@ export function captioned({ theme, colours, legend, measure, caption, mostLines,
     theme,
     title: caption,
     width,
-    height: top + rest.height + LEGEND_HEIGHT + MARGIN,
+    height: top + rest.height + foot.height + MARGIN,
     paint: (pen) => {
       lines.forEach((line, i) => {
         pen.text(line, MARGIN, MARGIN + 14 + i * CAPTION_LINE, { ...style, width: measure(line, 14, 600) });
       });
       pen.moved(MARGIN, top, 0, () => paint(pen));
-      paintLegend(pen, theme, colours, legend, MARGIN, top + rest.height + 18);
+      foot.paint(pen, MARGIN, top + rest.height + 18);
     },
   };
 }

@@ -63,7 +63,7 @@ class MatrixView extends ScrolledView {
     const { known } = this;
     const sized = known?.rowCount === rowCount && known?.columnCount === columnCount;
     const alike = known?.labels === labels || sized;
-    this.zoom = alike ? known.zoom : AUTOMATIC;
+    this.zoom = alike ? known.zoom : this.model.whole ? WHOLE : AUTOMATIC;
     this.wantedScroll = alike ? known.scroll : { x: 0, y: 0 };
     this.cursor = alike ? known.cursor : null;
     this.pinned = pinned && { row: pinned[0], column: pinned[1] };

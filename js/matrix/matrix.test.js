@@ -26,6 +26,7 @@ function model(count, more = {}) {
     caption: "A",
     decimals: 4,
     square: true,
+    whole: false,
     scale: { kind: "sequential", low: 0, high: 1, curve: "linear" },
     least: 0,
     most: 0.9,

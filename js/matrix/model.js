@@ -19,6 +19,7 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {string} caption
  * @property {number} decimals
  * @property {boolean} square whether cells are as wide as high
+ * @property {boolean} whole whether all cells are shown at first, however small
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
  * @property {number} least

@@ -41,7 +41,7 @@ LONGER = " ".join([LONG, LONG, LONG])  # more tokens than weights are sent for
 
 def view(page: Page, app: App, query: str) -> Locator:
     """Open the head view and return the canvas that takes the pointer."""
-    visit(page, f"{app.origin}/?{query}")
+    visit(page, f"{app.origin}/attention?{query}")
     return drawn(page)
 
 
@@ -262,7 +262,7 @@ def test_512_tokens_scroll_and_fit(app: App, page: Page) -> None:
 
 
 def test_a_head_of_the_model_view_opens_here(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=model")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=model")
     heads = page.get_by_role("application", name=re.compile("^Attention of all heads"))
     begins_high(page, heads)
     heads.focus()
@@ -285,7 +285,7 @@ def test_measures_are_drawn_with_the_library_s_numbers(app: App, page: Page, els
 
 
 def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=reach&residual=0.3")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=reach&residual=0.3")
     tokens = page.get_by_role("radiogroup", name="The token to follow")
     tokens.hover()
     page.mouse.wheel(0, 200)

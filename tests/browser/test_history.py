@@ -16,7 +16,7 @@ TEXT = "we had left the ground"
 
 
 def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: App) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap&layer=6")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=6")
     layer, mean = (
         page.get_by_role("spinbutton", name="Layer"),
         page.get_by_role("button", name="Mean", exact=True),
@@ -49,7 +49,7 @@ def test_back_and_forward_move_through_layers_heads_and_views(page: Page, app: A
 
 
 def test_back_leads_over_pages_with_what_was_chosen_there(page: Page, app: App) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&show=heatmap&layer=2")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&show=heatmap&layer=2")
     turn_to(page, "Tokens")
     expect(page.get_by_role("heading", name="Tokens")).to_be_visible()
     settled(page)

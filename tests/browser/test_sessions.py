@@ -25,7 +25,7 @@ MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=
 
 def layers_of(page: Page, app: App) -> str:
     """Where a reader's browser fetches a layer."""
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=3&head=2")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=3&head=2")
     with page.expect_response("**/layers/*/4") as waiting:
         page.get_by_role("button", name="Next layer").click()
     assert waiting.value.status == 200

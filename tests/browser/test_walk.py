@@ -29,6 +29,7 @@ from tests.helpers.browser import (
 pytestmark = pytest.mark.browser
 
 PAGES = (
+    "Overview",
     "Tokens",
     "Attention",
     "Heads",
@@ -39,6 +40,7 @@ PAGES = (
     "Changes",
     "Context",
     "Sentences",
+    "Map",
     "Answer",
     "Train",
     "Parameters",
@@ -50,27 +52,29 @@ HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
 
 def test_text_view_and_address_hold_together(app: App, new_page: Callable[..., Page]) -> None:
-    page = visit(new_page(), app.origin)
+    page = visit(new_page(), f"{app.origin}/attention")
     page.get_by_role("textbox", name="Sentence A").fill("we left the ground")
     page.get_by_role("textbox", name="Sentence B").fill("")
     page.get_by_role("textbox", name="Sentence A").press("Control+Enter")
-    expect(page).to_have_url(f"{app.origin}/?a=we+left+the+ground")
+    expect(page).to_have_url(f"{app.origin}/attention?a=we+left+the+ground")
     settled(page)
     page.get_by_role("button", name=re.compile("^Head 7")).click()
-    expect(page).to_have_url(re.compile(r"/\?a=we\+left\+the\+ground&layer=1&head=7$"))
+    expect(page).to_have_url(re.compile(r"/attention\?a=we\+left\+the\+ground&layer=1&head=7$"))
     go_to(page, "Tokens")
     expect(page.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
     page.reload()
     settled(page)
     go_to(page, "Attention")
-    expect(page).to_have_url(re.compile(r"/\?a=we\+left\+the\+ground&layer=1&head=7$"))
+    expect(page).to_have_url(re.compile(r"/attention\?a=we\+left\+the\+ground&layer=1&head=7$"))
     elsewhere = visit(new_page(), page.url)
     expect(elsewhere.get_by_role("textbox", name="Sentence A")).to_have_value("we left the ground")
     expect(elsewhere.get_by_label("Attention in layer 1, head 7")).to_be_visible()
 
 
 def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: Elsewhere) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap")
+    visit(
+        page, f"{app.origin}/attention?a={quote(TEXT)}&b={quote('Nobody saw it')}&layer=4&head=9&show=heatmap"
+    )
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
     name, content = download(page, "CSV")
@@ -112,7 +116,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: E
 
 
 def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
     picture = page.get_by_role("application", name="Attention in layer 2, head 3")
     picture.focus()
     picture.press("Home")

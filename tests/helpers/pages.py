@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.util import calc_hash
 
 from bert_probe.cli.main import main
 from bert_probe.results import files
@@ -15,6 +16,7 @@ from bert_probe.results.question import Question
 from bert_probe.views.view import View
 from bert_probe.web import store
 from bert_probe.web.attention import shown
+from bert_probe.web.serve import FRONT_PAGE
 
 Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
@@ -43,10 +45,9 @@ def opened(page: str = "attention", **address: str) -> AppTest:
     app = AppTest.from_file(MAIN, default_timeout=120)
     for key, value in address.items():
         app.query_params[key] = value
-    app.run()
-    if page != "attention":
-        app.switch_page(f"../../pages/{page}.py").run()
-    return app
+    if page != FRONT_PAGE:
+        app._page_hash = calc_hash(page)  # `switch_page` can do it only after a run of the front page
+    return app.run()
 
 
 def choose(app: AppTest, **parameters: str) -> AppTest:

@@ -16,20 +16,27 @@ from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.evaluation import Evaluate
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
+from bert_probe.analyses.fragmentation import Fragmentation
+from bert_probe.analyses.fragmentation_change import FragmentationChange
 from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.head_means import HeadMeans
 from bert_probe.analyses.head_removal import HeadsRemoved
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
+from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.mask_evaluation import EvaluateMasks
 from bert_probe.analyses.minimal_pair import Compare, CompareRow
+from bert_probe.analyses.neighbours import Neighbours
 from bert_probe.analyses.next_sentence import NextSentence
+from bert_probe.analyses.overview import Overview
+from bert_probe.analyses.padding import Padding
 from bert_probe.analyses.pair_jacobians import WhyAlike
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.analyses.patching import Patch
 from bert_probe.analyses.pooler import Pooler
+from bert_probe.analyses.positions import Positions
 from bert_probe.analyses.probes.layers import Probe
 from bert_probe.analyses.probes.relations import Relations
 from bert_probe.analyses.probes.trees import TreeProbe
@@ -45,6 +52,7 @@ from bert_probe.analyses.tokens import Tokens
 from bert_probe.analyses.tuned_lens import TuneLens
 from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.analyses.vectors import Vectors
+from bert_probe.analyses.vocabulary import Vocabulary
 from bert_probe.analyses.why import Why
 from bert_probe.analyses.why_check import WhyCheck
 from bert_probe.analyses.why_heads import WhyHeads
@@ -131,6 +139,10 @@ def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, rows, rows
 
 
+def one_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    return a_table(checkpoint)[:2]
+
+
 def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
     return checkpoint, tagged_of(TAGGED.encode(), "tagged.conll")
 
@@ -180,6 +192,14 @@ _OTHER_LENS = {
     "mask": "wide",
     "tuned": "a lens.safetensors",
     "show": "entropy",
+}
+_OTHER_VOCABULARY = {
+    "search": "a",
+    "match": "prefix",
+    "case": True,
+    "kind": "word",
+    "script": "Latin",
+    "show": "scripts",
 }
 _OTHER_NUMBER = {"task": "token-classification", "target": "B-LOC", "at": "wide"}
 _OTHER_WAY = {"words": True, "removal": "masked", "baseline": "unknown"}
@@ -237,6 +257,7 @@ EXAMPLES = (
     Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
     Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
     Example(Tokens(), one_trace),
+    Example(Overview(), two_traces, trained="text-classification"),
     Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
     Example(Steps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
     Example(Embedding("river"), one_trace, {"token": 2}),
@@ -246,6 +267,19 @@ EXAMPLES = (
     Example(Vectors(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
     Example(Parameters(), the_model, {"columns": "main"}),
     Example(Parameters("main"), the_model, {"columns": "all"}),
+    Example(Vocabulary("##ing", kind="continuation"), the_model, _OTHER_VOCABULARY),
+    Example(
+        Vocabulary("^.$", "regex", case=True, script="Greek", show="kinds"),
+        the_model,
+        {**_OTHER_VOCABULARY, "case": False, "kind": "digits"},
+    ),
+    Example(Neighbours("river", 3), the_model, {"token": "boat", "count": 4}),
+    Example(Neighbours("id:2314"), the_model, {"token": 2315, "count": 4}),
+    Example(Fragmentation(), a_pair),
+    Example(FragmentationChange(), one_text_in_both, trained="fill-mask"),
+    Example(Positions("spectrum"), the_model, {"show": "distance"}),
+    Example(Padding(), some_traces, {"show": "differences"}),
+    Example(Padding("differences"), river_twice, {"show": "inputs"}),
     Example(Heads(), one_trace, {"words": True}),
     Example(
         HeadMeans(words=True, resamples=20, seed=3),
@@ -266,6 +300,18 @@ EXAMPLES = (
         {**_ABLATE, "show": "after", "specials": False},
     ),
     Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(
+        LayerMap(words=True, basis="centred"),
+        two_traces,
+        {"words": False, "specials": True, "basis": "shared"},
+    ),
+    Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
+    Example(
+        LayerMapOfMany(specials=True, basis="own"),
+        one_table,
+        {"words": True, "specials": False, "basis": "shared"},
+        files={"rows.csv": TABLE},
+    ),
     Example(Sentences(), many_sentences, {**_OTHER_SENTENCES, "order": "tree"}, idle=("count",)),
     Example(
         Sentences("model", "vectors", "tree"),

@@ -7,7 +7,9 @@ from unittest.mock import patch
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
-from bert_probe.web import jobs, workbench
+from bert_probe.analyses import usual
+from bert_probe.analyses.baseline import baseline_sentences
+from bert_probe.web import jobs, overview, workbench
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,6 +23,9 @@ def packages_are_searched_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However busy the machine is: one run of a page's script shows its result."""
+    """However busy the machine is: one run of a page's script shows its result, for a few sentences alone."""
+    few = baseline_sentences()[:6]
+    monkeypatch.setattr(usual, "baseline_sentences", lambda: few)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)
+    monkeypatch.setattr(overview, "PATIENCE", 100.0)

@@ -43,6 +43,7 @@ from tests.helpers.pages import (
 )
 
 COMPUTED = (
+    "overview",
     "tokens",
     "attention",
     "heads",
@@ -52,12 +53,15 @@ COMPUTED = (
     "compare",
     "context",
     "sentences",
+    "map",
     "answer",
     "parameters",
+    "vocabulary",
+    "positions",
 )
 PAGES = (*COMPUTED, "changes")
 """The last one needs a second model to show anything."""
-OWN_TEXTS = ("context", "sentences", "parameters")
+OWN_TEXTS = ("context", "sentences", "parameters", "vocabulary", "positions")
 TEXT_PAGES = tuple(page for page in COMPUTED if page not in OWN_TEXTS)
 
 

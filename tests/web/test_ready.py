@@ -22,7 +22,7 @@ def test_it_is_imported_when_it_has_been_waited_for() -> None:
     ready.begin()
     ready.wait()
     assert ready.is_done()
-    assert {"bert_probe.model.loading", "bert_probe.web.attention.head"} <= set(sys.modules)
+    assert {"bert_probe.model.loading", "bert_probe.web.overview"} <= set(sys.modules)
 
 
 def test_waiting_begins_it_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,11 +44,18 @@ def test_health_says_which_version_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "target"), [(b"", "/"), (b"show=head-view&layer=2", "/?show=head-view&layer=2")]
+    ("query", "target"), [(b"", "/"), (b"a=b%26c&model=x", "/?a=b%26c&model=x"), (b"a=b&layer=2", "/?a=b")]
 )
 def test_the_front_page_is_found_by_its_name_too(query: bytes, target: str) -> None:
     status, headers, _ = answer(f"/{serve.FRONT_PAGE}", query)
     assert (status, headers["location"]) == (307, target)
+
+
+@pytest.mark.parametrize("query", [b"show=head-view&layer=2", b"a=we%20left&pins=query.3", b"head=2"])
+def test_an_address_from_when_attention_was_the_front_page_leads_there(query: bytes) -> None:
+    status, headers, _ = answer("/", query)
+    assert (status, headers["location"]) == (307, f"/attention?{query.decode()}")
+    assert answer("/", b"a=we+left&b=you+left&of=b&vector_layer=2")[0] == 200
 
 
 @pytest.mark.parametrize("path", ["/", *(f"/{page}" for page in serve.PAGES if page != serve.FRONT_PAGE)])

@@ -26,14 +26,18 @@ class Named(NamedTuple):
     revision: str
 
 
-def field() -> Named | None:
-    """Draw the fields; None while no second model is named."""
+def field(exchange_too: bool = True) -> Named | None:
+    """Draw the fields; None while no second model is named.
+
+    Args:
+        exchange_too: and a button by which it becomes the model of the workbench.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
             model = state.words(_MODEL, "Second model, B", "Folder or hub id").strip()
         with st.container(width=200):
             revision = state.words(_REVISION, "Revision of B", "Newest").strip()
-        if model:
+        if model and exchange_too:
             st.button("Exchange A and B", on_click=exchange)
     return Named("" if model == BUILT_IN else model, revision) if model else None
 

@@ -1,0 +1,84 @@
+"""How two vocabularies cut the same text up, word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from bert_probe.analyses.fragmentation import CutWord, Fragmentation, TextFragmentation
+from bert_probe.analyses.two_models import ModelChange
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Trace
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import question
+from bert_probe.results.result import Result
+
+
+@question("change of fragmentation", command="diff")
+class FragmentationChange(ModelChange):
+    """Into how many pieces each word of a text is cut by two models, whose vocabularies may differ."""
+
+    what: ClassVar[str] = "fragmentation"
+
+    def of(self, a: Trace, b: Trace) -> TwoFragmentations:
+        """The same text in both, word by word.
+
+        Raises:
+            SelectionError: two texts.
+        """
+        one, other = a.encoding, b.encoding
+        if (one.text, one.pair) != (other.text, other.pair):
+            raise SelectionError(
+                "Two vocabularies are compared on one text, and these are two. Give both the same."
+            )
+        subject = Subject.of(a).beside(Subject.of(b))
+        return TwoFragmentations(self, subject, Fragmentation().of(a), Fragmentation().of(b))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TwoFragmentations(Result):
+    """A text as two models cut it up.
+
+    Attributes:
+        a, b: in each of them.
+    """
+
+    question: FragmentationChange
+    a: TextFragmentation
+    b: TextFragmentation
+
+    @property
+    def words(self) -> tuple[tuple[CutWord, CutWord], ...]:
+        """The words of which both made pieces, in reading order."""
+        theirs = {(word.segment, word.start): word for word in self.b.words}
+        places = ((word, (word.segment, word.start)) for word in self.a.words)
+        return tuple((word, theirs[place]) for word, place in places if place in theirs)
+
+    @property
+    def by_pieces(self) -> tuple[tuple[CutWord, CutWord], ...]:
+        """The same, those of the most pieces in either first."""
+        return tuple(sorted(self.words, key=lambda both: -max(len(word.pieces) for word in both)))
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What is said of each of them."""
+        return {"a": dict(self.a.facts), "b": dict(self.b.facts)}
+
+    def frame(self) -> pd.DataFrame:
+        """One row a word: word, segment, start, end, pieces_a, pieces_b, cut_a, cut_b."""
+        both = self.words
+        return pd.DataFrame(
+            {
+                "word": pd.Series([word.text for word, _ in both], dtype=object),
+                "segment": [word.segment for word, _ in both],
+                "start": [word.start for word, _ in both],
+                "end": [word.end for word, _ in both],
+                "pieces_a": [len(word.pieces) for word, _ in both],
+                "pieces_b": [len(word.pieces) for _, word in both],
+                "cut_a": pd.Series([word.cut for word, _ in both], dtype=object),
+                "cut_b": pd.Series([word.cut for _, word in both], dtype=object),
+            }
+        )

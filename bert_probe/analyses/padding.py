@@ -1,0 +1,216 @@
+"""Texts of different lengths in one batch: what fills up shorter ones, and whether that changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bert_probe.errors import SelectionError, ShapeError, memory_errors
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.checks import between_passes
+from bert_probe.model.encoding import Encoding
+from bert_probe.model.forward import BATCH_TOKENS, batch, pad
+from bert_probe.model.trace import Array, Trace, read_only
+from bert_probe.results.kinds import Choice
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+
+MASK = "attention_mask"
+COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask"}
+"""What a model is given, and what it is called in a table."""
+
+
+@question("padding")
+class Padding(Question):
+    """Texts as a model is given them in one batch, filled up to the longest of them, and what that changes.
+
+    Each text is also read by itself, and in the batch once more with a mask of ones alone, as if padding
+    were text.
+
+    Attributes:
+        show: "inputs", a row for each place of each text; "differences", a row for each text and layer.
+    """
+
+    listed: ClassVar[str] = "--text"
+
+    show: str = asked(
+        Choice(("inputs", "differences")),
+        default="inputs",
+        key="padding_show",
+        about="What to list.",
+        facet=True,
+    )
+
+    def of(self, traces: Sequence[Trace]) -> PaddedBatch:
+        """The texts of some traces in one batch, in the order given.
+
+        Raises:
+            SelectionError: fewer than two texts, of different models, or more than a batch holds.
+        """
+        if isinstance(traces, Trace) or len(traces) < 2:
+            raise SelectionError("One text needs no padding. Give a list of two or more.")
+        subject = Subject.of(*traces)
+        encodings = tuple(trace.encoding for trace in traces)
+        longest = max(map(len, encodings))
+        if longest * len(encodings) > BATCH_TOKENS:
+            raise SelectionError(
+                f"{len(encodings):,} texts filled up to {longest:,} tokens are "
+                f"{longest * len(encodings):,}; a "
+                f"batch has at most {BATCH_TOKENS:,}. Give fewer texts or shorter ones."
+            )
+        checkpoint = traces[0].checkpoint.now()
+        padded = batch(checkpoint, encodings)
+        alone = [_states(checkpoint, batch(checkpoint, [one]), [one])[0] for one in encodings]
+        together = _states(checkpoint, padded, encodings)
+        seen = padded | {MASK: torch.ones_like(padded["input_ids"])}
+        unmasked = _states(checkpoint, seen, encodings) if MASK in padded else together
+        return PaddedBatch(
+            self,
+            subject,
+            encodings,
+            {name: read_only(rows.numpy()) for name, rows in pad(encodings, checkpoint.padding).items()},
+            str(checkpoint.tokenizer.pad_token),
+            read_only(_apart(alone, together)),
+            read_only(_apart(alone, unmasked)),
+            read_only(np.array([[float(np.abs(layer).max()) for layer in one] for one in alone])),
+            between_passes(checkpoint.description),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PaddedBatch(Result):
+    """Texts in one batch.
+
+    Attributes:
+        encodings: the texts, in their order.
+        inputs: what the model is given, name → [text, place].
+        filling: the token that fills up shorter texts.
+        differences: the largest between the vectors of a text alone and in the batch, [text, layer + 1].
+        unmasked: the same where the mask says of padding that it is text.
+        sizes: the largest number of a text's vectors, [text, layer + 1].
+        explained: how far two passes may be apart by rounding, as a share of the largest number.
+    """
+
+    question: Padding
+    encodings: tuple[Encoding, ...]
+    inputs: Mapping[str, Array]
+    filling: str
+    differences: Array
+    unmasked: Array
+    sizes: Array
+    explained: float
+
+    def __post_init__(self) -> None:
+        shapes = {self.differences.shape, self.unmasked.shape, self.sizes.shape}
+        if len(shapes) > 1 or len(self.differences) != len(self.encodings):
+            raise ShapeError(f"The differences have shapes {shapes}; [text, layer + 1] is needed of each.")
+
+    @property
+    def length(self) -> int:
+        """Places of each text in the batch."""
+        return int(self.inputs["input_ids"].shape[1])
+
+    @property
+    def padding(self) -> Array:
+        """Whether a place is padding, [text, place]."""
+        lengths = np.array([len(one) for one in self.encodings])
+        found: Array = np.arange(self.length) >= lengths[:, None]
+        return found
+
+    @property
+    def filled(self) -> float:
+        """The share of the places that are padding, 0 to 1."""
+        return float(self.padding.mean())
+
+    @property
+    def difference(self) -> float:
+        """The largest that padding makes, over all texts and layers."""
+        return float(self.differences.max())
+
+    @property
+    def without_mask(self) -> float:
+        """The largest that it would make without the mask."""
+        return float(self.unmasked.max())
+
+    @property
+    def allowed(self) -> float:
+        """How large a difference rounding explains."""
+        return self.explained * max(1.0, float(self.sizes.max()))
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether padding changes nothing but last digits."""
+        return self.difference <= self.allowed
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The differences, and how much of one rounding explains."""
+        return {
+            "difference": self.difference,
+            "without_mask": self.without_mask,
+            "rounding_explains": self.allowed,
+            "changes_nothing": self.changes_nothing,
+        }
+
+    def token(self, text: int, place: int) -> str:
+        """What stands at a place of a text, as the vocabulary has it."""
+        tokens = self.encodings[text].tokens
+        return str(tokens[place]) if place < len(tokens) else self.filling
+
+    def frame(self) -> pd.DataFrame:
+        """Texts count from 1. Inputs: text, position, token, id, segment and attention_mask where the model
+        takes them, padding. Differences: text, tokens, padding, layer, difference, without_mask, largest."""
+        return self._inputs() if self.question.show == "inputs" else self._differences()
+
+    def _inputs(self) -> pd.DataFrame:
+        texts, places = (part.ravel() for part in np.indices((len(self.encodings), self.length)))
+        tokens = [self.token(*one) for one in zip(texts.tolist(), places.tolist(), strict=True)]
+        given = {COLUMNS[name]: self.inputs[name].ravel() for name in COLUMNS if name in self.inputs}
+        return pd.DataFrame(
+            {
+                "text": texts + 1,
+                "position": places,
+                "token": pd.Series(tokens, dtype=object),
+                **given,
+                "padding": self.padding.ravel(),
+            }
+        )
+
+    def _differences(self) -> pd.DataFrame:
+        texts, layers = (part.ravel() for part in np.indices(self.differences.shape))
+        return pd.DataFrame(
+            {
+                "text": texts + 1,
+                "tokens": [len(self.encodings[one]) for one in texts],
+                "padding": [self.length - len(self.encodings[one]) for one in texts],
+                "layer": layers,
+                "difference": self.differences.ravel(),
+                "without_mask": self.unmasked.ravel(),
+                "largest": self.sizes.ravel(),
+            }
+        )
+
+
+def _states(
+    checkpoint: Checkpoint, inputs: Mapping[str, torch.Tensor], texts: Sequence[Encoding]
+) -> list[list[Array]]:
+    """Vectors of each text after each layer, without those of padding, float64 [token, hidden]."""
+    count = inputs["input_ids"].numel()
+    small = f"{count:,} tokens need more memory than this machine has free. Give fewer texts."
+    with memory_errors(small), torch.inference_mode(), checkpoint.running() as model:
+        layers = model(**inputs, output_hidden_states=True).hidden_states
+    return [
+        [layer[row, : len(text)].double().cpu().numpy() for layer in layers] for row, text in enumerate(texts)
+    ]
+
+
+def _apart(alone: Sequence[Sequence[Array]], other: Sequence[Sequence[Array]]) -> Array:
+    """The largest difference in each text and layer, [text, layer + 1]."""
+    pairs = [zip(one, two, strict=True) for one, two in zip(alone, other, strict=True)]
+    return np.array([[float(np.abs(a - b).max()) for a, b in layers] for layers in pairs])

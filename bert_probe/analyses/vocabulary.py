@@ -1,0 +1,193 @@
+"""The vocabulary of a model: all its pieces, searched and counted, and how long their input vectors are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bert_probe.analyses.input_vectors import between_pairs, norms_of, table_of
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.trace import Array, read_only
+from bert_probe.results.kinds import Choice, Flag, Kind, Optional
+from bert_probe.results.provenance import Subject
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+from bert_probe.text import matching
+from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, Pieces, pieces_of, visible
+
+ALL = "all"
+PAIRS = 10_000
+"""Of pieces, drawn at random; always the same ones for a vocabulary."""
+_SHOWN = ("pieces", "kinds", "scripts")
+
+
+@question("vocabulary")
+class Vocabulary(Question):
+    """Which pieces a model knows, of which kinds and scripts, and the length of each one's input vector.
+
+    Attributes:
+        search: what is looked for, in a piece as the vocabulary has it and as a person reads it; "" for all.
+        match: "contains", "prefix" (begins with it), "exact", or "regex", a regular expression.
+        case: capitals differ from small letters.
+        kind: of `KINDS`, or "all".
+        script: of `SCRIPTS`, "none", "several" or "other"; None for all.
+        show: "pieces", a row for each; "kinds" or "scripts", how many there are of each.
+    """
+
+    search: str = asked(Kind(), default="", about="Pieces in which this is found.", facet=True)
+    match: str = asked(
+        Choice(matching.MATCHES), default=matching.CONTAINS, about="What --search is.", facet=True
+    )
+    case: bool = asked(Flag(), default=False, about="Capitals differ from small letters.", facet=True)
+    kind: str = asked(
+        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Pieces of this kind.", facet=True
+    )
+    script: str | None = asked(
+        Optional(Kind()), default=None, about="Pieces in this script, such as Latin.", facet=True
+    )
+    show: str = asked(
+        Choice(_SHOWN), default="pieces", key="vocabulary_show", about="What to list.", facet=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        matching.check(self.search, self.match)
+
+    def of(self, checkpoint: Checkpoint) -> ModelVocabulary:
+        """The pieces of a model.
+
+        Raises:
+            UnavailableError: a model without a table of words, or one without two pieces.
+        """
+        with torch.inference_mode(), checkpoint.running() as model:
+            table = table_of(model, checkpoint)
+            pieces, norms = pieces_of(checkpoint.encoder, len(table)), norms_of(table)
+            unrelated = read_only(np.sort(between_pairs(table, random_pairs(pieces, norms))))
+            subject = Subject.of_model(checkpoint)
+        return ModelVocabulary(self, subject, pieces, norms, unrelated, table.shape[1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelVocabulary(Result):
+    """All pieces of a model's vocabulary.
+
+    Attributes:
+        pieces: in the order of their ids.
+        norms: the length of each one's input vector, its row in the table of words, float64 [piece].
+        unrelated: the cosines of pairs of input vectors drawn at random, in order, float64 [pair].
+        dimensions: of these vectors, which some families widen later.
+    """
+
+    question: Vocabulary
+    pieces: Pieces
+    norms: Array
+    unrelated: Array
+    dimensions: int
+
+    def __post_init__(self) -> None:
+        if self.norms.shape != (len(self.pieces),):
+            raise ShapeError(f"norms has shape {self.norms.shape}; [{len(self.pieces)} pieces] is needed.")
+
+    @cached_property
+    def found(self) -> tuple[int, ...]:
+        """Ids of the pieces that are asked for.
+
+        Raises:
+            SelectionError: an expression that takes too long, or a script of which there is no piece.
+        """
+        kind, script = self.question.kind, self.question.script
+        scripts = self.scripts
+        if script is not None and script not in scripts:
+            raise SelectionError(
+                f"There is no piece in the script {script}; there are {', '.join(scripts)}. Choose one of "
+                f"them."
+            )
+        ids = matching.matching(self.pieces, self.question.search, self.question.match, self.question.case)
+        return tuple(
+            one
+            for one in ids
+            if kind in (ALL, self.pieces.kinds[one]) and script in (None, self.pieces.scripts[one])
+        )
+
+    @cached_property
+    def scripts(self) -> tuple[str, ...]:
+        """Those of all pieces, the commonest first."""
+        return tuple(name for name, _ in Counter(self.pieces.scripts).most_common())
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """How many pieces there are, and how many were found."""
+        return {"pieces": len(self.pieces), "found": len(self.found)}
+
+    @property
+    def share(self) -> float:
+        """What was found, of all pieces, 0 to 1."""
+        return len(self.found) / len(self.pieces)
+
+    def counts(self, of: Sequence[str]) -> dict[str, int]:
+        """How many of the pieces that were found are of each kind, or script, the commonest first.
+
+        Args:
+            of: `Pieces.kinds` or `Pieces.scripts`.
+        """
+        return dict(Counter(of[one] for one in self.found).most_common())
+
+    def frame(self) -> pd.DataFrame:
+        """A row a piece: id, token, text, kind, script, length, norm; a kind, a script: count, share."""
+        show = self.question.show
+        if show == "pieces":
+            return self.listed(self.found)
+        counts = self.counts(self.pieces.kinds if show == "kinds" else self.pieces.scripts)
+        shares = [count / len(self.found) for count in counts.values()]
+        return pd.DataFrame(
+            {
+                show[:-1]: pd.Series([*counts], dtype=object),
+                "count": pd.Series([*counts.values()], dtype=np.int64),
+                "share": pd.Series(shares, dtype=np.float64),
+            }
+        )
+
+    def listed(self, ids: Sequence[int]) -> pd.DataFrame:
+        """One row for each of some pieces, as in `frame`."""
+        pieces = self.pieces
+        return pd.DataFrame(
+            {
+                "id": np.array(ids, dtype=np.int64),
+                "token": pd.Series([pieces.names[one] for one in ids], dtype=object),
+                "text": pd.Series([visible(pieces.texts[one]) for one in ids], dtype=object),
+                "kind": pd.Series([pieces.kinds[one] for one in ids], dtype=object),
+                "script": pd.Series([pieces.scripts[one] for one in ids], dtype=object),
+                "length": np.array([len(pieces.texts[one]) for one in ids], dtype=np.int64),
+                "norm": self.norms[list(ids)],
+            }
+        )
+
+
+def random_pairs(pieces: Pieces, norms: Array) -> Array:
+    """Ids [pair, 2] of two different pieces each, neither special nor unused, both with a direction.
+
+    Raises:
+        UnavailableError: a vocabulary without two such pieces.
+    """
+    usable = np.array(
+        [
+            number
+            for number, kind in enumerate(pieces.kinds)
+            if kind not in (SPECIAL, UNUSED) and norms[number] > 0
+        ]
+    )
+    if len(usable) < 2:
+        raise UnavailableError("This vocabulary has no two pieces to compare.")
+    draw = np.random.default_rng(0)
+    first = draw.integers(len(usable), size=PAIRS)
+    # The second is any but the first.
+    second = (first + draw.integers(1, len(usable), size=PAIRS)) % len(usable)
+    return np.stack([usable[first], usable[second]], axis=1)

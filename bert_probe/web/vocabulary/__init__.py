@@ -1,0 +1,1 @@
+"""The parts of the page on a model's vocabulary."""

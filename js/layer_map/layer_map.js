@@ -1,0 +1,590 @@
+// Tokens on a plane, layer by layer, as a component.
+
+import { CanvasView, leading, within } from "../core/canvas_view.js";
+import { element, sizeCanvas } from "../core/dom.js";
+import { mounting } from "../core/mount.js";
+import { coloursOf } from "../core/scale.js";
+import { counted } from "../core/text.js";
+import { savedMap } from "./file.js";
+import { closeUp, mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
+import {
+  between,
+  colouring,
+  enclosed,
+  found,
+  nearest,
+  nextText,
+  pointsOf,
+  sentence,
+  surroundings,
+  unpackMap,
+  whence,
+} from "./model.js";
+import { legendEntries, paintLasso, paintMap, paintRing, paintWay } from "./paint.js";
+import { legendEntry, mapParts } from "./parts.js";
+
+/**
+ * @typedef {import("./layout.js").MapGeometry} MapGeometry
+ * @typedef {import("./layout.js").Panel} Panel
+ * @typedef {import("./layout.js").Zoom} Zoom
+ * @typedef {import("./model.js").MapModel} MapModel
+ * @typedef {import("./model.js").Point} Point
+ * @typedef {import("./model.js").Shown} Shown
+ * @typedef {import("./model.js").Spot} Spot
+ */
+
+const REACH = 14; // pixels from a mark within which it is meant
+const MOVING = 350; // milliseconds from one layer to the next
+const STAYING = 900; // and until the one after it, where all are gone through
+const STILL = 4; // pixels that a hand moves in a click
+
+/** @extends {CanvasView<MapModel, Point, import("./parts.js").MapParts>} */
+class LayerMap extends CanvasView {
+  /** @param {HTMLElement} root */
+  constructor(root) {
+    const parts = mapParts(root);
+    super(root, parts);
+    /** @type {Shown} */
+    this.shown = { mode: "layer", layer: 0, by: "word" };
+    /** @type {Zoom} */
+    this.zoom = null;
+    /** @type {Point | null} */
+    this.pinned = null;
+    /** @type {number[]} */
+    this.selected = [];
+    this.wanted = "";
+    /** @type {number[] | null} */
+    this.matches = null;
+    /** What the pointer does while it is held down. @type {{kind: "push" | "lasso", last: Spot, line: Spot[]} | null} */
+    this.dragged = null;
+    this.justDragged = false;
+    /** Where the marks are while they move. @type {Float32Array | null} */
+    this.moving = null;
+    this.frame = 0;
+    this.playing = 0;
+    this.telling = 0;
+    // Set by the first layout, before anything reads it.
+    this.geometry = /** @type {MapGeometry} */ (/** @type {unknown} */ (null));
+    this.colours = /** @type {import("./model.js").Colouring} */ (/** @type {unknown} */ (null));
+    /** @type {string[]} */
+    this.ramp = [];
+    /** @type {(name: string, value: unknown) => void} */
+    this.report = () => {};
+    this.listenToTools();
+    this.listenToDragging();
+  }
+
+  /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
+  attach({ setStateValue }) {
+    this.report = setStateValue;
+  }
+
+  /** @override @param {Uint8Array} data */
+  take(data) {
+    const { model: before } = this;
+    this.model = unpackMap(data);
+    const { model, known } = this;
+    const asked = JSON.stringify(model.start);
+    if (before?.of === model.of && JSON.stringify(before.start) === asked) return;
+    this.stop();
+    const same = known?.of === model.of;
+    // Another start is an address that the reader went to.
+    this.shown = same && known.asked === asked ? known.shown : model.start;
+    this.zoom = same ? known.zoom : null;
+    this.cursor = same ? known.cursor : null;
+    this.pinned = same ? known.pinned : null;
+    this.selected = same ? known.selected : [];
+    this.hovered = null;
+    this.matches = found(model, this.wanted);
+    // The page that it is back on may know nothing of it any more.
+    if (this.pinned || this.selected.length) this.reportChosen();
+  }
+
+  /** @override */
+  get kept() {
+    const { model, shown, zoom, cursor, pinned, selected } = this;
+    const asked = JSON.stringify(model.start);
+    return { of: model.of, asked, shown, zoom, cursor, pinned, selected };
+  }
+
+  /** @override */
+  unlisten() {
+    super.unlisten();
+    this.stop();
+    window.clearTimeout(this.telling);
+  }
+
+  /** @override */
+  describe() {
+    const { model, parts, theme } = this;
+    this.ramp = coloursOf(theme.dark ? model.darkTable : model.lightTable).css;
+    parts.stage.setAttribute("aria-label", `${model.caption}. ${counted(model.count)} ${model.what}.`);
+    parts.layer.max = String(model.layerCount - 1);
+    const part = model.parts.length ? "Part" : "Text";
+    const options = { word: model.what === "words" ? "Word" : "Token", layer: "Layer", part };
+    const offered = Object.entries(options).filter(([by]) => by !== "part" || this.hasParts);
+    parts.by.replaceChildren(
+      ...offered.map(([value, name]) => element("option", { value }, `Colour: ${name.toLowerCase()}`)),
+    );
+    parts.variance.textContent = model.variance;
+    if (this.shown.by === "part" && !this.hasParts) this.shown = { ...this.shown, by: "word" };
+    this.describeShown();
+    this.colour();
+  }
+
+  get hasParts() {
+    return this.model.parts.length > 1 || this.model.textCount > 1;
+  }
+
+  /** Writes what follows from what is shown. */
+  describeShown() {
+    const { model, parts, shown } = this;
+    for (const one of parts.modes.children) {
+      one.setAttribute("aria-pressed", String(one.getAttribute("data-value") === shown.mode));
+    }
+    parts.layer.value = String(shown.layer);
+    parts.layerText.textContent = `Layer ${shown.layer} of ${model.layerCount - 1}`;
+    parts.layer.setAttribute("aria-valuetext", layerName(shown.layer, model.layerCount));
+    parts.by.value = shown.by;
+  }
+
+  /** Gives each mark its colour, and names the colours. */
+  colour() {
+    this.colours = colouring(this.model, this.shown.by, this.ramp);
+    const entries = legendEntries(this.colours, this.theme);
+    const title = element("li", { class: "title" }, this.colours.title);
+    this.parts.legend.replaceChildren(
+      title,
+      ...entries.map(({ label, colour }) => legendEntry(label, colour)),
+    );
+  }
+
+  // Size and drawing
+
+  get height() {
+    return Math.round(Math.min(Math.max(window.innerHeight * 0.6, 340), 640, Math.max(this.width, 340)));
+  }
+
+  /** @override */
+  arrange() {
+    const { stage, base } = this.parts;
+    this.ratio = window.devicePixelRatio || 1;
+    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
+    for (const canvas of [base, stage]) sizeCanvas(canvas, this.width, this.geometry.height, this.ratio);
+    this.setTools();
+    this.paint();
+  }
+
+  paint() {
+    paintMap(this.penFor(this.parts.base), this.picture);
+    this.mark();
+  }
+
+  /** @returns {import("./paint.js").MapPicture} */
+  get picture() {
+    const { model, theme, measure, geometry, colours, moving } = this;
+    const { by } = this.shown;
+    return { model, theme, measure, geometry, colours, by, emphasised: this.emphasised, moving };
+  }
+
+  /** What stands out: what is found, and what is selected. */
+  get emphasised() {
+    const { matches, selected } = this;
+    if (!matches && !selected.length) return null;
+    return matches ? [...new Set([...selected, ...matches])] : selected;
+  }
+
+  setTools() {
+    const { parts, shown, zoom } = this;
+    const single = shown.mode !== "each";
+    parts.out.disabled = !single || !zoom;
+    parts.in.disabled = parts.fit.disabled = parts.lasso.disabled = !single;
+    parts.fit.title = zoom ? "Show all layers' marks" : "Show this layer's marks as large as can be";
+    parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title}`);
+    parts.play.disabled = parts.layer.disabled = shown.mode !== "layer";
+    parts.play.setAttribute("aria-pressed", String(Boolean(this.playing)));
+  }
+
+  /** @override */
+  mark() {
+    const { active, pinned, theme, picture, dragged } = this;
+    const pen = this.penFor(this.parts.stage);
+    if (pinned && !this.moving) {
+      const at = { index: pinned.index, layer: this.shown.layer };
+      paintWay(pen, picture, at, true);
+      paintRing(pen, picture, at, theme.accent);
+    }
+    if (active && !this.moving && active.index !== pinned?.index) {
+      paintWay(pen, picture, active, false);
+      paintRing(pen, picture, active, theme.ink);
+    }
+    if (dragged?.kind === "lasso") paintLasso(pen, theme, dragged.line);
+    this.writeReadout(active ?? pinned);
+  }
+
+  /** @param {Point | null} point */
+  writeReadout(point) {
+    const { readout, second } = this.parts;
+    second.classList.toggle("quiet", !point);
+    if (!point) {
+      readout.replaceChildren(this.model.caption);
+      second.replaceChildren(this.hint());
+      return;
+    }
+    const { before, after } = surroundings(this.model, point.index);
+    const name = element("b", {}, this.model.names[this.model.nameOf[point.index]]);
+    const where = element("span", { class: "quiet" }, ` (${whence(this.model, point.index)})`);
+    readout.replaceChildren(sentence(this.model, point), where);
+    second.replaceChildren(`${before} `, name, ` ${after}`);
+  }
+
+  hint() {
+    const { matches, selected, model } = this;
+    if (matches) return `${counted(matches.length)} of ${counted(model.count)} found; Enter selects them`;
+    if (selected.length)
+      return `${counted(selected.length)} of ${counted(model.count)} selected; Escape lets go`;
+    if (this.shown.mode === "each") return "Point at a mark to see where it is in every layer";
+    const way = model.joined ? ", click it for its way through the layers" : "";
+    return `Point at a mark${way}; drag to push, draw a lasso to select`;
+  }
+
+  // What a reader chooses
+
+  listenToTools() {
+    const { parts } = this;
+    parts.modes.onclick = (event) => {
+      const mode = event.target instanceof HTMLElement ? event.target.dataset.value : undefined;
+      if (mode === "layer" || mode === "all" || mode === "each") this.show({ mode });
+    };
+    parts.layer.oninput = () => this.goToLayer(Number(parts.layer.value));
+    parts.layer.onchange = () => this.tell();
+    parts.by.onchange = () => this.show({ by: /** @type {import("./model.js").By} */ (parts.by.value) });
+    parts.play.onclick = () => (this.playing ? this.stop() : this.play());
+    parts.search.oninput = () => this.lookFor(parts.search.value);
+    parts.search.onkeydown = (event) => {
+      if (event.key === "Enter" && this.matches) this.select(this.matches);
+    };
+    parts.lasso.onclick = () => {
+      const pressed = parts.lasso.getAttribute("aria-pressed") === "true";
+      parts.lasso.setAttribute("aria-pressed", String(!pressed));
+      parts.stage.classList.toggle("lassoing", !pressed);
+    };
+    parts.lasso.setAttribute("aria-pressed", "false");
+    parts.out.onclick = () => this.zoomBy(1 / 1.5);
+    parts.in.onclick = () => this.zoomBy(1.5);
+    parts.fit.onclick = () => this.fit();
+    parts.stage.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+  }
+
+  /** @param {Partial<Shown>} change */
+  show(change) {
+    this.stop();
+    this.shown = { ...this.shown, ...change };
+    if (change.mode) this.zoom = null;
+    if (change.by) this.colour();
+    this.hovered = null;
+    this.describeShown();
+    this.arrange();
+    this.tell();
+  }
+
+  /** Says what is shown, so that an address can. */
+  tell() {
+    this.remember();
+    this.report("shown", { ...this.shown, of: this.model.of });
+  }
+
+  /** The same, when the keys have come to rest. */
+  tellSoon() {
+    window.clearTimeout(this.telling);
+    this.telling = window.setTimeout(() => this.tell(), MOVING);
+  }
+
+  /** @param {number} goal */
+  goToLayer(goal) {
+    const layer = within(goal, this.model.layerCount);
+    const { layer: before, mode } = this.shown;
+    if (layer === before) return;
+    this.shown = { ...this.shown, layer };
+    this.hovered = null;
+    this.describeShown();
+    this.remember();
+    const from = this.moving?.slice() ?? pointsOf(this.model, before);
+    const still = mode !== "layer" || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    if (still || !this.model.joined) {
+      this.moving = null;
+      this.arrange();
+    } else this.move(from, pointsOf(this.model, layer));
+  }
+
+  /** @param {ArrayLike<number>} from @param {ArrayLike<number>} to */
+  move(from, to) {
+    cancelAnimationFrame(this.frame);
+    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
+    const at = new Float32Array(to.length);
+    const begun = performance.now();
+    const step = (/** @type {number} */ now) => {
+      const share = Math.min(Math.max((now - begun) / MOVING, 0), 1);
+      between(from, to, share, at);
+      this.moving = share < 1 ? at : null;
+      this.paint();
+      if (share < 1) this.frame = requestAnimationFrame(step);
+    };
+    step(begun);
+  }
+
+  play() {
+    const { layerCount } = this.model;
+    const next = () => {
+      const { layer } = this.shown;
+      if (layer === layerCount - 1) this.stop();
+      else this.goToLayer(layer + 1);
+    };
+    if (this.shown.layer === layerCount - 1) this.goToLayer(0);
+    else next();
+    this.playing = window.setInterval(next, STAYING);
+    this.setTools();
+  }
+
+  stop() {
+    if (!this.playing) return;
+    window.clearInterval(this.playing);
+    this.playing = 0;
+    this.setTools();
+    this.tell();
+  }
+
+  /** @param {string} wanted */
+  lookFor(wanted) {
+    this.wanted = wanted;
+    this.matches = found(this.model, wanted);
+    this.paint();
+    this.say(this.matches ? `${this.matches.length} found` : "");
+  }
+
+  /** @param {number[]} marks */
+  select(marks) {
+    this.selected = marks;
+    this.wanted = this.parts.search.value = "";
+    this.matches = null;
+    this.paint();
+    this.say(marks.length ? `${marks.length} selected` : "Nothing is selected");
+    this.reportChosen();
+  }
+
+  reportChosen() {
+    const { of } = this.model;
+    this.remember();
+    this.report("chosen", { of, pinned: this.pinned?.index ?? null, selected: this.selected });
+  }
+
+  // Pointer
+
+  listenToDragging() {
+    const { stage } = this.parts;
+    stage.addEventListener("pointerdown", (event) => this.grab(event));
+    stage.addEventListener("pointermove", (event) => this.drag(event));
+    stage.addEventListener("pointerup", () => this.drop());
+    stage.addEventListener("pointercancel", () => {
+      this.dragged = null;
+      this.mark();
+    });
+  }
+
+  /** @param {PointerEvent} event */
+  grab(event) {
+    this.justDragged = false;
+    if (event.button || this.shown.mode === "each") return;
+    const lassoing = event.shiftKey || this.parts.lasso.getAttribute("aria-pressed") === "true";
+    const at = { x: event.offsetX, y: event.offsetY };
+    this.dragged = { kind: lassoing ? "lasso" : "push", last: at, line: [at] };
+    this.parts.stage.setPointerCapture(event.pointerId);
+  }
+
+  /** @param {PointerEvent} event */
+  drag(event) {
+    const { dragged } = this;
+    if (!dragged) return;
+    const at = { x: event.offsetX, y: event.offsetY };
+    const [first] = dragged.line;
+    if (!this.justDragged && Math.hypot(at.x - first.x, at.y - first.y) < STILL) return;
+    this.justDragged = true;
+    this.hovered = null;
+    if (dragged.kind === "lasso") {
+      dragged.line.push(at);
+      this.mark();
+    } else {
+      const [panel] = this.geometry.panels;
+      this.setZoom(pushed(panel, this.zoom, at.x - dragged.last.x, at.y - dragged.last.y));
+    }
+    dragged.last = at;
+  }
+
+  drop() {
+    const { dragged } = this;
+    this.dragged = null;
+    if (dragged?.kind === "lasso" && this.justDragged) this.select(this.enclosedBy(dragged.line));
+  }
+
+  /** Marks within a line, at any of the layers that are shown. @param {Spot[]} line */
+  enclosedBy(line) {
+    const [{ layers, lens }] = this.geometry.panels;
+    const drawn = line.map((spot) => toPlane(lens, spot));
+    const each = layers.map((layer) => enclosed(pointsOf(this.model, layer), drawn));
+    return [...new Set(each.flat())].sort((one, other) => one - other);
+  }
+
+  /** @override @param {MouseEvent} event @returns {Point | null} */
+  placeUnder(event) {
+    if (this.dragged && this.justDragged) return null;
+    if (event.type === "click" && this.justDragged) return null;
+    const spot = { x: event.offsetX, y: event.offsetY };
+    const panel = this.geometry.panels.find(({ area }) => isIn(area, spot));
+    if (!panel || this.moving) return null;
+    let best = null;
+    const meant = toPlane(panel.lens, spot);
+    for (const layer of panel.layers) {
+      const near = nearest(pointsOf(this.model, layer), meant, REACH / panel.lens.scale);
+      if (near && (!best || near.distance < best.distance)) best = { ...near, layer };
+    }
+    return best && { index: best.index, layer: best.layer };
+  }
+
+  /** @override @param {Point | null} point */
+  pointed(point) {
+    this.parts.stage.style.cursor = point ? "pointer" : "";
+  }
+
+  /** @param {WheelEvent} event */
+  wheel(event) {
+    if (!event.ctrlKey || this.shown.mode === "each") return;
+    event.preventDefault(); // otherwise the browser zooms the page
+    this.zoomBy(Math.exp(-event.deltaY / 300), { x: event.offsetX, y: event.offsetY });
+  }
+
+  /** @param {number} ratio @param {Spot} [about] */
+  zoomBy(ratio, about) {
+    const [panel] = this.geometry.panels;
+    const { x, y, width, height } = panel.area;
+    this.setZoom(zoomedBy(panel, this.zoom, ratio, about ?? { x: x + width / 2, y: y + height / 2 }));
+  }
+
+  /** All there is, or else what is shown of it as large as can be. */
+  fit() {
+    const [panel] = this.geometry.panels;
+    this.setZoom(this.zoom ? null : closeUp(this.model, panel, this.zoom, panel.layers));
+  }
+
+  /** @param {Zoom} zoom */
+  setZoom(zoom) {
+    if (this.shown.mode === "each") return;
+    this.zoom = zoom;
+    this.arrange();
+    this.remember();
+  }
+
+  // Keyboard
+
+  /** @override @returns {Point} */
+  firstPlace() {
+    return { index: this.pinned?.index ?? 0, layer: this.shown.layer };
+  }
+
+  /** @override @param {string} key @param {Point} from @returns {Point | null} */
+  destination(key, { index }) {
+    const { model } = this;
+    const up = leading({ ArrowUp: 1, ArrowDown: -1 }, key);
+    if (up) {
+      this.goToLayer(this.shown.layer + up);
+      this.tellSoon();
+    }
+    const goal = leading(
+      {
+        ArrowUp: index,
+        ArrowDown: index,
+        ArrowLeft: index - 1,
+        ArrowRight: index + 1,
+        Home: 0,
+        End: model.count - 1,
+        PageUp: nextText(model, index, -1),
+        PageDown: nextText(model, index, 1),
+      },
+      key,
+    );
+    return goal === undefined ? null : { index: within(goal, model.count), layer: this.shown.layer };
+  }
+
+  /** @override @param {string} key */
+  pressOther(key) {
+    if (key === "+" || key === "=") this.zoomBy(1.5);
+    else if (key === "-") this.zoomBy(1 / 1.5);
+    else if (key === "0") this.fit();
+    else if (key.toLowerCase() === "s" && this.cursor) this.toggleSelected(this.cursor.index);
+    else return false;
+    return true;
+  }
+
+  /** @param {number} index */
+  toggleSelected(index) {
+    const { selected } = this;
+    const without = selected.filter((one) => one !== index);
+    this.select(without.length < selected.length ? without : [...selected, index].sort((a, b) => a - b));
+  }
+
+  /** @override @param {Point} point */
+  choose(point) {
+    this.cursor = point;
+    this.pinned = this.pinned?.index === point.index ? null : point;
+    this.mark();
+    this.say(this.pinned ? `Chosen: ${sentence(this.model, point)}` : "Nothing is chosen");
+    this.reportChosen();
+  }
+
+  /** @override */
+  letGo() {
+    if (this.pinned) {
+      this.pinned = null;
+      this.mark();
+      this.reportChosen();
+      return true;
+    }
+    if (!this.selected.length) return false;
+    this.select([]);
+    return true;
+  }
+
+  /** @override @param {Point} point */
+  reveal({ index, layer }) {
+    if (this.shown.mode === "each" || !this.zoom) return;
+    const at = pointsOf(this.model, layer);
+    const [panel] = this.geometry.panels;
+    const zoom = revealing(panel, this.zoom, { x: at[2 * index], y: at[2 * index + 1] });
+    if (zoom !== this.zoom) this.setZoom(zoom);
+  }
+
+  /** @override @param {Point} point */
+  said(point) {
+    const { before, after } = surroundings(this.model, point.index);
+    return `${sentence(this.model, point)}, ${whence(this.model, point.index)}: ${before} | ${after}`;
+  }
+
+  // Files
+
+  /** @override */
+  saved() {
+    const { pinned, shown } = this;
+    return savedMap({ ...this.picture, moving: null }, pinned && { index: pinned.index, layer: shown.layer });
+  }
+}
+
+/** @param {number} layer @param {number} layerCount */
+function layerName(layer, layerCount) {
+  return layer ? `${layer} of ${layerCount - 1}` : "0, the output of the embeddings";
+}
+
+/** @param {import("../core/pen.js").Area} area @param {Spot} spot */
+function isIn({ x, y, width, height }, spot) {
+  return spot.x >= x && spot.x < x + width && spot.y >= y && spot.y < y + height;
+}
+
+export default mounting(".layer-map", LayerMap);

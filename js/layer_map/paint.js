@@ -1,0 +1,319 @@
+// How it looks. Every function paints with a pen whose unit is the CSS pixel, for the screen and for files.
+
+import { formatted } from "../core/text.js";
+import { inPixels, radiusOf, toPixels } from "./layout.js";
+import { pointsOf } from "./model.js";
+
+/**
+ * @typedef {import("../core/pen.js").Pen} Pen
+ * @typedef {import("./layout.js").Panel} Panel
+ * @typedef {import("./model.js").Colouring} Colouring
+ * @typedef {import("./model.js").MapModel} MapModel
+ * @typedef {import("./model.js").Point} Point
+ * @typedef {import("./model.js").Spot} Spot
+ */
+
+/**
+ * @typedef {object} MapPicture
+ * @property {MapModel} model
+ * @property {import("../core/theme.js").Theme} theme
+ * @property {import("../core/text.js").Measure} measure
+ * @property {import("./layout.js").MapGeometry} geometry
+ * @property {Colouring} colours
+ * @property {import("./model.js").By} by
+ * @property {number[] | null} emphasised marks that stand out; null for none
+ * @property {ArrayLike<number> | null} moving where the marks of the one layer are while they move
+ */
+
+const NAMED = 600; // up to as many marks names are drawn, where there is room
+const NAMED_AMONG_MANY = 80; // of those that stand out
+const SIZE = 12;
+const FADED = 0.13;
+const FEW = 400; // marks that seldom cover each other
+const ROUNDS = 16;
+const UNDER = { radius: 3, alpha: 0.8 }; // what a name stands on where marks lie beneath it
+
+/**
+ * The picture without anything that depends on the pointer.
+ *
+ * @param {Pen} pen
+ * @param {MapPicture} picture
+ */
+export function paintMap(pen, picture) {
+  const { geometry, theme, model } = picture;
+  const small = geometry.panels.length > 1;
+  for (const panel of geometry.panels) {
+    const { x, y, width, height } = panel.area;
+    if (small) {
+      const [layer] = panel.layers;
+      pen.text(`Layer ${layer}`, x, y - 6, { size: SIZE, weight: 600, fill: theme.ink });
+      const share = model.shares[layer];
+      const right = { size: 11, fill: theme.muted, anchor: /** @type {const} */ ("end") };
+      if (share !== null) pen.text(`${Math.round(100 * share)}%`, x + width, y - 6, right);
+    }
+    pen.clipped(panel.area, () => paintPanel(pen, picture, panel, small));
+    pen.rectangle(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: theme.line, radius: small ? 4 : 8 });
+  }
+}
+
+/** @param {Pen} pen @param {MapPicture} picture @param {Panel} panel @param {boolean} small */
+function paintPanel(pen, picture, { layers, area, lens }, small) {
+  const { model, theme, moving } = picture;
+  const radius = radiusOf(model.count * layers.length, small);
+  const shown = layers.map((layer) => inPixels(lens, moving ?? pointsOf(model, layer)));
+  pen.discs(discsOf(picture, shown, layers, radius), area, theme.background);
+  const zero = toPixels(lens, 0, 0);
+  const cross = { stroke: theme.line, alpha: 0.6 };
+  pen.path((path) => {
+    path.moveTo(area.x, zero.y);
+    path.lineTo(area.x + area.width, zero.y);
+    path.moveTo(zero.x, area.y);
+    path.lineTo(zero.x, area.y + area.height);
+  }, cross);
+  if (small) return;
+  if (layers.length === 1) paintNames(pen, picture, shown[0], area, radius);
+  const [first, second] = axisNames(model);
+  const style = { size: 11, fill: theme.muted };
+  pen.text(first, area.x + area.width - 10, area.y + area.height - 10, { ...style, anchor: "end" });
+  pen.text(second, area.x + 10, area.y + 18, style);
+}
+
+/** @param {MapModel} model */
+function axisNames({ explained }) {
+  const shares = explained?.map((share) => ` · ${formatted(100 * share, 1)}% of the variance`) ?? ["", ""];
+  return [`component 1${shares[0]} →`, `↑ component 2${shares[1]}`];
+}
+
+/**
+ * All marks, those that stand out above all others.
+ *
+ * They come in rounds, of each layer and colour some in every round: otherwise the last would cover the first.
+ *
+ * @param {MapPicture} picture
+ * @param {Float32Array[]} shown where they are in pixels, at each of the layers
+ * @param {number[]} layers
+ * @param {number} radius
+ * @returns {import("../core/discs.js").Discs[]}
+ */
+function discsOf({ model, theme, colours, by, emphasised }, shown, layers, radius) {
+  const fills = [theme.muted, ...colours.entries.map(({ colour }) => colour)];
+  const rounds = model.count * layers.length > FEW ? ROUNDS : 1;
+  const heaps = () => Array.from({ length: rounds * fills.length }, () => /** @type {number[]} */ ([]));
+  const strong = emphasised && new Set(emphasised);
+  const front = heaps();
+  const back = strong ? heaps() : front;
+  shown.forEach((at, one) => {
+    for (let i = 0; i < model.count; i++) {
+      const entry = by === "layer" ? layers[one] : colours.colourOf[i];
+      // The grey of all others lies beneath every colour.
+      const heap = entry < 0 ? 0 : ((i + one) % rounds) * fills.length + entry + 1;
+      (strong?.has(i) === false ? back : front)[heap].push(at[2 * i], at[2 * i + 1]);
+    }
+  });
+  const alpha = model.count > FEW ? 0.7 : 0.85;
+  /** @param {number[][]} of @param {(fill: string, isOther: boolean) => object} look */
+  const discs = (of, look) =>
+    of.map((at, heap) => {
+      const entry = heap % fills.length;
+      return { at, radius, fill: fills[entry], alpha, ...look(fills[entry], entry === 0) };
+    });
+  if (!strong) return discs(front, (_, isOther) => ({ alpha: isOther ? 0.45 : alpha }));
+  const standing = { radius: 1.5 * radius, alpha: 1 };
+  return [
+    ...discs(back, () => ({ alpha: FADED })),
+    ...discs(front, (fill, isOther) => ({ ...standing, fill: isOther ? theme.ink : fill })),
+  ].filter(({ at }) => at.length);
+}
+
+/**
+ * Names beside their marks, as many as have room.
+ *
+ * @param {Pen} pen
+ * @param {MapPicture} picture
+ * @param {Float32Array} at
+ * @param {import("../core/pen.js").Area} area
+ * @param {number} radius
+ */
+function paintNames(pen, { model, theme, measure, emphasised }, at, area, radius) {
+  const first = emphasised ?? [];
+  const strong = new Set(first);
+  const few = model.count <= NAMED;
+  const rest = few ? Array.from({ length: model.count }, (_, i) => i) : [];
+  rest.sort((one, other) => at[2 * other] - at[2 * one]); // of a heap the last one, whose right is free
+  const taken = new Taken(SIZE + 3);
+  for (const i of [...first.slice(0, NAMED_AMONG_MANY), ...rest]) {
+    const [x, y] = [at[2 * i] + radius + 3, at[2 * i + 1]];
+    if (x < area.x || x > area.x + area.width || y < area.y || y > area.y + area.height) continue;
+    const name = model.names[model.nameOf[i]].slice(0, 24);
+    const right = x + measure(name, SIZE);
+    if (!taken.free(x, right, y)) continue;
+    taken.take(x, right, y);
+    const fill = !emphasised || strong.has(i) ? theme.ink : theme.muted;
+    const ground = { x: x - 2, y: y - 8, width: right - x + 4, height: 16 };
+    if (!few)
+      pen.rectangle(ground.x, ground.y, ground.width, ground.height, { ...UNDER, fill: theme.background });
+    pen.text(name, x, y, { size: SIZE, fill, middle: true });
+  }
+}
+
+/** Which stretches of which lines hold something already. */
+class Taken {
+  /** @param {number} height of a line */
+  constructor(height) {
+    this.height = height;
+    /** @type {Map<number, [number, number][]>} */
+    this.lines = new Map();
+  }
+
+  /** The lines that a text about this height touches. @param {number} y */
+  touched(y) {
+    const line = y / this.height - 0.5;
+    return [Math.floor(line), Math.ceil(line)];
+  }
+
+  /** @param {number} left @param {number} right @param {number} y */
+  free(left, right, y) {
+    return this.touched(y).every((line) =>
+      (this.lines.get(line) ?? []).every(([from, to]) => to < left || from > right),
+    );
+  }
+
+  /** @param {number} left @param {number} right @param {number} y */
+  take(left, right, y) {
+    for (const line of this.touched(y)) {
+      const held = this.lines.get(line);
+      if (held) held.push([left, right]);
+      else this.lines.set(line, [[left, right]]);
+    }
+  }
+}
+
+/**
+ * The way of a mark through the layers, each of them numbered.
+ *
+ * @param {Pen} pen
+ * @param {MapPicture} picture
+ * @param {Point} point
+ * @param {boolean} strong
+ */
+export function paintWay(pen, { model, theme, geometry }, { index, layer }, strong) {
+  const [panel] = geometry.panels;
+  if (!model.joined || geometry.panels.length > 1) return;
+  const spots = Array.from({ length: model.layerCount }, (_, one) => {
+    const at = pointsOf(model, one);
+    return toPixels(panel.lens, at[2 * index], at[2 * index + 1]);
+  });
+  const colour = strong ? theme.accent : theme.muted;
+  pen.clipped(panel.area, () => {
+    /** @param {import("../core/pen.js").Path} path */
+    const way = (path) => {
+      path.moveTo(spots[0].x, spots[0].y);
+      for (const { x, y } of spots.slice(1)) path.lineTo(x, y);
+    };
+    pen.path(way, { stroke: theme.background, line: 4, alpha: 0.8 });
+    pen.path(way, { stroke: colour, line: 1.5 });
+    const at = spots.flatMap(({ x, y }) => [x, y]);
+    pen.discs([{ at, radius: 2.5, fill: colour, alpha: 1 }], panel.area, theme.background);
+    if (!strong) return;
+    spots.forEach(({ x, y }, one) => {
+      const lettering = { size: 11, weight: one === layer ? 700 : 400, fill: colour };
+      pen.text(String(one), x + 5, y - 5, lettering);
+    });
+  });
+}
+
+/**
+ * A ring around a mark in every picture that shows it, and its name where there is one picture alone.
+ *
+ * @param {Pen} pen
+ * @param {MapPicture} picture
+ * @param {Point} point
+ * @param {string} colour
+ */
+export function paintRing(pen, { model, theme, measure, geometry }, { index, layer }, colour) {
+  const small = geometry.panels.length > 1;
+  const side = small ? 9 : 14;
+  for (const { layers, area, lens } of geometry.panels) {
+    const at = pointsOf(model, layers.includes(layer) ? layer : layers[0]);
+    const { x, y } = toPixels(lens, at[2 * index], at[2 * index + 1]);
+    pen.clipped(area, () => {
+      const ring = { x: x - side / 2, y: y - side / 2, width: side, height: side };
+      pen.rectangle(ring.x, ring.y, side, side, { stroke: colour, line: 2, radius: side / 2 });
+    });
+    if (small) continue;
+    const name = model.names[model.nameOf[index]].slice(0, 40);
+    const width = measure(name, 13, 600) + 12;
+    const left = Math.min(Math.max(x + side / 2 + 2, area.x + 2), area.x + area.width - width - 2);
+    const top = Math.min(Math.max(y - 11, area.y + 2), area.y + area.height - 24);
+    pen.rectangle(left, top, width, 22, {
+      fill: theme.background,
+      stroke: theme.line,
+      radius: 5,
+      alpha: 0.94,
+    });
+    pen.text(name, left + 6, top + 11, { size: 13, weight: 600, fill: theme.ink, middle: true });
+  }
+}
+
+/**
+ * The line that a reader draws around marks.
+ *
+ * @param {Pen} pen
+ * @param {import("../core/theme.js").Theme} theme
+ * @param {Spot[]} line
+ */
+export function paintLasso(pen, theme, line) {
+  if (line.length < 2) return;
+  pen.path(
+    (path) => {
+      path.moveTo(line[0].x, line[0].y);
+      for (const { x, y } of line.slice(1)) path.lineTo(x, y);
+      path.lineTo(line[0].x, line[0].y);
+    },
+    { stroke: theme.accent, line: 1.5 },
+  );
+}
+
+const ROW = 20;
+const SWATCH = 10;
+
+/**
+ * The legend of a file: how high it is in a width, and its painting.
+ *
+ * @param {MapPicture} picture
+ * @param {number} width
+ */
+export function legendOf({ theme, colours, measure }, width) {
+  const entries = legendEntries(colours, theme);
+  let [x, row] = [measure(colours.title, SIZE, 600) + 14, 0];
+  const placed = entries.map(({ label, colour }) => {
+    const wide = SWATCH + 6 + measure(label, SIZE) + 16;
+    if (x + wide > width && x > 0) [x, row] = [0, row + 1];
+    const at = { x, row, label, colour };
+    x += wide;
+    return at;
+  });
+  return {
+    height: (row + 1) * ROW,
+    /** @param {Pen} pen @param {number} left @param {number} base */
+    paint: (pen, left, base) => {
+      pen.text(colours.title, left, base, { size: SIZE, weight: 600, fill: theme.ink });
+      for (const { x: from, row: line, label, colour } of placed) {
+        const y = base + line * ROW;
+        const swatch = { x: left + from, y: y - 4 - SWATCH / 2, width: SWATCH, height: SWATCH };
+        pen.rectangle(swatch.x, swatch.y, SWATCH, SWATCH, { fill: colour, radius: SWATCH / 2 });
+        pen.text(label, left + from + SWATCH + 6, y, { size: SIZE, fill: theme.muted });
+      }
+    },
+  };
+}
+
+const STEPS = 8; // that are named of a scale
+
+/** What the legend names, and in which colours. @param {Colouring} colours @param {import("../core/theme.js").Theme} theme */
+export function legendEntries({ entries, others, ramp }, theme) {
+  const every = ramp ? Math.ceil(entries.length / STEPS) : 1;
+  const named = entries.filter((_, i) => i % every === 0 || i === entries.length - 1);
+  const short = named.map(({ label, colour }) => ({ label: label.slice(0, 30), colour }));
+  return others ? [...short, { label: "others", colour: theme.muted }] : short;
+}

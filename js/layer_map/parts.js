@@ -1,0 +1,77 @@
+// The map's elements and the words in them.
+
+import { button, element, group, keyboardHelp, liveRegion, stageCanvas } from "../core/dom.js";
+
+const HELP =
+  "Arrow keys left and right go from token to token, up and down from layer to layer; Page up and Page down go " +
+  "from text to text. Enter shows a token's way through the layers, S selects it, Escape lets go. Plus and minus " +
+  "zoom, 0 shows this layer as large as can be, or all again.";
+
+/** @param {HTMLElement} root */
+export function mapParts(root) {
+  const parts = {
+    modes: choices("What is shown", { layer: "One layer", all: "All layers", each: "Side by side" }),
+    layer: element("input", { type: "range", min: "0", step: "1", "aria-label": "Layer" }),
+    layerText: element("span", { class: "said" }),
+    play: button("Go through the layers", "▶"),
+    by: element("select", { "aria-label": "Colour" }),
+    search: element("input", {
+      type: "search",
+      placeholder: "Find a word",
+      "aria-label": "Find a word; Enter selects what is found",
+    }),
+    lasso: button("Draw around marks to select them; or hold Shift", "Lasso"),
+    out: button("Zoom out", "−"),
+    fit: button("Fit", "Fit"),
+    in: button("Zoom in", "+"),
+    png: button("Save the picture as PNG", "PNG"),
+    svg: button("Save the picture as SVG", "SVG"),
+    readout: element("p", { class: "readout" }),
+    second: element("p", { class: "second" }),
+    base: element("canvas", { class: "base", "aria-hidden": "true" }),
+    stage: stageCanvas("marks"),
+    legend: element("ul", { class: "legend" }),
+    variance: element("p", { class: "variance" }),
+    live: liveRegion(),
+  };
+  const slider = element("div", { class: "slider" }, parts.play, parts.layer, parts.layerText);
+  const find = element("div", { class: "find" }, parts.search, group("Select", parts.lasso));
+  const tools = element(
+    "div",
+    { class: "tools" },
+    group("Zoom", parts.out, parts.fit, parts.in),
+    group("Save", parts.png, parts.svg),
+  );
+  root.replaceChildren(
+    element("div", { class: "bar" }, parts.modes, slider, parts.by, find),
+    element("div", { class: "head" }, element("div", { class: "lines" }, parts.readout, parts.second), tools),
+    element("div", { class: "canvases" }, parts.base, parts.stage),
+    parts.legend,
+    parts.variance,
+    parts.live,
+    keyboardHelp(HELP),
+  );
+  return { ...parts, slider };
+}
+
+/** @typedef {ReturnType<typeof mapParts>} MapParts */
+
+/**
+ * Buttons of which one is pressed; `data-value` says which.
+ *
+ * @param {string} label
+ * @param {Record<string, string>} options
+ */
+function choices(label, options) {
+  const buttons = Object.entries(options).map(([value, text]) =>
+    element("button", { type: "button", "data-value": value }, text),
+  );
+  return group(label, ...buttons);
+}
+
+/** @param {string} label @param {string} colour */
+export function legendEntry(label, colour) {
+  const swatch = element("span", { class: "swatch" });
+  swatch.style.background = colour;
+  return element("li", {}, swatch, element("bdi", {}, label));
+}

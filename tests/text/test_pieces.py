@@ -1,0 +1,114 @@
+"""What the pieces of a vocabulary are, for each way to write them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.pieces import KINDS, Marks, kind_of, marks_of, pieces_of, read, script_of, visible
+from tests.helpers import families
+from tests.helpers.families import BERT, ROBERTA
+
+WORDPIECE, BYTES, SPACES = Marks("##", "", False), Marks("", "Ġ", True), Marks("", "▁", False)
+
+
+@pytest.mark.parametrize(
+    ("marks", "name", "text", "kind", "script"),
+    [
+        (WORDPIECE, "river", "river", "word", "Latin"),
+        (WORDPIECE, "##ing", "ing", "continuation", "Latin"),
+        (WORDPIECE, "##!", "!", "continuation", "none"),
+        (WORDPIECE, "##", "##", "signs", "none"),
+        (WORDPIECE, "a", "a", "character", "Latin"),
+        (WORDPIECE, "東", "東", "character", "Han"),
+        (WORDPIECE, "7", "7", "digits", "none"),
+        (WORDPIECE, "1990", "1990", "digits", "none"),
+        (WORDPIECE, "٣٤", "٣٤", "digits", "none"),
+        (WORDPIECE, "1st", "1st", "signs", "Latin"),
+        (WORDPIECE, "...", "...", "signs", "none"),
+        (WORDPIECE, "½", "½", "character", "none"),
+        (WORDPIECE, "[unused7]", "[unused7]", "unused", "none"),
+        (WORDPIECE, "unused", "unused", "word", "Latin"),
+        (WORDPIECE, "", "", "unused", "none"),
+        (WORDPIECE, "हिन्दी", "हिन्दी", "word", "Devanagari"),
+        (WORDPIECE, "aж", "aж", "word", "several"),
+        (WORDPIECE, "ꕉꕉ", "ꕉꕉ", "word", "other"),
+        (BYTES, "Ġriver", "river", "word", "Latin"),
+        (BYTES, "river", "river", "continuation", "Latin"),
+        (BYTES, "Ġ", "␣", "character", "none"),
+        (BYTES, ".", ".", "character", "none"),
+        (BYTES, "Ġ...", "...", "signs", "none"),
+        (BYTES, "Ġ2024", "2024", "digits", "none"),
+        (BYTES, "19", "19", "continuation", "none"),
+        (BYTES, "ĠÃ©tÃ©", "été", "word", "Latin"),
+        (BYTES, "ðŁ", "⟨F0 9F⟩", "bytes", "none"),
+        (BYTES, "âŁ¨", "⟨", "character", "none"),
+        (BYTES, "madeupword0001", "madeupword0001", "unused", "none"),
+        (SPACES, "▁river", "river", "word", "Latin"),
+        (SPACES, "ing", "ing", "continuation", "Latin"),
+        (SPACES, "中国", "中国", "continuation", "Han"),
+        (SPACES, "▁Привет", "Привет", "word", "Cyrillic"),
+        (SPACES, "▁", "␣", "character", "none"),
+        (SPACES, ",", ",", "character", "none"),
+        (SPACES, "<0x0A>", "<0x0A>", "bytes", "none"),
+        (SPACES, "▁10", "10", "digits", "none"),
+    ],
+)
+def test_a_piece_by_hand(marks: Marks, name: str, text: str, kind: str, script: str) -> None:
+    shown, begins = read(name, marks)
+    assert shown == text
+    assert kind_of(name, shown, begins, marks) == kind
+    if kind not in ("unused", "bytes"):
+        assert script_of(shown) == script
+
+
+@pytest.mark.parametrize(
+    ("made", "special", "marks", "name"),
+    [
+        (families.wordpiece, BERT, WORDPIECE, "WordPiece"),
+        (families.byte_level, ROBERTA, BYTES, "byte-level"),
+        (families.metaspace, ROBERTA, SPACES, "SentencePiece"),
+    ],
+)
+def test_a_tokenizer_says_how_it_writes(made: Any, special: Any, marks: Marks, name: str) -> None:
+    found = marks_of(families.fast(made(special), special))
+    assert (found, found.name) == (marks, name)
+
+
+def test_the_built_in_vocabulary(minilm: Checkpoint) -> None:
+    pieces = pieces_of(minilm.encoder, 30_522)
+    counts = Counter(pieces.kinds)
+    assert set(counts) <= set(KINDS)
+    assert (counts["special"], counts["unused"], counts["bytes"]) == (5, 994, 0)
+    assert counts["continuation"] == sum(name.startswith("##") for name in pieces.names)
+    assert sum(counts.values()) == len(pieces) == 30_522
+    assert all(pieces.ids[name] == number for number, name in enumerate(pieces.names))
+    assert pieces.texts[pieces.ids["##an"]] == "an"
+    assert pieces_of(minilm.encoder, 30_522) is pieces
+
+
+def test_rows_that_no_piece_has_are_unused_and_pieces_beyond_them_are_none(minilm: Checkpoint) -> None:
+    more, fewer = (pieces_of(minilm.encoder, rows) for rows in (30_525, 30_000))
+    assert more.names[-3:] == ("", "", "")
+    assert more.kinds[-3:] == ("unused",) * 3
+    assert len(fewer) == 30_000
+    assert max(fewer.ids.values()) == 29_999
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("river", "river"),
+        ("a\u202eb", "a⟨U+202E⟩b"),
+        ("\x00", "⟨U+0000⟩"),
+        ("\u200b", "⟨U+200B⟩"),
+        ("  ", "␣␣"),
+        ("a b", "a b"),
+        ("<script>", "<script>"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown_by_its_number(text: str, shown: str) -> None:
+    assert visible(text) == shown
