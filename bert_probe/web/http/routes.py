@@ -27,7 +27,7 @@ from bert_probe.api.problems import Problem
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.run.imports import imported_for_good
 from bert_probe.run.jobs import Job
-from bert_probe.web import ready, store
+from bert_probe.web import store
 from bert_probe.web.http import metrics
 from bert_probe.web.http.entrance import Entrance
 
@@ -195,7 +195,7 @@ async def _disconnected(request: Request) -> None:
 
 
 def _open_built_in(report: Report) -> None:
-    ready.wait()
+    _imported()
     store.open_checkpoint("", "", report)
 
 
@@ -206,7 +206,6 @@ async def _served() -> Any:
 
 @cache
 def _imported() -> frozenset[str]:
-    ready.wait()
     with imported_for_good():
         from bert_probe.api.served import served
     return frozenset(served())
