@@ -19,7 +19,8 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, HeadSet
+from bert_probe.results.kinds import Choice, Flag
+from bert_probe.results.kinds_of_several import HeadSet
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

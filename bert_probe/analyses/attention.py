@@ -16,7 +16,8 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, Number, Place, Places
+from bert_probe.results.kinds import Choice, Flag, Number, Place
+from bert_probe.results.kinds_of_several import Places
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

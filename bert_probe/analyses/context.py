@@ -16,7 +16,8 @@ from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 from bert_probe.results import frames
-from bert_probe.results.kinds import Kind, Optional, Several
+from bert_probe.results.kinds import Kind, Optional
+from bert_probe.results.kinds_of_several import Several
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

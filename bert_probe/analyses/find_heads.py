@@ -13,7 +13,8 @@ import pandas as pd
 
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results.kinds import Kind, Sizes
+from bert_probe.results.kinds import Kind, Schema, Sizes
+from bert_probe.results.kinds_of_words import TokenName
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
@@ -47,6 +48,12 @@ class WordPairs(Kind):
     def plain(self, value: Any) -> list[list[Word]]:
         """A list of pairs."""
         return [[*pair] for pair in value]
+
+    @property
+    def schema(self) -> Schema:
+        """A list of pairs."""
+        pair = {"type": "array", "items": TokenName().schema, "minItems": 2, "maxItems": 2}
+        return {"type": "array", "items": pair, "minItems": 1}
 
     def write(self, value: Any) -> str:
         """With a dash between query and key, and commas between pairs."""

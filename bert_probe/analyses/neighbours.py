@@ -47,6 +47,10 @@ class PieceName(Kind):
         """As it is written."""
         return self.write(value)
 
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+        """What `plain` gave: a text, whatever it names."""
+        return self.check(name, super().check(name, value))
+
     def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
         """What `write` wrote."""
         return self.check(name, text)

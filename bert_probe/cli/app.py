@@ -19,6 +19,12 @@ from bert_probe.run.imports import imported_for_good
     metavar="NAME",
     help="A name that others call it by, when it listens to more than this machine.",
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Its first line is what programs on other machines need to ask over HTTP.",
+)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--view",
@@ -26,7 +32,14 @@ from bert_probe.run.imports import imported_for_good
     metavar="FILE",
     help="Begin with the view, or the report's views, of a file.",
 )
-def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool, view: Path | None) -> None:
+def app(
+    port: int,
+    host: str | None,
+    names: tuple[str, ...],
+    token_file: Path | None,
+    no_browser: bool,
+    view: Path | None,
+) -> None:
     """Open the app in a browser; Ctrl+C stops it.
 
     It needs no network, and answers to this machine only. With --host 0.0.0.0 others reach it by the
@@ -37,7 +50,7 @@ def app(port: int, host: str | None, names: tuple[str, ...], no_browser: bool, v
         from bert_probe.web.start import start
 
     content = None if view is None else _checked(view)
-    start(port, host, names, browser=not no_browser, view=content)
+    start(port, host, names, browser=not no_browser, token_file=token_file, view=content)
 
 
 def _checked(view: Path) -> bytes:

@@ -14,7 +14,7 @@ from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.cli.options import asking, common, one_text, picture_asked
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import Places
+from bert_probe.results.kinds_of_several import Places
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.words import find_word
 from bert_probe.views import head_view, model_view

@@ -15,7 +15,7 @@ from bert_probe.cli.options import asking, common, one_text, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import HeadSet
+from bert_probe.results.kinds_of_several import HeadSet
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 

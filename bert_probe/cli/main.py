@@ -68,6 +68,10 @@ COMMANDS = {
         "layer_map",
         "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
     ),
+    "mcp": (
+        "mcp",
+        "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
+    ),
     "overview": (
         "overview",
         "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",

@@ -14,7 +14,8 @@ import click
 from bert_probe.errors import ExportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
-from bert_probe.results.kinds import Choice, Flag, Several
+from bert_probe.results.kinds import Choice, Flag
+from bert_probe.results.kinds_of_several import Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
 from bert_probe.results.writing import check_new, write

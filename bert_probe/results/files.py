@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.csv
+import pyarrow.ipc
 import pyarrow.parquet
 
 from bert_probe.errors import ExportError
@@ -159,12 +160,25 @@ def _cells(series: pd.Series) -> Any:
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
 
+def to_arrow(frame: pd.DataFrame) -> bytes:
+    """A table as a stream of Arrow, with the metadata of a Parquet file: for programs, which keep no file."""
+    table, sink = _columnar(frame), io.BytesIO()
+    with pyarrow.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()
+
+
 def _parquet(frame: pd.DataFrame) -> bytes:
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(_columnar(frame), sink)
+    return sink.getvalue()
+
+
+def _columnar(frame: pd.DataFrame) -> pyarrow.Table:
+    """A table with its provenance in the schema."""
     table = pyarrow.Table.from_pandas(plain(frame), preserve_index=False)
     metadata = {PROVENANCE_KEY: json.dumps(frame.attrs.get("provenance", {}))}
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), sink)
-    return sink.getvalue()
+    return table.replace_schema_metadata(metadata)
 
 
 def _npz(frame: pd.DataFrame) -> bytes:

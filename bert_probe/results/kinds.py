@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
+
+Schema: TypeAlias = dict[str, Any]
+"""What JSON may hold, as JSON Schema 2020-12 says it."""
+
+MOST = 999_999_999_999
+"""The largest number that is read: a larger one was not meant, nor can everything compute with it."""
+_PLACES = 999_999_999
 
 
 class Sizes(Protocol):
@@ -68,6 +75,19 @@ class Kind:
         """As it stands in JSON; layers and heads count from 1."""
         return value
 
+    @property
+    def schema(self) -> Schema:
+        """What `plain` may give."""
+        return {"type": "string"}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+        """What `plain` gave.
+
+        Raises:
+            SelectionError: it is not to be had.
+        """
+        return self.check(name, value)
+
     def options(self, option: str, value: Any) -> list[str]:
         """The words of a command line."""
         return [option, self.write(value)]
@@ -106,6 +126,19 @@ class Number(Kind):
         ):
             raise SelectionError(f"{name} is {text!r}, which is no number.")
         return self.check(name, int(text) if self.whole else float(text))
+
+    @property
+    def schema(self) -> Schema:
+        """Its bounds."""
+        bounds = {"minimum": self.least, "maximum": min(self.most, MOST)}
+        return {"type": "integer" if self.whole else "number", **bounds}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> int | float:  # noqa: ARG002
+        """A number that is not too large to be meant."""
+        number = self.check(name, value)
+        if number > MOST:
+            raise SelectionError(f"{name} is larger than {MOST}. Give a smaller number.")
+        return number
 
     def write(self, value: Any) -> str:
         """In the fewest digits that read the same."""
@@ -146,6 +179,20 @@ class Place(Kind):
             return value
         return value + self.first if value >= 0 else "last" if value == -1 else f"last{value + 1}"
 
+    @property
+    def schema(self) -> Schema:
+        """A number as people count, or a word for it."""
+        word = "^(last(-[0-9]{1,9})?|mean)$" if self.mean else "^last(-[0-9]{1,9})?$"
+        number = {"type": "integer", "minimum": self.first, "maximum": _PLACES}
+        return {"anyOf": [number, {"type": "string", "pattern": word}]}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """The same; in JSON a number is no text."""
+        words = isinstance(value, str) and not value.isdigit()
+        if not words and (isinstance(value, bool) or not isinstance(value, int)):
+            raise SelectionError(f"{name} must be a number or {self.metavar[2:]}, not {value!r}.")
+        return self.read(name, str(value), sizes)
+
     def write(self, value: Any) -> str:
         """As `plain`."""
         return str(self.plain(value))
@@ -168,101 +215,6 @@ class Place(Kind):
         return number - self.first
 
 
-class Places(Kind):
-    """Several layers or heads; None for all of them."""
-
-    def __init__(self, one: Place) -> None:
-        self.one = one
-        self.metavar = "N,…|all"
-
-    def check(self, name: str, value: Any) -> Any:
-        """A tuple, not empty."""
-        if value is None:
-            return None
-        if isinstance(value, str | int) or not isinstance(value, Sequence | range):
-            raise SelectionError(f"{name} must be a list of numbers, not {value!r}.")
-        if not len(value):
-            raise SelectionError(f"No {self.one.what} is chosen. Choose at least one.")
-        return tuple(self.one.check(name, one) for one in value)
-
-    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """Each from 0, and each of them there."""
-        if value is None:
-            return None
-        return tuple(self.one.resolve(name, one, trace) for one in value)
-
-    def plain(self, value: Any) -> Any:
-        """A list, or all."""
-        return "all" if value is None else [self.one.plain(one) for one in value]
-
-    def write(self, value: Any) -> str:
-        """With commas between."""
-        return "all" if value is None else ",".join(map(self.one.write, value))
-
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
-        """What `write` wrote."""
-        if text == "all":
-            return None
-        return tuple(self.one.read(name, one, sizes) for one in text.split(","))
-
-
-class HeadSet(Kind):
-    """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2.
-
-    Args:
-        whole_layers: 8 is read as all heads of layer 8. Otherwise a forgotten head is refused.
-    """
-
-    metavar = "L.H,…"
-    layer, head = Place("layer"), Place("head")
-
-    def __init__(self, *, whole_layers: bool = False) -> None:
-        self.whole_layers = whole_layers
-
-    def check(self, name: str, value: Any) -> tuple[tuple[int, int], ...]:
-        """Each once."""
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            raise SelectionError(f"{name} must be a list of (layer, head), not {value!r}.")
-        if not len(value):
-            raise SelectionError("No head is given. Name at least one.")
-        pairs = []
-        for one in value:
-            if isinstance(one, str) or not isinstance(one, Sequence) or len(one) != 2:
-                raise SelectionError(f"{name} must be a list of (layer, head), not of {one!r}.")
-            pairs.append((self.layer.check("layer", one[0]), self.head.check("head", one[1])))
-        return tuple(dict.fromkeys(pairs))
-
-    def resolve(self, name: str, value: Any, trace: Trace) -> Any:  # noqa: ARG002
-        """Each of them there."""
-        resolved = [
-            (self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace))
-            for layer, head in value
-        ]
-        return tuple(dict.fromkeys(resolved))
-
-    def plain(self, value: Any) -> Any:
-        """Names as people write them."""
-        return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
-
-    def write(self, value: Any) -> str:
-        """With commas between."""
-        return ",".join(self.plain(value))
-
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
-        """What `write` wrote."""
-        heads = []
-        for one in text.split(","):
-            layer, dot, head = one.strip().partition(".")
-            if not dot and self.whole_layers:
-                whole = self.layer.read("layer", layer, sizes)
-                heads += [(whole, head) for head in range(sizes.heads)]
-                continue
-            if not dot:
-                raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
-            heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))
-        return self.check(name, heads)
-
-
 class Flag(Kind):
     """Yes or no."""
 
@@ -281,6 +233,11 @@ class Flag(Kind):
         if text not in ("0", "1"):
             raise SelectionError(f"{name} is {text!r}; 1 or 0 can be given.")
         return text == "1"
+
+    @property
+    def schema(self) -> Schema:
+        """A truth value."""
+        return {"type": "boolean"}
 
     def options(self, option: str, value: Any) -> list[str]:  # noqa: ARG002
         """The option alone; it is asked for only where the value is not the usual one."""
@@ -318,6 +275,11 @@ class Choice(Kind):
             )
         return value
 
+    @property
+    def schema(self) -> Schema:
+        """The words."""
+        return {"type": "string", "enum": list(self.words)}
+
 
 class Optional(Kind):
     """Something, or None."""
@@ -337,6 +299,15 @@ class Optional(Kind):
         """As the kind does."""
         return None if value is None else self.kind.plain(value)
 
+    @property
+    def schema(self) -> Schema:
+        """As the kind has it, or null."""
+        return {"anyOf": [self.kind.schema, {"type": "null"}]}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """As the kind does."""
+        return None if value is None else self.kind.from_plain(name, value, sizes)
+
     def write(self, value: Any) -> str:
         """As the kind does; an empty text for None."""
         return "" if value is None else self.kind.write(value)
@@ -348,38 +319,3 @@ class Optional(Kind):
     def options(self, option: str, value: Any) -> list[str]:
         """Nothing for None."""
         return [] if value is None else self.kind.options(option, value)
-
-
-class Several(Kind):
-    """A list of things of one kind; on a command line the option is given again for each."""
-
-    def __init__(self, kind: Kind, least: int = 1) -> None:
-        self.kind, self.least, self.metavar = kind, least, kind.metavar
-
-    def check(self, name: str, value: Any) -> tuple[Any, ...]:
-        """A tuple of at least so many."""
-        if isinstance(value, str) or not isinstance(value, Sequence):
-            raise SelectionError(f"{name} must be a list, not {value!r}.")
-        if len(value) < self.least:
-            raise SelectionError(f"{name} holds {len(value)}; give {self.least} or more.")
-        return tuple(self.kind.check(name, one) for one in value)
-
-    def resolve(self, name: str, value: Any, trace: Trace) -> Any:
-        """As the kind does."""
-        return tuple(self.kind.resolve(name, one, trace) for one in value)
-
-    def plain(self, value: Any) -> Any:
-        """A list."""
-        return [self.kind.plain(one) for one in value]
-
-    def write(self, value: Any) -> str:
-        """A line each."""
-        return "\n".join(self.kind.write(one) for one in value)
-
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
-        """What `write` wrote."""
-        return self.check(name, [self.kind.read(name, one, sizes) for one in text.split("\n")])
-
-    def options(self, option: str, value: Any) -> list[str]:
-        """The option again for each."""
-        return [word for one in value for word in self.kind.options(option, one)]

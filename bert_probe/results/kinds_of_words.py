@@ -10,8 +10,11 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.results.kinds import Kind, Sizes
+from bert_probe.results.kinds import Kind, Schema, Sizes
 from bert_probe.text.words import find_token, find_word
+
+POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+"""Of a token, from 0."""
 
 
 class Words(Kind):
@@ -31,6 +34,11 @@ class Words(Kind):
     def plain(self, value: Any) -> Any:
         """A list."""
         return list(value)
+
+    @property
+    def schema(self) -> Schema:
+        """A list of words."""
+        return {"type": "array", "items": {"type": "string", "minLength": 1}}
 
     def write(self, value: Any) -> str:
         """With commas between."""
@@ -54,6 +62,17 @@ class TokenName(Kind):
         # As `find_token` has it: digits are a position. More of them than any text has tokens stay a word.
         digits = not isinstance(value, str) or re.fullmatch("[0-9]{1,9}", value)
         return int(value) if digits else str(value)
+
+    @property
+    def schema(self) -> Schema:
+        """A position or a name."""
+        return {"anyOf": [POSITION, {"type": "string"}]}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+        """The same; only Python counts from the end."""
+        if isinstance(value, int) and not 0 <= value <= POSITION["maximum"]:
+            raise SelectionError(f"{name} is {value}; a position from 0 can be given, or a word.")
+        return self.check(name, value)
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:  # noqa: ARG002
         """The position."""

@@ -156,6 +156,33 @@ class Question:
         values = {one.name: kind_of(one).plain(getattr(self, one.name)) for one in fields(self)}
         return {"analysis": self.analysis, **values}
 
+    def said(self) -> dict[str, Any]:
+        """`plain` without what goes without saying."""
+        plain = self.plain()
+        return {one.name: plain[one.name] for one in self._unusual() if one.name in plain}
+
+    @classmethod
+    def from_plain(cls, given: Mapping[str, Any], sizes: Sizes) -> Self:
+        """The question that `plain` gave; what is left out is as usual.
+
+        Raises:
+            SelectionError: a field that is not there, or something that this model does not have.
+        """
+        known = {one.name: one for one in fields(cls)}
+        unknown = [name for name in given if name not in known and name != "analysis"]
+        if unknown or given.get("analysis", cls.analysis) != cls.analysis:
+            wrong = unknown[0] if unknown else str(given["analysis"])
+            raise SelectionError(
+                f"{cls.analysis} knows no {wrong[:100]!r}; it has {', '.join(known) or 'no fields'}."
+            )
+        values = {
+            name: kind_of(one).from_plain(name, given[name], sizes)
+            for name, one in known.items()
+            if name in given
+        }
+        cls._check_all_there(values)
+        return cls(**values)
+
     def address(self) -> dict[str, str]:
         """Parameters of an address, as people count; what is as usual is left out."""
         return {key_of(one): kind_of(one).write(getattr(self, one.name)) for one in self._unusual()}
@@ -172,10 +199,14 @@ class Question:
             for one in fields(cls)
             if key_of(one) in given
         }
+        cls._check_all_there(values)
+        return cls(**values)
+
+    @classmethod
+    def _check_all_there(cls, values: Mapping[str, Any]) -> None:
         missing = [one.name for one in fields(cls) if one.default is MISSING and one.name not in values]
         if missing:
             raise SelectionError(f"{', '.join(missing)} must be given for {cls.analysis}.")
-        return cls(**values)
 
     def options(self) -> list[str]:
         """Words of the command line, as people count."""

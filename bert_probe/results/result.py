@@ -120,6 +120,11 @@ class Result(ABC):
         """The command that prints this table again."""
         return self.spelled()[1]
 
+    @property
+    def http(self) -> str:
+        """The request that gives this table again, for curl."""
+        return spelling.http(self.question, self.subject)
+
     def spelled(self, csv_safe: bool = False) -> tuple[str, str]:
         """Both, in Python and in the shell.
 

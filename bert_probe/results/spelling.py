@@ -1,7 +1,9 @@
-"""The lines that make an answer again, in Python and in the shell, from its question and its subject."""
+"""The lines that make an answer again, in Python, in the shell and over HTTP, from question and subject."""
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +20,9 @@ _SIDES = (("a", "checkpoint"), ("b", "other"))
 
 LONGEST_ARGUMENT = 131_071
 """Bytes of one argument on Linux, without the NUL at its end; elsewhere it may be fewer."""
+
+AT = "http://127.0.0.1:8501"
+"""Where the app is unless it is told otherwise."""
 
 
 def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
@@ -113,6 +118,68 @@ def _sizes(question: Question, subject: Subject, csv_safe: bool) -> str:
         words += ["--revision", opened["revision"]] if opened["revision"] else []
         words += ["--dtype", opened["dtype"]] if opened["dtype"] != "float32" else []
     return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
+
+
+def http(question: Question, subject: Subject, at: str = AT) -> str:
+    """The request, for curl; a comment where there is none, and above it where files belong into the body.
+
+    Such a body names them: what is in a file goes beside its name, as "content".
+
+    Args:
+        at: where the app is.
+    """
+    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
+        return "# What is only in memory cannot be reached over HTTP; use Python."
+    if any(one.get("dtype", "float32") != "float32" for one in subject.models):
+        return "# The app computes in float32; use Python."
+    given = body(question, subject)
+    written = json.dumps(given, ensure_ascii=False)
+    longest = len(written.encode("utf-8", "surrogatepass"))
+    if longest > LONGEST_ARGUMENT:
+        return (
+            f"# A body of {longest:,} bytes cannot be given to a command, whose arguments have at most "
+            f"{LONGEST_ARGUMENT:,}; use Python."
+        )
+    files = [*given.get("files", {}).values(), *filter(None, [given.get("sentences")])]
+    names = ", ".join(dict.fromkeys(one["file"] for one in files))
+    note = [f'# Put what is in {names} beside its name, as "content".'] if names else []
+    line = shlex.join(["curl", f"{at}/api/v1/{name_of(question.analysis)}", "--json", written])
+    return "\n".join([*note, line])
+
+
+def name_of(analysis: str) -> str:
+    """An analysis in an address: small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", analysis.lower()).strip("-")
+
+
+def body(question: Question, subject: Subject) -> dict[str, Any]:
+    """What is sent to be asked the same, spelled as provenance is."""
+    given: dict[str, Any] = _model(subject.model)
+    given |= {"other_model": _model(subject.other)} if subject.other else {}
+    texts = [text["text"] if text["pair"] is None else _paired(text) for text in subject.texts]
+    if len(texts) == 1:
+        given |= _paired(subject.texts[0])
+    elif texts:
+        given["texts"] = texts
+    if "files" in subject.sentences:
+        files = subject.sentences["files"].items()
+        told = {name: {key: one[key] for key in ("file", "kind") if key in one} for name, one in files}
+        given["files"] = told
+    elif subject.sentences:
+        given["sentences"] = {"file": SENTENCES_FILE}
+    cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
+    given |= {"truncate": True} if cut else {}
+    said = question.said()
+    return {**given, **({"question": said} if said else {})}
+
+
+def _model(model: Mapping[str, Any]) -> dict[str, Any]:
+    given = {"model": named(model), "revision": model.get("revision")}
+    return {name: value for name, value in given.items() if value}
+
+
+def _paired(text: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: text[name] for name in ("text", "pair") if text[name] is not None}
 
 
 def address(subject: Subject) -> dict[str, str] | None:

@@ -28,12 +28,23 @@ class Cache(Generic[K, V]):
     Args:
         most: the sizes of all values together stay within this. A value larger than that is not kept.
         size: of a value; each counts 1 unless given.
+
+    Attributes:
+        asked: how often a value was asked for.
+        made: how often it had to be made for that.
     """
 
     def __init__(self, most: float, size: Callable[[V], float] = lambda _: 1) -> None:
         self._kept: cachetools.LRUCache[K, V] = cachetools.LRUCache(most, getsizeof=size)
         self._flights: dict[K, Future[V]] = {}
         self._lock = threading.Lock()
+        self.asked = self.made = 0
+
+    @property
+    def held(self) -> tuple[int, float]:
+        """How many values are kept, and their sizes together."""
+        with self._lock:
+            return len(self._kept), self._kept.currsize
 
     def get(self, key: K) -> V | None:
         """The value of a key, or None."""
@@ -55,12 +66,15 @@ class Cache(Generic[K, V]):
         What ``make`` raises goes to the one whose it is; one of those who wait then makes it in turn, so
         that nobody bears the cancelling of another.
         """
+        with self._lock:
+            self.asked += 1
         while True:
             with self._lock:
                 if key in self._kept:
                     return self._kept[key]
                 flight = self._flights.get(key)
                 mine = flight is None
+                self.made += mine
                 if flight is None:
                     flight = self._flights[key] = Future()
             if mine:
@@ -97,6 +111,9 @@ class Cache(Generic[K, V]):
 class Answers:
     """Answers to questions, made once for all who ask.
 
+    Attributes:
+        cache: what keeps them.
+
     Args:
         most: bytes of all of them together.
         slots: taken while one is made; it bounds how many are at once. Work that reports takes none: it
@@ -104,12 +121,12 @@ class Answers:
     """
 
     def __init__(self, most: float, slots: AbstractContextManager[Any] | None = None) -> None:
-        self._cache: Cache[tuple[Hashable, ...], Any] = Cache(most, lambda result: max(1, result.nbytes))
+        self.cache: Cache[tuple[Hashable, ...], Any] = Cache(most, lambda result: max(1, result.nbytes))
         self._slots: AbstractContextManager[Any] = nullcontext() if slots is None else slots
 
     def forget(self) -> None:
         """Let go of all."""
-        self._cache.drop(lambda _: True)
+        self.cache.drop(lambda _: True)
 
     def of(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> R:
         """The answer of a question's own ``of``: ``answers.of(Heads(words=True).of, trace)``.
@@ -125,12 +142,12 @@ class Answers:
             with nullcontext() if "report" in more else self._slots:
                 return ask(*subjects, **more)
 
-        answer: R = self._cache.once(_key(ask, subjects, more), make)
+        answer: R = self.cache.once(_key(ask, subjects, more), make)
         return answer
 
     def has(self, ask: Callable[P, R], *subjects: P.args, **more: P.kwargs) -> bool:
         """Whether `of` would answer at once."""
-        return self._cache.get(_key(ask, subjects, more)) is not None
+        return self.cache.get(_key(ask, subjects, more)) is not None
 
 
 def _key(ask: Any, subjects: tuple[Any, ...], more: Mapping[str, Any]) -> tuple[Hashable, ...]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from typing import Generic, Literal, TypeVar, cast
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Report
+from bert_probe.run.slots import Slots
 
 T = TypeVar("T")
 
@@ -21,9 +22,8 @@ AT_ONCE = 2
 GRACE = 20.0
 """Seconds in which nobody is there, after which nobody will come: a connection may break and come back."""
 
-_EVERY = 0.3
-"""Seconds between looks of a waiting job at whether it is still wanted."""
-_slots = threading.BoundedSemaphore(AT_ONCE)
+SLOTS: Final = Slots(AT_ONCE)
+"""Of all jobs, whoever they are for."""
 
 
 class Job(Generic[T]):
@@ -44,6 +44,7 @@ class Job(Generic[T]):
         *,
         queued: bool = True,
         silence: float | None = None,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the work.
 
@@ -51,13 +52,14 @@ class Job(Generic[T]):
             alive: the work goes on while this says that somebody waits for it.
             queued: it waits for one of the slots; else it begins at once, and must bound its memory itself.
             silence: seconds without news after which whoever waits is told that it failed.
+            ended: called once when it is over, by the thread that ends it.
         """
         self.cause = cause
         self.state: Literal["waiting", "running", "done", "failed", "cancelled"] = "waiting"
         self.progress: tuple[int, int] | None = None
         self.error: BaseException | None = None
         self._result: T | None = None
-        self._alive, self._queued, self._silence = alive, queued, silence
+        self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
         self._seen = self._heard = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
         threading.Thread(target=self._run, args=(work,), name="bert-probe job", daemon=True).start()
@@ -106,17 +108,8 @@ class Job(Generic[T]):
         except BaseException as error:  # raised where its value is asked for
             self._end("failed", error=error)
 
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        if not self._queued:
-            yield
-            return
-        while not _slots.acquire(timeout=_EVERY):
-            self._check()
-        try:
-            yield
-        finally:
-            _slots.release()
+    def _slot(self) -> AbstractContextManager[None]:
+        return SLOTS.turn(self._check) if self._queued else nullcontext()
 
     def _begin(self) -> None:
         self._check()
@@ -146,6 +139,8 @@ class Job(Generic[T]):
     ) -> None:
         """The first end counts: what a cancelled job still brings is dropped."""
         with self._lock:
-            if not self.over:
-                self.state, self._result, self.error = state, result, error
-                self._over.set()
+            if self.over:
+                return
+            self.state, self._result, self.error = state, result, error
+            self._over.set()
+        self._ended()

@@ -90,8 +90,7 @@ class AllowedHosts:
             )
         if scope["type"] == "http" or not origins:
             return None
-        origin = origins[0].lower().partition("://")[2]
-        if len(origins) == 1 and (origin == hosts[0].lower() or _is_among(origin, self._given)):
+        if is_same_page(origins, hosts[0], self._given):
             return None
         page = _shown(", ".join(origins))
         return sentence(
@@ -99,6 +98,17 @@ class AllowedHosts:
             f"yours, {_REMEDY}.",
             403,
         )
+
+
+def is_same_page(origins: Sequence[str], host: str, names: Sequence[str]) -> bool:
+    """Whether this comes from a page of this very host and port, or of a name that was given."""
+    origin = origins[0].lower().partition("://")[2]
+    return len(origins) == 1 and (origin == host.lower() or _is_among(origin, names))
+
+
+def is_own(host: str) -> bool:
+    """Whether this is one of the names that a machine has for itself."""
+    return _is_among(host, own())
 
 
 def _is_among(host: str, names: Sequence[str]) -> bool:

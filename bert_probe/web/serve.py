@@ -29,6 +29,8 @@ from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
 from bert_probe.web import bertviz_frames, downloads, hosts, layers, places, sockets, uploads
 from bert_probe.web.components import mounting
+from bert_probe.web.http import entrance
+from bert_probe.web.http.routes import routes as api_routes
 from bert_probe.web.replies import may_be_answered, sentence
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
@@ -205,10 +207,11 @@ async def to_front_page(request: Request) -> RedirectResponse:
     return RedirectResponse(f"/?{query}" if query else "/")
 
 
-def routes() -> list[BaseRoute]:
+def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     """The routes beside Streamlit's own."""
     return [
         Route("/health", health),
+        *api_routes(entrance.Entrance(hosts.given(names), token), package_version()),
         # Streamlit knows its default page by the bare address only; by its name it would not be found.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),
@@ -237,18 +240,19 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     yield
 
 
-def parts(names: Sequence[str] = ()) -> dict[str, Any]:
+def parts(names: Sequence[str] = (), token_file: Path | None = None) -> dict[str, Any]:
     """What `st.App` is made of, for every way to start it.
 
     Args:
         names: what the app answers to beside its own names and those of `hosts.VARIABLE`.
+        token_file: holds what others than this machine need for the API; else `entrance.VARIABLE` may.
 
     Raises:
-        AddressError: something that is no name of a machine.
+        AddressError: something that is no name of a machine, or no token.
     """
     return {
         "script_path": MAIN_SCRIPT,
-        "routes": routes(),
+        "routes": routes(names, entrance.token(token_file)),
         "middleware": middleware(names),
         "lifespan": lifespan,
     }
@@ -261,6 +265,7 @@ def use_settings() -> None:
     """
     try:
         settings = places.settings() | {"server.allowedHosts": [*hosts.own(), *hosts.given()]}
+        entrance.token()
     except AddressError as error:
         sys.exit(f"bert-probe: {error}")
     for name, value in settings.items():

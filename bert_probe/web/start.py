@@ -10,6 +10,7 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -27,6 +28,7 @@ def start(
     names: Sequence[str] = (),
     browser: bool = True,
     view: bytes | None = None,
+    token_file: Path | None = None,
 ) -> None:
     """Serve the app until Ctrl+C, with the settings of `places.settings_file`.
 
@@ -36,9 +38,10 @@ def start(
         names: further names that the app answers to, beside those of `hosts.VARIABLE`; see `hosts`.
         browser: open one, if there is a display to open it on.
         view: a view file that the address told of opens, see `view_files`.
+        token_file: holds what other machines need to ask over HTTP.
 
     Raises:
-        AddressError: there is no such address here, its port is taken, or a name is none.
+        AddressError: there is no such address here, its port is taken, or a name or token is none.
     """
     host = places.settings()["server.address"] if host is None else host
     _check(host, port)
@@ -58,7 +61,7 @@ def start(
             f"Give other names with --allow or {hosts.VARIABLE}."
         )
     told = _told(said, url, browser and _has_display())
-    app = st.App(**serve.parts(called) | {"lifespan": told})
+    app = st.App(**serve.parts(called, token_file) | {"lifespan": told})
     with suppress(KeyboardInterrupt):
         app.run(
             config={

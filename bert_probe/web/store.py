@@ -6,9 +6,9 @@ Keys are tuples of every cause of a result, compared as a whole, so two texts ca
 from __future__ import annotations
 
 import secrets
-import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bert_probe.errors import NotFoundError
 from bert_probe.model.checkpoint import Checkpoint, Description
@@ -16,6 +16,7 @@ from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
+from bert_probe.run.slots import Slots
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
@@ -43,11 +44,16 @@ _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
-_passes = threading.BoundedSemaphore(PASSES_AT_ONCE)
+passes = Slots(PASSES_AT_ONCE)
+"""For a pass, or an answer that takes no longer."""
 
-
-answers = Answers(ANSWER_BYTES, _passes)
+answers = Answers(ANSWER_BYTES, passes)
 """Answers to questions, for all sessions: ``store.answers.of(Heads(words=True).of, trace)``."""
+
+
+def caches() -> Mapping[str, Cache[Any, Any]]:
+    """What is kept, by a name for it."""
+    return {"checkpoints": _checkpoints, "traces": _traces, "answers": answers.cache}
 
 
 def opened(model: str, revision: str) -> Checkpoint | None:
@@ -149,7 +155,7 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
 
     def traced(text: Text) -> Trace:
         def make() -> Trace:
-            with _passes:
+            with passes:
                 return checkpoint.trace(*text, truncate=truncate)
 
         # All of the description: the same weights under another config or tokenizer give other numbers.

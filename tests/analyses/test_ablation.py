@@ -25,7 +25,7 @@ from bert_probe.cli.main import main
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.kinds import HeadSet
+from bert_probe.results.kinds_of_several import HeadSet
 from tests.helpers.exactness import assert_alike, assert_exact
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace

@@ -5,28 +5,35 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
+from starlette.testclient import TestClient
 
 import bert_probe
+from bert_probe.api import schema
+from bert_probe.api.served import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
 from bert_probe.errors import SubjectError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.reports.tables import Table
 from bert_probe.reports.view_files import ViewFile, read
-from bert_probe.results import spelling
+from bert_probe.results import files, spelling
 from bert_probe.results.question import QUESTIONS
 from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
+from bert_probe.web import store
+from tests.helpers.http import asking
 from tests.helpers.questions import EXAMPLES, Example
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
@@ -51,6 +58,13 @@ def answers(asked: Asked) -> dict[str, Result]:
         repr(example.asked): example.asked.of(*example.subjects(asked(example)))  # type: ignore[attr-defined]
         for example in EXAMPLES
     }
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    """The app, for a program of this machine."""
+    with asking() as client:
+        yield client
 
 
 @pytest.fixture
@@ -115,6 +129,51 @@ def test_the_shell_line_writes_the_same_table(
         pd.read_csv(io.BytesIO((folder / f"{name}.csv").read_bytes())) for name in ("first", "again")
     )
     same_numbers(first, again)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_the_http_body_brings_the_same_table(
+    example: Example, answers: dict[str, Result], asked: Asked, client: TestClient
+) -> None:
+    result = answers[repr(example.asked)]
+    program, address, option, written = shlex.split(result.http.splitlines()[-1])
+    assert (program, option) == ("curl", "--json")
+    body, one = json.loads(written), served()[address.rpartition("/")[2]]
+    texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
+    for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
+        file["content"] = texts[file["file"]]
+    jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
+    if example.trained:
+        store.lend(asked(example), body["model"])  # it is open already
+    if one.reports:
+        _keep(result, one, example.subjects(asked(example)))
+    answer = client.post(
+        address.removeprefix(spelling.AT), json=body, headers={"Accept": "application/vnd.apache.parquet"}
+    )
+    assert answer.status_code == 200, answer.text
+    again, first = (
+        pyarrow.parquet.read_table(io.BytesIO(content))
+        for content in (answer.content, files.to_bytes(result.table(), "parquet"))
+    )
+    same_numbers(first.to_pandas(), again.to_pandas())
+    assert first.schema.metadata == again.schema.metadata
+
+
+def _keep(result: Result, one: Served, subjects: tuple[Any, ...]) -> None:
+    """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
+    kinds = [kind for kind in one.arguments.values() if kind != REPORT]
+    given = [*subjects, *(False if kind == CUT else None for kind in kinds[len(subjects) :])]
+    store.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
+    fields_of = schema.of_question(served()[spelling.name_of(example.asked.analysis)])
+    for one in (example.asked, answers[repr(example.asked)].question):
+        plain = json.loads(json.dumps(one.plain()))
+        jsonschema.Draft202012Validator(fields_of).validate(plain)
+        assert type(one).from_plain(plain, asked(example).description) == one
+        assert type(one).from_plain(one.said(), asked(example).description) == one
 
 
 @pytest.mark.usefixtures("folder")

@@ -13,7 +13,7 @@ import pytest
 
 from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run import jobs
+from bert_probe.run import jobs, slots
 from bert_probe.run.jobs import Job
 from tests.helpers.waiting import until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -21,7 +21,7 @@ from tests.helpers.work import Steps, all_jobs_ended
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(jobs, "_EVERY", 0.02)
+    monkeypatch.setattr(slots, "EVERY", 0.02)
     yield
     until(all_jobs_ended)
 

@@ -140,9 +140,10 @@ def test_csv_for_spreadsheets_is_a_choice_that_files_and_lines_follow(
     assert made["attention-layer1-head1.csv"]().startswith(b"token,[CLS],'=,a,[SEP]\n")
     with zipfile.ZipFile(io.BytesIO(made["attention-all.zip"]())) as archive:
         assert b"'=" in archive.read("attention.csv")
-    python, shell = (one.value for one in app.code)
+    python, shell, http = (one.value for one in app.code)
     assert python.endswith('.save("attention.csv", csv_safe=True)')
     assert "--csv-safe" in shell
+    assert http.startswith("curl http://127.0.0.1:8501/api/v1/attention --json ")
 
 
 def test_the_pictures_of_what_is_shown_are_taken_along_as_a_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Kind, Number, Optional, Place, Places
+from bert_probe.results.kinds import Choice, Kind, Number, Optional, Place
+from bert_probe.results.kinds_of_several import Places
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
 from bert_probe.text.faults import Faults

@@ -24,7 +24,8 @@ from bert_probe.errors import SelectionError, ShapeError, TextError, Unavailable
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results.kinds import Number, Place, Places
+from bert_probe.results.kinds import Number, Place
+from bert_probe.results.kinds_of_several import Places
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result

@@ -1,0 +1,40 @@
+"""Models, traces and answers for a process that serves one client, kept within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.loading import load
+from bert_probe.model.progress import Report
+from bert_probe.model.trace import Trace
+from bert_probe.run.cache import Answers, Cache
+
+CHECKPOINTS, TRACE_BYTES, ANSWER_BYTES = 2, 300_000_000, 100_000_000
+
+
+class Alone:
+    """What `Body.answer` asks, without a server's sessions."""
+
+    def __init__(self) -> None:
+        self.answers = Answers(ANSWER_BYTES)
+        self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
+        self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
+
+    def open_checkpoint(self, model: str, revision: str, report: Report) -> Checkpoint:
+        """A checkpoint, opened once; "" is the built-in."""
+        return self._checkpoints.once(
+            (model, revision), lambda: load(model or None, revision or None, progress=report)
+        )
+
+    def traces(
+        self, checkpoint: Checkpoint, texts: Sequence[tuple[str, str | None]], truncate: bool
+    ) -> list[Trace]:
+        """Traces of texts, each made once."""
+        return [
+            self._traces.once(
+                (checkpoint.description, text, truncate),
+                lambda text=text: checkpoint.trace(*text, truncate=truncate),  # type: ignore[misc]
+            )
+            for text in texts
+        ]

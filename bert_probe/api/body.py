@@ -1,0 +1,316 @@
+"""What is sent to be asked: a body in JSON, checked, and then answered by whoever shares models and passes.
+
+A body is spelled as the provenance of its answer: `model`, `revision`, `text` and `pair`, or `texts`. Layers
+and heads count from 1, tokens from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from bert_probe.analyses.attention import Attention, AttentionLong
+from bert_probe.analyses.measures import measure
+from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
+from bert_probe.api.problems import BodyError
+from bert_probe.api.served import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, Served
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report
+from bert_probe.model.trace import Trace
+from bert_probe.results.result import Result
+from bert_probe.run.cache import Answers
+from bert_probe.run.jobs import SLOTS
+from bert_probe.text.labelled import KINDS, Labelled, labelled_of
+from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.tagged import TaggedSentence, tagged_of
+
+TABLES: Final = (".csv", ".tsv")
+"""Endings of files with a header and labelled texts; others are CoNLL, or CoNLL-U."""
+
+
+class Shared(Protocol):
+    """What everybody who asks has in common: opened models, traces and answers, and the queue for them."""
+
+    answers: Answers
+
+    def open_checkpoint(self, model: str, revision: str, report: Report) -> Checkpoint:
+        """A checkpoint, opened once; "" is the built-in."""
+        ...
+
+    def traces(
+        self, checkpoint: Checkpoint, texts: Sequence[tuple[str, str | None]], truncate: bool
+    ) -> list[Trace]:
+        """Traces of texts, each made once."""
+        ...
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that came with a body."""
+
+    name: str
+    content: bytes
+    kind: str | None
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is asked, of whom.
+
+    Attributes:
+        asked: fields of the question as JSON has them; which values there are, the model says.
+        models: name and revision of each, "" for the built-in and the newest.
+        texts: with their pairs.
+        sentences: many, one an entry.
+        files: argument of the question → file.
+        truncate: cut what is too long.
+    """
+
+    served: Served
+    asked: Mapping[str, Any]
+    models: tuple[tuple[str, str], ...]
+    texts: tuple[tuple[str, str | None], ...]
+    sentences: tuple[str, ...]
+    files: Mapping[str, File]
+    truncate: bool
+
+    def answer(self, shared: Shared, report: Report) -> Result:
+        """The answer.
+
+        Args:
+            report: told how far it is; what it raises ends the work.
+
+        Raises:
+            ProbeError: it cannot be answered, and why.
+        """
+        checkpoints = [shared.open_checkpoint(*one, report) for one in self.models]
+        report(0, 0)
+        question = self.served.question.from_plain(self.asked, checkpoints[0].description)
+        given = self._subjects(shared, checkpoints)
+        report(0, 0)
+        ask: Any = question
+        more: dict[str, Any] = {"report": report} if self.served.reports else {}
+        long = self.served.reports and _takes_long(question, given)
+        with SLOTS.turn(lambda: report(0, 0)) if long else nullcontext():
+            if self.files or isinstance(question, AttentionLong):
+                # Rows of a file are no key; and what is computed as it is written would keep its trace alive.
+                answer: Result = ask.of(*given, **more)
+            else:
+                answer = shared.answers.of(ask.of, *given, **more)
+        return answer
+
+    def _subjects(self, shared: Shared, checkpoints: Sequence[Checkpoint]) -> list[Any]:
+        """What `of` is given, in its order."""
+        if self.served.models > 1:
+            traces = [shared.traces(one, self.texts, self.truncate)[0] for one in checkpoints if self.texts]
+        else:
+            traces = shared.traces(checkpoints[0], self.texts, self.truncate)
+        rest, models = iter(traces), iter(checkpoints)
+        given: list[Any] = []
+        for name, kind in self.served.arguments.items():
+            if kind in (TEXT, OTHER_TEXT):
+                given.append(next(rest, None))
+            elif kind == TEXTS:
+                given.append(traces)
+            elif kind == MODEL:
+                given.append(next(models))
+            elif kind == SENTENCES:
+                given.append(_rows(self.files[name]) if name in self.files else self.sentences)
+            elif kind == FILE:
+                given.append(_rows(self.files.get(name)))
+            elif kind == CUT:
+                given.append(self.truncate)
+        return given
+
+
+def _takes_long(question: Any, given: Sequence[Any]) -> bool:
+    """Whether a question that reports is to wait its turn; of attention only some measures are."""
+    if not isinstance(question, Attention | AttentionLong):
+        return True
+    trace, what = given[0], measure(question.measure)
+    chosen = (question.layer,) if isinstance(question, Attention) else question.layers
+    return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
+
+
+def _rows(file: File | None) -> Labelled | Sequence[TaggedSentence] | None:
+    if file is None:
+        return None
+    if file.name.lower().endswith(TABLES):
+        return labelled_of(file.content, file.name, file.kind)
+    return tagged_of(file.content, file.name)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def parsed(content: bytes) -> Any:
+    """JSON of a body.
+
+    Raises:
+        BodyError: it is none.
+    """
+    try:
+        # In JSON 5.0 is the same number as 5.
+        return json.loads(content, parse_float=_number, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BodyError(f"The body is no JSON in UTF-8: {str(error)[:200]}.") from None
+
+
+def _number(written: str) -> int | float:
+    number = float(written)
+    return int(number) if number.is_integer() and abs(number) < 2**53 else number
+
+
+def _no_number(written: str) -> float:
+    raise ValueError(f"{written} is no number of JSON")
+
+
+def read(served: Served, given: Any) -> Body:
+    """The body of a question, as `parsed` gives it.
+
+    Raises:
+        BodyError: a member that is missing, unknown, or not of its kind.
+    """
+    body = _object("The body", given, known=members(served))
+    asked = _object("question", body.get("question", {}))
+    for name in served.shut & asked.keys():
+        if asked[name] is not None:
+            raise BodyError(
+                f"{name} is a file of the machine that answers, and is chosen there alone: on its command "
+                "line or in Python. Leave it out."
+            )
+    models = [body]
+    if served.models > 1:
+        _there(body, "other_model")
+        models.append(_object("other_model", body["other_model"], known=("model", "revision")))
+    return Body(
+        served,
+        asked,
+        tuple((_name(one, "model"), _name(one, "revision")) for one in models),
+        _texts(served, body),
+        _sentences(body) if served.sentences and "files" not in body else (),
+        _files(served, body),
+        _truncates(body),
+    )
+
+
+def members(served: Served) -> tuple[str, ...]:
+    """What the body of a question may hold."""
+    least, most = served.texts
+    names = ["question", "model", "revision"]
+    names += ["other_model"] if served.models > 1 else []
+    names += ["text", "pair"] if least == 1 else []
+    names += ["texts"] if most != least or (most or 0) > 1 else []
+    names += ["sentences"] if served.sentences else []
+    names += ["files"] if served.files else []
+    return (*names, *(["truncate"] if most != 0 or CUT in served.arguments.values() else []))
+
+
+def _object(where: str, given: Any, known: Sequence[str] | None = None) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise BodyError(f"{where} must be an object, not {_shown(given)}.")
+    for name in given:
+        if known is not None and name not in known:
+            raise BodyError(f"{where} has no member {_shown(name)}; it may have {', '.join(known)}.")
+    return given
+
+
+def _there(body: Mapping[str, Any], name: str) -> None:
+    if name not in body:
+        raise BodyError(f"{name} is missing. Give it.")
+
+
+def _text(where: str, given: Any, most: int = MOST_CHARACTERS) -> str:
+    if not isinstance(given, str):
+        raise BodyError(f"{where} must be a text, not {_shown(given)}.")
+    if len(given) > most:
+        raise BodyError(f"{where} has {len(given):,} characters; at most {most:,} are taken.")
+    return given
+
+
+def _name(body: Mapping[str, Any], member: str) -> str:
+    given = body.get(member)
+    return "" if given is None else _text(member, given, MOST_NAMED)
+
+
+def _list(where: str, given: Any, most: int) -> Sequence[Any]:
+    if not isinstance(given, list):
+        raise BodyError(f"{where} must be a list, not {_shown(given)}.")
+    if len(given) > most:
+        raise BodyError(f"{where} holds {len(given):,}; at most {most:,} are taken.")
+    return given
+
+
+def _texts(served: Served, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    least, most = served.texts
+    if most == 0:
+        return ()
+    if "texts" not in body:
+        _there(body, "text" if least == 1 else "texts")
+        return (_pair("text", {name: body[name] for name in ("text", "pair") if name in body}),)
+    if "text" in body or "pair" in body:
+        raise BodyError("Both text and texts are given. Give one of them.")
+    listed = _list("texts", body["texts"], MOST_TEXTS if most is None else most)
+    if len(listed) < least:
+        raise BodyError(f"texts holds {len(listed)}; give {least} or more.")
+    return tuple(_pair(f"texts[{number}]", one) for number, one in enumerate(listed))
+
+
+def _pair(where: str, given: Any) -> tuple[str, str | None]:
+    if isinstance(given, str):
+        return _text(where, given), None
+    member = _object(where, given, known=("text", "pair"))
+    _there(member, "text")
+    pair = member.get("pair")
+    return _text("text", member["text"]), None if pair is None else _text("pair", pair)
+
+
+def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
+    _there(body, "sentences")
+    given = body["sentences"]
+    if isinstance(given, list):
+        listed = tuple(_text(f"sentences[{number}]", one) for number, one in enumerate(given))
+    else:
+        file = _file("sentences", given, known=("file", "content"))
+        listed = sentences_of(file.content, file.name)
+    _list("sentences", list(listed), MOST_SENTENCES)
+    return listed
+
+
+def _files(served: Served, body: Mapping[str, Any]) -> Mapping[str, File]:
+    if "files" not in body and not any(served.files.values()):
+        return {}
+    _there(body, "files")
+    given = _object("files", body["files"], known=tuple(served.files))
+    for name, needed in served.files.items():
+        if needed and name not in given:
+            raise BodyError(f"files has no {name}. Give it.")
+    return {name: _file(name, one) for name, one in given.items()}
+
+
+def _file(where: str, given: Any, known: Sequence[str] = ("file", "content", "kind")) -> File:
+    file = _object(where, given, known)
+    _there(file, "file")
+    _there(file, "content")
+    kind = file.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise BodyError(f"kind of {where} must be {', '.join(KINDS)}, not {_shown(kind)}.")
+    content = _text(f"content of {where}", file["content"], MOST_BYTES)
+    return File(
+        _text(f"file of {where}", file["file"], MOST_NAMED), content.encode("utf-8", "surrogatepass"), kind
+    )
+
+
+def _truncates(body: Mapping[str, Any]) -> bool:
+    given = body.get("truncate", False)
+    if not isinstance(given, bool):
+        raise BodyError(f"truncate must be true or false, not {_shown(given)}.")
+    return given
+
+
+def _shown(given: Any) -> str:
+    text = json.dumps(given)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,82 @@
+"""An answer as bytes, in the form that is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import pandas as pd
+
+from bert_probe.api.limits import MOST_CELLS
+from bert_probe.api.problems import NotAcceptableError, TooLargeError
+from bert_probe.results import files
+from bert_probe.results.result import Result
+
+JSON: Final = "application/json"
+FORMS: Final[Mapping[str, str]] = {
+    JSON: "json",
+    "text/csv": "csv",
+    "application/vnd.apache.parquet": "parquet",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+"""Media type → form. All but CSV hold the provenance beside the numbers."""
+
+
+def chosen(accept: str) -> str:
+    """The media type that suits a header Accept best; JSON where it says nothing.
+
+    Raises:
+        NotAcceptableError: none does.
+    """
+    if not accept.strip():
+        return JSON
+    wanted = dict(map(_wished, accept.split(",")))
+    # Of equal wishes the first of ours.
+    best = max(FORMS, key=lambda media: _wish(wanted, media))
+    if not _wish(wanted, best):
+        raise NotAcceptableError(f"There is no answer as {accept[:100]!r}. Accept one of {', '.join(FORMS)}.")
+    return best
+
+
+def _wished(written: str) -> tuple[str, float]:
+    """A media type, or a range of them, and how much it is wanted, 0 to 1."""
+    media, *parameters = (part.strip().lower() for part in written.split(";"))
+    given = [part.removeprefix("q=") for part in parameters if part.startswith("q=")]
+    return media, float(given[0]) if given and re.fullmatch(r"[01](\.[0-9]{0,3})?", given[0]) else 1.0
+
+
+def _wish(wanted: Mapping[str, float], media: str) -> float:
+    """How much a media type is wanted, 0 to 1: what is named most exactly counts."""
+    for name in (media, f"{media.partition('/')[0]}/*", "*/*"):
+        if name in wanted:
+            return wanted[name]
+    return 0.0
+
+
+def written(result: Result, media: str) -> bytes:
+    """The table of an answer.
+
+    Raises:
+        TooLargeError: more than `MOST_CELLS`.
+        ExportError: infinite values in JSON.
+    """
+    frame, form = table_of(result), FORMS[media]
+    return files.to_arrow(frame) if form == "arrow" else files.to_bytes(frame, form)
+
+
+def table_of(result: Result) -> pd.DataFrame:
+    """The table, if it is not too large to be sent; one that comes in parts is not made whole to find out.
+
+    Raises:
+        TooLargeError: more than `MOST_CELLS`.
+    """
+    cells, parts = 0, 0
+    for part in result.parts():
+        cells, parts = cells + part.size, parts + 1
+        if cells > MOST_CELLS:
+            raise TooLargeError(
+                f"The table has more than {MOST_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
+                "use the command line."
+            )
+    return part if parts == 1 else result.table()

@@ -1,0 +1,20 @@
+"""What is taken and sent at most."""
+
+from typing import Final
+
+MOST_BYTES: Final = 5_000_000
+"""Of a body, as of a file that is given to a page."""
+MOST_TEXTS: Final = 100
+"""That are compared with each other."""
+MOST_CHARACTERS: Final = 1_000_000
+"""Of a text; how many tokens it may have is the model's to say."""
+MOST_SENTENCES: Final = 1_000
+"""As on the pages: the table may be of all with all."""
+MOST_NAMED: Final = 1_000
+"""Characters of the name of a model, a revision or a file."""
+MOST_CELLS: Final = 5_000_000
+"""Of a table: what is larger belongs into a file, which the command line writes part by part."""
+SECONDS: Final = 120.0
+"""That an answer may take; work that tells how far it is ends then, other work is no longer waited for."""
+AT_ONCE: Final = 32
+"""Requests that are being answered, or wait for that; more are told to come again."""

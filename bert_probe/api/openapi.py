@@ -1,0 +1,97 @@
+"""The whole API as OpenAPI 3.1."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import Any, Final
+
+from bert_probe.api import problems, schema
+from bert_probe.api.formats import FORMS, JSON
+from bert_probe.api.problems import MEDIA, Kind
+from bert_probe.api.served import Served, served
+
+_ABOUT: Final = (
+    "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
+    "Models are opened by folder or hub id, as on the pages; texts stay on the machine that answers."
+)
+_OF_A_QUESTION: Final = tuple(
+    kind for kind in problems.KINDS if kind not in (problems.NO_SUCH_THING, problems.NOT_READY)
+)
+_OF_METRICS: Final = (problems.NO_TOKEN, problems.NOT_FROM_HERE, problems.WRONG_METHOD)
+_TEXT: Final = "text/plain"
+
+
+@cache
+def document(version: str) -> dict[str, Any]:
+    """It as JSON has it."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "BERT Probe", "version": version, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}],
+        "paths": {f"/api/v1/{name}": {"post": _operation(one)} for name, one in served().items()}
+        | {
+            "/healthz": {"get": _watched("Whether the app answers at all.", "The app answers.", JSON)},
+            "/readyz": {
+                "get": _watched(
+                    "Whether the built-in model is open; asking begins to open it.",
+                    "It is open.",
+                    JSON,
+                    (problems.NOT_READY, problems.WRONG_METHOD),
+                )
+            },
+            "/metrics": {
+                "get": _watched(
+                    "Passes, waits, caches, memory, for Prometheus.", "The numbers.", _TEXT, _OF_METRICS
+                )
+            },
+        },
+        "x-problems": [asdict(kind) for kind in problems.KINDS],
+        "components": {
+            "schemas": {"Table": schema.TABLE, "Problem": schema.PROBLEM},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed from other machines than the one that answers.",
+                }
+            },
+        },
+    }
+
+
+def _operation(one: Served) -> dict[str, Any]:
+    contents: dict[str, Any] = {media: {} for media in FORMS}  # bytes, but for two of them
+    contents["text/csv"] = {"schema": {"type": "string"}}
+    contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
+    return {
+        "operationId": one.name,
+        "summary": one.question.analysis,
+        "description": one.summary,
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": schema.of_body(one), "example": schema.example(one)}},
+        },
+        "responses": {"200": {"description": "The table.", "content": contents}, **_problems(_OF_A_QUESTION)},
+    }
+
+
+def _watched(
+    about: str, fine: str, media: str, kinds: tuple[Kind, ...] = (problems.WRONG_METHOD,)
+) -> dict[str, Any]:
+    held = {"type": "object"} if media == JSON else {"type": "string"}
+    answer = {"description": fine, "content": {media: {"schema": held}}}
+    return {"summary": about, "responses": {"200": answer, **_problems(kinds)}}
+
+
+def _problems(kinds: tuple[Kind, ...]) -> dict[str, Any]:
+    """Status → what it says; several kinds may have one."""
+    told: dict[str, list[str]] = {}
+    for kind in kinds:
+        told.setdefault(str(kind.status), []).append(kind.title)
+    content = {MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status: {"description": f"{'; '.join(titles)}.", "content": content}
+        for status, titles in told.items()
+    }

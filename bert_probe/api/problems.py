@@ -1,0 +1,145 @@
+"""What could not be answered, as RFC 9457 has it: a kind of problem, and a sentence on this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from bert_probe.errors import (
+    CheckpointError,
+    ExportError,
+    FaultyFileError,
+    OutOfMemoryError,
+    ProbeError,
+    SelectionError,
+    ShapeError,
+    StalledError,
+    SubjectError,
+    TextError,
+    UnavailableError,
+)
+
+MEDIA: Final = "application/problem+json"
+PAGE: Final = "/api"
+"""Where kinds of problems are told, each under its name."""
+
+
+class BodyError(ProbeError):
+    """What was sent is no body of the API; it says where."""
+
+
+class NotAcceptableError(ProbeError):
+    """No form that is asked for can be had."""
+
+
+class TooLargeError(ProbeError):
+    """More than is taken or sent."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of problem.
+
+    Attributes:
+        name: in the address that its type is.
+        status: of HTTP.
+        title: what it is, whatever was sent.
+    """
+
+    name: str
+    status: int
+    title: str
+
+
+NO_JSON = Kind("no-json", 400, "The body is not what this question takes")
+NO_TOKEN = Kind("no-token", 401, "A token is needed")
+NOT_FROM_HERE = Kind("not-from-here", 403, "This is answered to this machine alone")
+NO_SUCH_THING = Kind("no-such-thing", 404, "There is nothing at this address")
+WRONG_METHOD = Kind("wrong-method", 405, "Another method is needed")
+NO_SUCH_FORM = Kind("no-such-form", 406, "The answer cannot be had in this form")
+TOO_LARGE = Kind("too-large", 413, "Larger than what is taken or sent")
+WRONG_MEDIA = Kind("wrong-media", 415, "The body is to be JSON")
+MODEL = Kind("model", 422, "The model cannot be opened")
+TEXT = Kind("text", 422, "A text cannot be read")
+SELECTION = Kind("selection", 422, "The model or the text has no such thing")
+UNAVAILABLE = Kind("unavailable", 422, "The model does not have what was asked for")
+FAILED = Kind("failed", 500, "This could not be answered")
+BUSY = Kind("busy", 503, "Too many ask at once")
+NOT_READY = Kind("not-ready", 503, "The built-in model is not open yet")
+TOO_LONG = Kind("took-too-long", 504, "The answer took too long")
+
+KINDS: Final = (
+    NO_JSON,
+    NO_TOKEN,
+    NOT_FROM_HERE,
+    NO_SUCH_THING,
+    WRONG_METHOD,
+    NO_SUCH_FORM,
+    TOO_LARGE,
+    WRONG_MEDIA,
+    MODEL,
+    TEXT,
+    SELECTION,
+    UNAVAILABLE,
+    FAILED,
+    BUSY,
+    NOT_READY,
+    TOO_LONG,
+)
+
+_OF_ERRORS: Final[Mapping[type[BaseException], Kind]] = {
+    BodyError: NO_JSON,
+    NotAcceptableError: NO_SUCH_FORM,
+    ExportError: NO_SUCH_FORM,
+    TooLargeError: TOO_LARGE,
+    OutOfMemoryError: TOO_LARGE,
+    CheckpointError: MODEL,
+    TextError: TEXT,
+    SelectionError: SELECTION,
+    SubjectError: SELECTION,
+    ShapeError: SELECTION,
+    UnavailableError: UNAVAILABLE,
+    StalledError: TOO_LONG,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem that somebody has.
+
+    Attributes:
+        detail: a sentence on what was given, the limit, the remedy.
+        more: further members; headers: of the answer.
+    """
+
+    kind: Kind
+    detail: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def content(self) -> bytes:
+        """It as JSON."""
+        kind = self.kind
+        record = {"type": f"{PAGE}#{kind.name}", "title": kind.title, "status": kind.status}
+        text = json.dumps({**record, "detail": self.detail, **self.more}, ensure_ascii=False)
+        return text.encode("utf-8", "backslashreplace")
+
+
+def of(error: BaseException) -> Problem | None:
+    """What an error is to whoever asked; None for one that nobody foresaw."""
+    if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
+        return Problem(TOO_LARGE, "The machine has too little memory for this. Ask for less.")
+    for cls in type(error).__mro__:
+        if cls in _OF_ERRORS:
+            return Problem(_OF_ERRORS[cls], str(error), _faults(error))
+    return None
+
+
+def _faults(error: BaseException) -> dict[str, Any]:
+    if not isinstance(error, FaultyFileError) or not error.faults:
+        return {}
+    listed = [{"line": line, "fault": fault} for line, fault in error.faults]
+    return {"faults": listed, "count": error.count}

@@ -1,0 +1,194 @@
+"""Bodies and answers as JSON Schema 2020-12, made of the fields of the questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, Final
+
+from bert_probe.analyses.find_heads import WordPairs
+from bert_probe.api import body, limits
+from bert_probe.api.served import Served
+from bert_probe.results.kinds import Kind, Schema
+from bert_probe.results.kinds_of_several import HeadSet, Several
+from bert_probe.results.kinds_of_words import TokenName
+from bert_probe.results.question import kind_of
+from bert_probe.text.labelled import KINDS
+
+TEXT: Final = "The small boat crosses the wide river at night."
+OTHER: Final = "The small boat crosses the wide valley at dawn."
+_TREEBANK: Final = "1\tBoats\tboat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tsink\tsink\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+
+_EXAMPLES: Final[Mapping[type, Any]] = {
+    HeadSet: ["1.1"],
+    WordPairs: [["river", "boat"]],
+    Several: ["boat"],
+    TokenName: "boat",
+    Kind: "boat",
+}
+"""Kind of a field that must be given → what could be given for `TEXT`."""
+
+_TOLD: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
+"""What only the command line's help has to say."""
+
+
+def of_question(served: Served) -> Schema:
+    """The fields of a question; what is left out is as usual."""
+    properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
+    needed = []
+    for one in fields(served.question):
+        properties[one.name] = _field(one) if one.name not in served.shut else {"type": "null"}
+        needed += [one.name] if one.default is MISSING else []
+    return _object(properties, needed)
+
+
+def _field(one: Field[Any]) -> Schema:
+    kind, about = kind_of(one), _TOLD.sub("", one.metadata["about"])
+    if one.default is True and about:
+        about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
+    about = about[:1].upper() + about[1:]
+    usual = {} if one.default is MISSING else {"default": kind.plain(one.default)}
+    return {**kind.schema, **usual, **({"description": about} if about else {})}
+
+
+def of_body(served: Served) -> Schema:
+    """The body of a question."""
+    least, most = served.texts
+    every = _members(served)
+    properties = {name: every[name] for name in body.members(served)}
+    needed = ["question"] if of_question(served).get("required") else []
+    needed += ["other_model"] if served.models > 1 else []
+    needed += ["sentences"] if served.sentences and not served.files else []
+    needed += ["files"] if any(served.files.values()) else []
+    if most == 0 or least != 1:
+        needed += ["texts"] if most != 0 else []
+        return _object(properties, needed)
+    if most == 1:
+        return _object(properties, [*needed, "text"])
+    # One text, which may have a pair, or a list of them.
+    alone = dict.fromkeys(("text", "pair"), False)
+    either = [
+        {"required": ["text"], "properties": {"texts": False}},
+        {"required": ["texts"], "properties": alone},
+    ]
+    return {**_object(properties, needed), "oneOf": either}
+
+
+def _members(served: Served) -> dict[str, Schema]:
+    least, most = served.texts
+    one = {"anyOf": [_text("A text."), _object({"text": _text(), "pair": _pair()}, ["text"])]}
+    listed = _list(one, max(1, least), limits.MOST_TEXTS if most is None else most)
+    sentence = _list(_text(), 0, limits.MOST_SENTENCES)
+    return {
+        "question": of_question(served),
+        "model": _name("Folder or hub id of the model; the built-in one unless given."),
+        "revision": _name("Branch, tag or commit on the hub; the newest unless given."),
+        "other_model": {
+            **_object({"model": _name("Folder or hub id."), "revision": _name("On the hub.")}),
+            "description": "The second of the two models that are compared.",
+        },
+        "text": _text("What the model reads."),
+        "pair": _pair(),
+        "texts": {**listed, "description": "Texts, each read by itself; one with a pair is an object."},
+        "sentences": {
+            "anyOf": [sentence, _file("One a line, or a table with a header.")],
+            "description": "Sentences, each read by itself.",
+        },
+        "files": _object(
+            {name: _file("CoNLL, CoNLL-U, or a table with labels.", labelled=True) for name in served.files},
+            [name for name, needed in served.files.items() if needed],
+        ),
+        "truncate": {"type": "boolean", "default": False, "description": "Cut what is too long."},
+    }
+
+
+def _text(about: str = "", most: int = limits.MOST_CHARACTERS) -> Schema:
+    return {"type": "string", "maxLength": most, **({"description": about} if about else {})}
+
+
+def _name(about: str) -> Schema:
+    named = _text(most=limits.MOST_NAMED)
+    return {"anyOf": [named, {"type": "null"}], "default": None, "description": about}
+
+
+def _pair() -> Schema:
+    about = "A second text of the same input, after [SEP]."
+    return {"anyOf": [_text(), {"type": "null"}], "default": None, "description": about}
+
+
+def _list(items: Schema, least: int, most: int) -> Schema:
+    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
+
+
+def _file(about: str, labelled: bool = False) -> Schema:
+    kind = {"enum": [*KINDS, None], "default": None, "description": "Of the labels of a table."}
+    content = _text("What is in it.", limits.MOST_BYTES)
+    named = _text("Its name; the ending says what it is.", limits.MOST_NAMED)
+    properties = {"file": named, "content": content, **({"kind": kind} if labelled else {})}
+    return {**_object(properties, ["file", "content"]), "description": about}
+
+
+def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> Schema:
+    required = {"required": needed} if needed else {}
+    return {"type": "object", "properties": dict(properties), **required, "additionalProperties": False}
+
+
+def example(served: Served) -> dict[str, Any]:
+    """A body that a question takes."""
+    _, most = served.texts
+    asked = {
+        one.name: next(given for kind, given in _EXAMPLES.items() if isinstance(kind_of(one), kind))
+        for one in fields(served.question)
+        if one.default is MISSING
+    }
+    given: dict[str, Any] = {"question": asked} if asked else {}
+    given |= {"other_model": {"model": None}} if served.models > 1 else {}
+    if most == 1:
+        given["text"] = TEXT
+    elif most != 0:
+        given["texts"] = [TEXT, OTHER]
+    given |= {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.sentences else {}
+    if any(served.files.values()):
+        file = {"file": "sentences.conllu", "content": _TREEBANK}
+        given["files"] = {name: file for name, needed in served.files.items() if needed}
+    return given
+
+
+_CELL: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
+
+TABLE: Final[Schema] = {
+    "type": "object",
+    "required": ["provenance", "columns"],
+    "properties": {
+        "provenance": {
+            "type": "object",
+            "description": "Model, digest of its weights, libraries, texts, and what was asked.",
+            "required": ["model", "question"],
+        },
+        "columns": {
+            "type": "object",
+            "description": "The table: name of a column → its cells, from the first row to the last.",
+            "additionalProperties": {"type": "array", "items": _CELL},
+        },
+    },
+}
+"""An answer in JSON."""
+
+PROBLEM: Final[Schema] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference", "description": "Which kind of problem."},
+        "title": {"type": "string", "description": "What kind it is, in words."},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "detail": {"type": "string", "description": "What was given, the limit, the remedy."},
+        "faults": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "Of a file, each with its line.",
+        },
+        "count": {"type": "integer", "description": "How many faults there are."},
+    },
+}
+"""What could not be answered (RFC 9457)."""

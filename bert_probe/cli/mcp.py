@@ -1,0 +1,43 @@
+"""The command for agents."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from io import TextIOWrapper
+
+import click
+
+from bert_probe import __version__
+from bert_probe.errors import UnavailableError
+from bert_probe.run.imports import imported_for_good
+
+
+@click.command("mcp")
+@click.option("--only", multiple=True, metavar="NAME", help="Offer this question alone; may be given again.")
+def mcp(only: tuple[str, ...]) -> None:
+    """Serve all questions as tools for agents (Model Context Protocol) over standard input and output.
+
+    It needs no network and opens no port; the agent's program starts it and ends it.
+    """
+    if find_spec("mcp") is None:
+        raise UnavailableError('Agents need the package mcp. Install it with pip install "bert-probe[mcp]".')
+    # Whatever else is printed must not stand between the messages.
+    out = TextIOWrapper(os.fdopen(os.dup(1), "wb"), encoding="utf-8", newline="\n")
+    os.dup2(2, 1)
+    with imported_for_good():
+        import anyio
+        from mcp.server.stdio import stdio_server
+
+        from bert_probe.api import agents
+        from bert_probe.api.alone import Alone
+
+    server = agents.server(Alone(), agents.chosen(only), __version__)
+
+    async def serve() -> None:
+        async with stdio_server(stdout=anyio.wrap_file(out)) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    anyio.run(serve)
+    sys.exit(0)

@@ -1,0 +1,113 @@
+"""Who may ask over HTTP: programs of this machine, and from elsewhere those that have the token.
+
+A page of another site can make a reader's browser send requests here. It cannot send JSON without being
+allowed to, which nobody is, and says in Origin where it comes from.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+
+from bert_probe.api import problems
+from bert_probe.api.problems import Problem
+from bert_probe.errors import AddressError
+from bert_probe.web import hosts
+
+VARIABLE: Final = "BERT_PROBE_TOKEN"
+"""Environment variable with the token."""
+LEAST: Final = 16
+"""Characters of a token: a shorter one can be guessed."""
+
+_PASSED_ON: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""What a proxy adds to the requests of others."""
+
+
+def token(file: Path | None = None) -> str:
+    """The token, "" if there is none: the first line of a file, else what `VARIABLE` holds.
+
+    Raises:
+        AddressError: a file that cannot be read, or a token that can be guessed or not be sent.
+    """
+    given, where = os.environ.get(VARIABLE, ""), VARIABLE
+    if file is not None:
+        where = str(file)
+        try:
+            given = file.read_text(encoding="utf-8").partition("\n")[0].strip()
+        except (OSError, ValueError) as error:
+            raise AddressError(
+                f"The token in {where} cannot be read: {_reason(error)}. Give another."
+            ) from None
+    if (given or file is not None) and (len(given) < LEAST or not given.isascii() or not given.isprintable()):
+        raise AddressError(
+            f"The token in {where} has {len(given)} characters; give at least {LEAST} of ASCII, for example "
+            "what this prints: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return given
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or "no reason given" if isinstance(error, OSError) else "it is not UTF-8"
+
+
+class Entrance:
+    """Looks at each request.
+
+    Args:
+        names: what the app answers to beside the names of this machine.
+        token: what others have to give; "" lets nobody else in.
+    """
+
+    def __init__(self, names: Sequence[str], token: str) -> None:
+        self._names, self._token = names, token.encode()
+
+    def refusal(self, request: Request) -> Problem | None:
+        """Why this is not answered, or None."""
+        origins = request.headers.getlist("origin")
+        if origins and not hosts.is_same_page(origins, request.headers.get("host", ""), self._names):
+            return Problem(
+                problems.NOT_FROM_HERE,
+                "Pages of other sites may not ask. Ask from a program, or from a page of the app itself.",
+            )
+        if self._is_here(request) or self._has_token(request):
+            return None
+        if not self._token:
+            return Problem(
+                problems.NOT_FROM_HERE,
+                f"The API answers to this machine alone. Start the app with a token, in {VARIABLE} or with "
+                "bert-probe app --token-file, and send it as Authorization: Bearer.",
+            )
+        return Problem(
+            problems.NO_TOKEN,
+            "From another machine the token is needed. Send it as Authorization: Bearer, then the token.",
+            headers={"WWW-Authenticate": 'Bearer realm="BERT Probe"'},
+        )
+
+    def _is_here(self, request: Request) -> bool:
+        """Whether a program of this machine asks, and for itself: a proxy asks for others."""
+        if any(name in request.headers for name in _PASSED_ON):
+            return False
+        return _is_loopback(request.client.host if request.client else "") and hosts.is_own(
+            request.headers.get("host", "")
+        )
+
+    def _has_token(self, request: Request) -> bool:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        # In the same time whatever is given, so that no part of it can be guessed by itself.
+        right = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._token)
+        return bool(self._token) and scheme.lower() == "bearer" and right
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback

@@ -1,0 +1,253 @@
+"""The addresses of the API, beside the pages.
+
+Plain Starlette, as the pages around it: schemas are made of the questions' own fields, which check all.
+A second set of types beside them, as FastAPI wants, would say the same again, and cost the start its import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from bert_probe.api import limits, problems
+from bert_probe.api.problems import Problem
+from bert_probe.model.progress import Cancelled, Report
+from bert_probe.run.imports import imported_for_good
+from bert_probe.run.jobs import Job
+from bert_probe.web import store
+from bert_probe.web.http import metrics
+from bert_probe.web.http.entrance import Entrance
+
+_STATIC: Final = Path(__file__).parents[1] / "static"
+_UNKEPT: Final = {"Cache-Control": "no-store"}
+_GONE: Final = 499
+"""Status that nobody sees: who asked is gone."""
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Door:
+    """One address: its method, "" for any, and who may come in."""
+
+    def __init__(self, method: str, handler: Handler, entrance: Entrance | None = None) -> None:
+        self._method, self._handler, self._entrance = method, handler, entrance
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        request = Request(scope, receive)
+        answer = await self._answer(request)
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
+            refused = Problem(
+                problems.WRONG_METHOD,
+                f"{request.method[:20]} is not for this address; use {self._method}.",
+                headers={"Allow": self._method},
+            )
+            return said(refused)
+        refusal = self._entrance.refusal(request) if self._entrance else None
+        return said(refusal) if refusal else await self._handler(request)
+
+
+def said(problem: Problem) -> Response:
+    """A problem as an answer, which nobody keeps."""
+    headers = {**_UNKEPT, **problem.headers}
+    return Response(problem.content, problem.kind.status, headers, problems.MEDIA)
+
+
+def _nothing(sentence: str) -> Response:
+    return said(Problem(problems.NO_SUCH_THING, f"{sentence} See {problems.PAGE}."))
+
+
+class Api:
+    """What answers questions, and counts them."""
+
+    def __init__(self) -> None:
+        self.asked = metrics.Asked()
+        self._under_way = 0
+        self._opening: Job[Any] | None = None
+
+    async def ask(self, request: Request) -> Response:
+        """One question."""
+        name, began = request.path_params["analysis"], time.monotonic()
+        if name not in await _served():
+            return _nothing(f"There is no question {name[:100]!r}.")
+        if self._under_way >= limits.AT_ONCE:
+            refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
+            answer = said(Problem(problems.BUSY, refused, headers={"Retry-After": "1"}))
+        else:
+            self._under_way += 1
+            try:
+                answer = await _answered(name, request)
+            finally:
+                self._under_way -= 1
+        self.asked.note(name, answer.status_code, time.monotonic() - began)
+        return answer
+
+    async def readyz(self, _request: Request) -> Response:
+        """Whether the built-in model is open; the first who asks has it opened."""
+        job = self._opening
+        if job is not None and job.state == "done":
+            return JSONResponse({"status": "ready"}, headers=_UNKEPT)
+        detail = "It is being opened. Ask again in a moment."
+        if job is not None and job.over:
+            detail = f"It was tried, and is tried again: {job.error}"
+        if job is None or job.over:
+            self._opening = Job("ready", _open_built_in, queued=False)
+        return said(Problem(problems.NOT_READY, detail, headers={"Retry-After": "1"}))
+
+    async def metrics(self, _request: Request) -> Response:
+        """The numbers."""
+        return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
+
+
+async def _answered(name: str, request: Request) -> Response:
+    """The answer to a question, or the problem with it."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json" or "content-encoding" in request.headers:
+        return said(Problem(problems.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json."))
+    try:
+        async with asyncio.timeout(limits.SECONDS):
+            content = await _content(request)
+    except TimeoutError:
+        return said(Problem(problems.TOO_LONG, f"The body was not there after {limits.SECONDS:.0f} seconds."))
+    except ClientDisconnect:
+        return Response(status_code=_GONE)
+    if content is None:
+        return said(
+            Problem(problems.TOO_LARGE, f"The body has more than {limits.MOST_BYTES:,} bytes. Send less.")
+        )
+    accept = ",".join(request.headers.getlist("accept"))
+    return await _computed(lambda report: _table(name, content, accept, report), request)
+
+
+async def _content(request: Request) -> bytes | None:
+    """The body, or None if it is too large; no more than that is kept of it."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limits.MOST_BYTES:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
+    """In a thread: the question asked, and its table written."""
+    from bert_probe.api import body, formats
+    from bert_probe.api.served import served
+
+    media = formats.chosen(accept)
+    asked = body.read(served()[name], body.parsed(content))
+    result = asked.answer(store, report)
+    report(0, 0)
+    return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
+
+
+async def _computed(work: Callable[[Report], Response], request: Request) -> Response:
+    """What a thread makes of it, for as long as somebody waits for it."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+    def ended() -> None:
+        with suppress(RuntimeError):  # the server has stopped meanwhile
+            loop.call_soon_threadsafe(over.set)
+
+    job = Job(request.url.path, work, queued=False, ended=ended)
+    waiting = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(_disconnected(request))]
+    try:
+        await asyncio.wait(waiting, timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone = waiting[1].done()
+        for one in waiting:
+            one.cancel()
+        job.cancel()  # which changes nothing if it is over
+    if job.state == "done":
+        return job.value()
+    if job.error is None or isinstance(job.error, Cancelled):
+        late = f"It took more than {limits.SECONDS:.0f} seconds. Ask for less, or use the command line."
+        return Response(status_code=_GONE) if gone else said(Problem(problems.TOO_LONG, late))
+    problem = problems.of(job.error)
+    if problem is None:
+        _log.error("A question could not be answered.", exc_info=job.error)
+        problem = Problem(problems.FAILED, "This is a mistake of the app; the reason is in its log.")
+    return said(problem)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _open_built_in(report: Report) -> None:
+    _imported()
+    store.open_checkpoint("", "", report)
+
+
+async def _served() -> Any:
+    """Names of all questions; the first time what they are made of is imported, which takes seconds."""
+    return _imported() if _imported.cache_info().currsize else await run_in_threadpool(_imported)
+
+
+@cache
+def _imported() -> frozenset[str]:
+    with imported_for_good():
+        from bert_probe.api.served import served
+    return frozenset(served())
+
+
+@cache
+def _openapi(version: str) -> bytes:
+    _imported()
+    from bert_probe.api import openapi
+
+    return json.dumps(openapi.document(version), ensure_ascii=False).encode()
+
+
+def routes(entrance: Entrance, version: str) -> list[BaseRoute]:
+    """All of them; the most particular first."""
+    api = Api()
+
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": version}, headers=_UNKEPT)
+
+    async def document(_request: Request) -> Response:
+        content = await run_in_threadpool(_openapi, version)
+        return Response(content, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+
+    async def page(_request: Request) -> Response:
+        text = (_STATIC / "api.html").read_text(encoding="utf-8")
+        return HTMLResponse(text, headers={"Cache-Control": "no-cache"})
+
+    async def script(_request: Request) -> Response:
+        text = (_STATIC / "api.js").read_text(encoding="utf-8")
+        return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
+
+    async def missing(request: Request) -> Response:
+        return _nothing(f"Nothing is at {request.url.path[:100]!r}.")
+
+    return [
+        Route("/healthz", Door("GET", healthz)),
+        Route("/readyz", Door("GET", api.readyz)),
+        Route("/metrics", Door("GET", api.metrics, entrance)),
+        Route("/api/v1/{analysis}", Door("POST", api.ask, entrance)),
+        Route("/api/openapi.json", Door("GET", document)),
+        Route("/api/page.js", Door("GET", script)),
+        Route("/api", Door("GET", page)),
+        Route("/api/{path:path}", Door("", missing)),
+    ]

@@ -1,0 +1,94 @@
+"""The API asked what its OpenAPI file allows, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core import NotSet
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+Send = Callable[[str, str, bytes, dict[str, str]], Any]
+"""Method, path, body, headers → the response."""
+
+
+@dataclass
+class Fuzzed:
+    """What came of it.
+
+    Attributes:
+        statuses: how often each came.
+        faults: what did not hold.
+    """
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+def fuzzed(
+    document: dict[str, Any], send: Send, examples: int, *only: str, left: Callable[[], float] = lambda: 1.0
+) -> Fuzzed:
+    """Ask each question, or these, so many times what its schema allows, and as often what it does not; the
+    same in every run.
+
+    Args:
+        left: time that there is; at its end no further question is asked.
+    """
+    found = Fuzzed()
+    schema = schemathesis.openapi.from_dict(document)
+    for one in schema.get_all_operations():
+        operation = one.ok()
+        if left() < 0:
+            break
+        if operation.method.lower() != "post" or (only and operation.path.rpartition("/")[2] not in only):
+            continue
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            _ask(operation.as_strategy(mode), send, examples, found)
+    return found
+
+
+def _ask(cases: Any, send: Send, examples: int, found: Fuzzed) -> None:
+    @seed(9)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def ask(case: Case[Any]) -> None:
+        headers = {"Content-Type": case.media_type or "application/json"}
+        response = send(case.method, case.path, _written(case.body), headers)
+        found.statuses[response.status_code] += 1
+        try:
+            case.validate_response(response, checks=CHECKS)
+        except (Failure, FailureGroup) as failure:
+            found.faults.append(f"{case.method} {case.path} {_written(case.body)[:300]!r}: {failure}")
+
+    ask()
+
+
+def _written(body: Any) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return b"" if isinstance(body, NotSet) else json.dumps(body).encode()

@@ -1,0 +1,44 @@
+"""The app's own routes as programs ask them, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jsonschema
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from bert_probe.api import schema
+from bert_probe.web import serve
+
+TEXT = "The small boat crosses the wide river."
+TOKENS = {"text": TEXT}
+"""A body of the question for tokens, and of others that ask for no more."""
+
+
+@contextmanager
+def asking(
+    host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
+) -> Iterator[TestClient]:
+    """Somebody at an address, who calls the app by a name; one event loop for all that is asked."""
+    app = Starlette(routes=serve.routes(names, token), middleware=serve.middleware(names))
+    with TestClient(
+        app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
+    ) as client:
+        yield client
+
+
+def problem(answer: Any, status: int, kind: str) -> str:
+    """The sentence of a problem, which must be one of this kind."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["content-security-policy"] == serve.HEADERS["Content-Security-Policy"]
+    told = answer.json()
+    jsonschema.Draft202012Validator(schema.PROBLEM).validate(told)
+    assert (told["type"], told["status"]) == (f"/api#{kind}", status)
+    detail: str = told["detail"]
+    assert "Traceback" not in detail
+    return detail

@@ -1,0 +1,139 @@
+"""Who may ask over HTTP: this machine, and who has the token; no page of another site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from bert_probe.errors import AddressError
+from bert_probe.web import serve
+from bert_probe.web.http import entrance
+from tests.helpers.http import TOKENS, asking, problem
+
+TOKEN = "sesame-opens-all-of-it"
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[TestClient]:
+    """A program of this machine."""
+    with asking() as client:
+        yield client
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient", "0.0.0.0"])
+@pytest.mark.parametrize("path", ["/api/v1/tokens", "/metrics"])
+def test_another_machine_is_told_to_bring_a_token(path: str, address: str) -> None:
+    with asking(address=address) as client:
+        answer = client.get(path) if path == "/metrics" else client.post(path, json=TOKENS)
+    assert "BERT_PROBE_TOKEN" in problem(answer, 403, "not-from-here")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_needs_none(address: str) -> None:
+    with asking(address=address, token=TOKEN) as client:
+        assert client.post("/api/v1/tokens", json=TOKENS).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer ä", TOKEN]
+)
+def test_a_wrong_token_opens_nothing(given: str) -> None:
+    with asking(address="10.0.0.7", token=TOKEN) as client:
+        headers = {"Authorization": given.encode()}
+        answer = client.post("/api/v1/tokens", json=TOKENS, headers=headers)
+    problem(answer, 401, "no-token")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+def test_the_token_opens(scheme: str) -> None:
+    with asking("lab.example.org", "10.0.0.7", ("lab.example.org",), TOKEN) as client:
+        headers = {"Authorization": f"{scheme} {TOKEN}"}
+        assert client.post("/api/v1/tokens", json=TOKENS, headers=headers).status_code == 200
+        assert client.get("/metrics", headers=headers).status_code == 200
+
+
+def test_an_empty_token_is_no_token() -> None:
+    with asking(address="10.0.0.7") as client:
+        answer = client.post("/api/v1/tokens", json=TOKENS, headers={"Authorization": "Bearer "})
+    problem(answer, 403, "not-from-here")
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
+def test_a_proxy_on_this_machine_asks_for_others(name: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={name: "127.0.0.1"})
+    problem(answer, 403, "not-from-here")
+
+
+def test_so_does_who_calls_this_machine_by_a_name_that_others_know() -> None:
+    with asking("lab.example.org", names=("lab.example.org",)) as client:
+        problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
+
+
+def test_a_foreign_name_is_no_address_of_the_api() -> None:
+    with asking("evil.com") as client:
+        assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.com", "null", "http://localhost:1", "file://", "http://localhost.evil.com"]
+)
+def test_a_page_of_another_site_may_not_ask(origin: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": origin})
+    assert "other sites" in problem(answer, 403, "not-from-here")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=asked)
+    problem(preflight, 405, "wrong-method")
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+
+def test_the_app_s_own_page_may(here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": "http://localhost"})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "media", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+)
+def test_what_any_page_can_send_is_not_taken(media: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", content=json.dumps(TOKENS), headers={"Content-Type": media})
+    problem(answer, 415, "wrong-media")
+
+
+def test_a_packed_body_is_not_taken(here: TestClient) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    problem(here.post("/api/v1/tokens", content=b"\x1f\x8b", headers=headers), 415, "wrong-media")
+
+
+def test_a_token_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(entrance.VARIABLE, raising=False)
+    assert entrance.token() == ""
+    monkeypatch.setenv(entrance.VARIABLE, TOKEN)
+    assert entrance.token() == TOKEN
+    file = tmp_path / "token"
+    file.write_text("another-sesame-of-ours\n# a note\n", encoding="utf-8")
+    assert entrance.token(file) == "another-sesame-of-ours"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"short\n", b"\xff\xfe", "sésame-opens-all-of-it".encode(), b"x\ty" * 9]
+)
+def test_a_token_that_is_none_is_refused(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(AddressError, match=r"The token in .*token .*[Gg]ive"):
+        entrance.token(file)
+    with pytest.raises(AddressError, match=r"No such file"):
+        entrance.token(tmp_path / "none")
+    monkeypatch.setenv(entrance.VARIABLE, "short")
+    with pytest.raises(SystemExit, match=r"bert-probe: The token in BERT_PROBE_TOKEN has 5 characters"):
+        serve.use_settings()
