@@ -33,7 +33,7 @@ TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
 
 _EITHER: Final = "Sequence[str] | Labelled"
 """Many sentences, or a file of them with labels."""
-_FILES: Final = ("Sequence[TaggedSentence]", "Rows")
+_FILES: Final = ("Sequence[TaggedSentence]", "Rows", "reading.Texts")
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ It ends at its next report when it is given up, or when whoever it is for is gon
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Report
@@ -22,8 +23,25 @@ AT_ONCE = 2
 GRACE = 20.0
 """Seconds in which nobody is there, after which nobody will come: a connection may break and come back."""
 
+LAST_REPORT = 3.0
+"""Seconds in which all jobs may come to their next report when the process ends."""
+
 SLOTS: Final = Slots(AT_ONCE)
 """Of all jobs, whoever they are for."""
+
+_working: Final[dict[threading.Thread, Job[Any]]] = {}
+"""Threads that have not ended, and what they work on."""
+
+
+@atexit.register
+def _end_all() -> None:
+    """Threads that are left when Python ends are killed, and one within torch takes the process with it."""
+    last = time.monotonic() + LAST_REPORT
+    left = dict(_working)
+    for job in left.values():
+        job.cancel()
+    for thread in left:
+        thread.join(max(0.0, last - time.monotonic()))
 
 
 class Job(Generic[T]):
@@ -62,7 +80,9 @@ class Job(Generic[T]):
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
         self._seen = self._heard = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
-        threading.Thread(target=self._run, args=(work,), name="bert-probe job", daemon=True).start()
+        thread = threading.Thread(target=self._run, args=(work,), name="bert-probe job", daemon=True)
+        _working[thread] = self
+        thread.start()
 
     @property
     def over(self) -> bool:
@@ -107,6 +127,8 @@ class Job(Generic[T]):
             self._end("cancelled")
         except BaseException as error:  # raised where its value is asked for
             self._end("failed", error=error)
+        finally:
+            _working.pop(threading.current_thread())
 
     def _slot(self) -> AbstractContextManager[None]:
         return SLOTS.turn(self._check) if self._queued else nullcontext()

@@ -67,11 +67,11 @@ def run(
         job.cancel()
         job = None
     place = st.container()
-    clicked = False
+    clicked = offered = False
     if job is None:
         clicked = not start and _start_button(place, key, label, note)
     elif _may_begin_again(job, start):
-        clicked = _start_button(place, key, label, _cancelled(job, unit))
+        offered = not (clicked := _start_button(place, key, label, _cancelled(job, unit)))
     begins = clicked or (start and job is None)
     if begins:
         job = Job(cause, work, _alive(), **limits)
@@ -84,7 +84,7 @@ def run(
         with place:
             _watch(job, key, unit, about)  # which runs the page again when the job is over
         return None
-    if begins and _may_begin_again(job, start):
+    if not offered and _may_begin_again(job, start):  # it ended during this very run
         if clicked:
             st.rerun()  # with the button that is gone now
         # Not by running again: what the first run put into text fields may not have reached the browser yet.

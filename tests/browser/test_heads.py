@@ -112,7 +112,7 @@ def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
 def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: Elsewhere) -> None:
     part(page, app, "many", sentences="file")
     lines = [f"The ferry number {number} leaves the island shortly after dawn." for number in range(6000)]
-    chooser = page.locator('input[type="file"]')
+    chooser = page.get_by_test_id("stMainBlockContainer").locator('input[type="file"]')
     chooser.set_input_files(
         {"name": "many.txt", "mimeType": "text/plain", "buffer": "\n".join(lines).encode()}
     )

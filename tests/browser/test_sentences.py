@@ -99,7 +99,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     show(page, "A file")
     expect(page.get_by_text("Choose a file: one sentence a line")).to_be_visible()
-    page.locator("input[type=file]").set_input_files(file)
+    page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(file)
     settled(page)
     page.get_by_role("combobox", name=re.compile("^Column of")).click()
     page.get_by_role("option", name="answered").click()
@@ -112,7 +112,7 @@ def test_a_column_of_a_file_is_chosen_and_kept_over_pages(app: App, page: Page, 
     assert all(row["sentence_a"].startswith("No: ") for row in rows_of(content))
     wrong = tmp_path / "wrong.txt"
     wrong.write_bytes("Straße".encode("latin-1"))
-    page.locator("input[type=file]").set_input_files(wrong)
+    page.get_by_test_id("stMainBlockContainer").locator("input[type=file]").set_input_files(wrong)
     expect(
         page.get_by_text("wrong.txt is not UTF-8: line 1 cannot be read. Save it as UTF-8.")
     ).to_be_visible()

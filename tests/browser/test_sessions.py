@@ -56,7 +56,7 @@ def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_from=file")
     name = ":red[x] **b** www.evil.com :material_home: $x$ a->b.csv"
     file = {"name": name, "mimeType": "text/csv", "buffer": b"text,x\nwe left,1\nthey left,2\n"}
-    page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
+    page.get_by_test_id("stMainBlockContainer").locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     label = page.locator('[data-testid="stWidgetLabel"]').filter(has_text=re.compile("^Column of"))
     expect(label).to_be_visible(timeout=60_000)
     assert label.inner_text().replace(JOINER, "") == f"Column of {name}"

@@ -161,3 +161,26 @@ def test_the_same_report_again_is_no_news() -> None:
     job = Job("cause", stuck, silence=0.1)
     until(lambda: job.wait(0.01))
     assert isinstance(job.error, StalledError)
+
+
+LEFT = """
+import time
+from bert_probe.run.jobs import Job
+from bert_probe.model.progress import Cancelled
+
+def work(report):
+    try:
+        while True:
+            report(0, 0)
+            time.sleep(0.01)
+    except Cancelled:
+        print("ended")
+        raise
+
+job = Job("cause", work)
+"""
+
+
+def test_what_still_works_when_the_process_ends_comes_to_its_next_report() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")

@@ -47,9 +47,9 @@ def test_a_long_word_does_not_fill_the_table_with_its_column() -> None:
 @pytest.mark.parametrize(
     ("text", "printed", "files"),
     [
-        ("we left", ["import", "bert-probe"], []),
-        (LONG, [], ["Python", "line"]),
-        (LONG * 2, ["#"], ["Python"]),
+        ("we left", ["import", "bert-probe", "curl"], []),
+        (LONG, [], ["Python", "line", "HTTP"]),
+        (LONG * 2, ["#", "#"], ["Python"]),
     ],
     ids=["short", "long", "longest"],
 )
