@@ -186,7 +186,7 @@ def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(
     assert Path(said["package"]).is_relative_to(installed.environment)
     assert Path(said["top"]).is_relative_to(installed.environment)
     assert said["weights"] == pytest.approx([1] * len(said["weights"]))
-    assert said["pages"] == ["Attention", "Tokens", "Heads"]
+    assert said["pages"] == ["Overview", "Tokens", "Heads"]
     assert said["settings"] == places.settings()
     assert said["port"] == port
 
