@@ -28,7 +28,9 @@ from tests.helpers.browser import (
 
 pytestmark = pytest.mark.browser
 
-SAME_VIEW = re.compile(r"/attention\?(?=.*\ba=we\+left\+the\+ground\b)(?=.*\blayer=1\b)(?=.*\bhead=7\b)[^&]*(&[^&]*){2}$")
+SAME_VIEW = re.compile(
+    r"/attention\?(?=.*\ba=we\+left\+the\+ground\b)(?=.*\blayer=1\b)(?=.*\bhead=7\b)[^&]*(&[^&]*){2}$"
+)
 """Its three parts, in any order."""
 
 PAGES = (
