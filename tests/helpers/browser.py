@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Download, Frame, Locator, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web.serve import SECTIONS
@@ -125,12 +126,12 @@ def focus(picture: Locator) -> None:
     assert picture.evaluate("node => node.getRootNode().activeElement === node")
 
 
-def saved(page: Page, label: str, exact: bool = False) -> Download:
+def saved(page: Page, label: str, exact: bool = False, timeout: float | None = None) -> Download:
     """The file that a button gives."""
     if IN_FIREFOX:
         pytest.skip("no file that Firefox saves is told of by what drives it")
     with page.expect_download() as waiting:
-        page.get_by_role("button", name=label, exact=exact).click()
+        page.get_by_role("button", name=label, exact=exact).click(timeout=timeout)
     return waiting.value
 
 
@@ -140,10 +141,12 @@ def download(page: Page, label: str) -> tuple[str, bytes]:
     expect(exports).to_have_count(1)  # no more that of the part before
     exports.click()
     try:
-        expect(page.get_by_role("button", name=label, exact=True)).to_be_visible(timeout=5_000)
-    except AssertionError:  # a run that came just then has closed the menu
-        exports.click()
-    file = saved(page, label, exact=True)
+        file = saved(page, label, exact=True, timeout=5_000)
+    except PlaywrightTimeout:  # a run that came just then has closed the menu
+        settled(page)
+        if not page.get_by_role("button", name=label, exact=True).is_visible():
+            exports.click()
+        file = saved(page, label, exact=True)
     page.keyboard.press("Escape")
     return file.suggested_filename, Path(file.path()).read_bytes()
 
