@@ -49,8 +49,18 @@ PAGES = (
     "Answer",
     "Train",
     "Parameters",
+    "Sizes",
+    "Vocabulary",
+    "Positions",
+    "Probes",
+    "Report",
 )
-BEGINS = {"Changes": "Compare A with itself", "Train": "Start training"}
+BEGINS = {
+    "Changes": "Compare A with itself",
+    "Train": "Start training",
+    "Probes": "Help for To learn",
+    "Report": "Run",
+}
 """What shows that a page is there, where nothing is computed before it is asked for."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
@@ -187,6 +197,7 @@ def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_theme
         for theme in ("light", "dark"):
             page.emulate_media(color_scheme=theme)
             still(page)
+            settled(page)  # the server draws some pictures anew
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
             papers.add((theme, paper))
             for violation in violations(page):
