@@ -71,6 +71,17 @@ def kept_file(
     return found
 
 
+def hand_in(key: str, kept: object) -> None:
+    """Keep what was read of a file, as if it had been chosen in `kept_file`."""
+    st.session_state[f"{key}_file"] = kept
+    state.hold(f"{key}_file")
+
+
+def take(name: str, content: bytes) -> None:
+    """Keep a file of sentences, as if it had been chosen here."""
+    hand_in("sentences", (name, content))
+
+
 def check_number(sentences: Sized, most: int) -> None:
     """Refuse more sentences than a page takes.
 
