@@ -206,6 +206,17 @@ def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_theme
     assert len(papers) == 2, "the page follows the theme"
 
 
+def test_pictures_of_the_server_follow_the_theme_and_what_is_typed_stays(app: App, page: Page) -> None:
+    visit(page, f"{app.origin}/?a={quote(TEXT)}")
+    picture = page.locator("[class*='st-key-finding_'] img").first
+    light = picture.get_attribute("src") or ""
+    page.get_by_role("textbox", name="Sentence B").fill("typed, and not run")
+    page.emulate_media(color_scheme="dark")
+    expect(picture).not_to_have_attribute("src", light)
+    expect(page.get_by_role("textbox", name="Sentence B")).to_have_value("typed, and not run")
+    assert "went=" not in page.url, "no step that back would go to"
+
+
 def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/similarity?a={quote(TEXT)}")
     expect(page.get_by_role("heading", name="Similarity", level=1)).to_be_visible()
