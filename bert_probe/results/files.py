@@ -152,18 +152,25 @@ def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
 
 def _json(frame: pd.DataFrame) -> bytes:
     """Provenance, then each column on a line of its own."""
-    columns = (b"  %s: %s" % (_dumps(str(name)), _listed(series)) for name, series in plain(frame).items())
     provenance = _dumps(frame.attrs.get("provenance", {})).replace(b"\n", b"\n ")
+    columns = (b"  %s: %s" % (_dumps(name), _listed(cells)) for name, cells in _columns(frame))
     return b'{\n "provenance": %s,\n "columns": {\n%s\n }\n}' % (provenance, b",\n".join(columns))
 
 
-def _listed(series: pd.Series) -> bytes:
+def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+    """Those of `plain`, which would make a frame for it."""
+    if frame.index.name is not None:
+        yield str(frame.index.name), _cells(frame.index)
+    for name, (_, series) in zip(_names(frame), pd.DataFrame(frame).items(), strict=True):
+        yield name, _cells(series)
+
+
+def _listed(cells: Any) -> bytes:
     """A column as JSON has it; null where it is missing or not a number.
 
     Raises:
         ExportError: infinite values.
     """
-    cells = _cells(series)
     if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
         return _dumps([_value(cell) for cell in cells], indent=None)
     if cells.dtype.kind == "f" and np.isinf(cells).any():
@@ -172,7 +179,7 @@ def _listed(series: pd.Series) -> bytes:
     return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _cells(series: pd.Series) -> Any:
+def _cells(series: pd.Series | pd.Index) -> Any:
     """The values as they are; those that may be missing as objects, lest they become floats."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
@@ -231,10 +238,16 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
     whole = pd.DataFrame(frame)  # without its attributes, which pandas would copy again for every column
     if frame.index.name is None:
         return whole
-    names = [str(name) for name in frame.columns]
-    repeated = len(set(names) | {str(frame.index.name)}) <= len(names)
-    whole.columns = pd.Index([f"{i} {name}" for i, name in enumerate(names)] if repeated else names)
+    whole.columns = pd.Index(_names(frame))
     return whole.reset_index()
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    """Of the columns; beside an index each is there once, and none is called as that is."""
+    names = [str(name) for name in frame.columns]
+    label = frame.index.name
+    repeated = label is not None and len({*names, str(label)}) <= len(names)
+    return [f"{i} {name}" for i, name in enumerate(names)] if repeated else names
 
 
 def _value(cell: Any) -> Any:

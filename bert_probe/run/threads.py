@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 IDLE: Final = 2.0
-"""Seconds that a thread waits for more: while many have helpers, torch lets all of these sleep between steps."""
+"""Seconds that a thread waits for more; its helpers are in the way of others' while it does."""
 
 Work = Callable[[], None]
 

@@ -6,7 +6,7 @@ Keys are tuples of every cause of a result, compared as a whole, so two texts ca
 from __future__ import annotations
 
 import secrets
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,8 +154,13 @@ def _let_go() -> None:
     _traces.drop(lambda key: key[0] not in held)
 
 
-def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> list[Trace]:
+def traces(
+    checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool, check: Callable[[], None] = lambda: None
+) -> list[Trace]:
     """Traces of texts, each made once for all sessions.
+
+    Args:
+        check: called now and then by one who waits for a turn; what it raises ends the waiting.
 
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
@@ -163,10 +168,10 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
 
     def traced(text: Text) -> Trace:
         def make() -> Trace:
-            with passes:
+            with passes.turn(check):
                 return checkpoint.trace(*text, truncate=truncate)
 
         # All of the description: the same weights under another config or tokenizer give other numbers.
-        return _traces.once((checkpoint.description, text, truncate), make)
+        return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [traced(text) for text in texts]
