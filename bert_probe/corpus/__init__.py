@@ -1,1 +1,1 @@
-"""Corpora: what a model does with a great many texts, written down to be asked again and again."""
+"""Many sentences, read once into a store of tables that is asked again and again."""
