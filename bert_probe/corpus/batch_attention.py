@@ -28,35 +28,33 @@ class Block:
 
     Args:
         texts: which texts of the batch.
-        queries: which of their tokens are queries; of words all pieces or none.
-        tokens, words: of these texts; words None where tokens are measured.
+        queries, rows: which of their tokens are queries, and which of their units these make.
+        units: of these texts.
         like: a tensor of the model's, for its type and device.
 
     Attributes:
-        texts: as given.
-        units: what is measured, tokens or words.
-        rows: which of the units are queries.
+        texts, rows: as given.
+        units: where the model is.
         dtype: in which is computed, float64 or float32.
     """
 
-    def __init__(
-        self, texts: slice, queries: slice, tokens: Units, words: Units | None, like: torch.Tensor
-    ) -> None:
-        self.texts, self.rows = texts, queries
+    def __init__(self, texts: slice, queries: slice, rows: slice, units: Units, like: torch.Tensor) -> None:
+        self.texts, self.rows, self.units = texts, rows, units.to(like.device)
         self.dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-        self._queries, self._length = queries, tokens.longest
-        inside = tokens.inside
-        self._inside = None if inside is None else inside.to(like.device)
+        self._queries = queries
+        ends = units.pieces.cumsum(dim=1)
+        self._length = int(ends.max())
+        place = torch.arange(self._length)
+        inside = place < ends[:, -1:]
+        self._inside = None if bool(inside.all()) else inside.to(like.device)
         self._biases: dict[int, torch.Tensor | None] = {}
         self._merging: tuple[torch.Tensor, torch.Tensor] | None = None
-        if words is not None:
-            belongs = tokens.belongs(words.longest)
-            own = tokens.words[:, queries]
-            self.rows = slice(int(own[:, 0].min()), int(own.max()) + 1)
-            keys = belongs.to(like.device, self.dtype)
-            means = keys / keys.sum(dim=1, keepdim=True).clamp_min_(1)
-            self._merging = keys, means[:, queries, self.rows].transpose(1, 2)
-        self.units = (tokens if words is None else words).to(like.device)
+        if bool((units.pieces > 1).any()):
+            after, first = ends[:, None], (ends - units.pieces)[:, None]
+            belongs = (first <= place[:, None]) & (place[:, None] < after)
+            sums = belongs.to(like.device, self.dtype)
+            means = sums / sums.sum(dim=1, keepdim=True).clamp_min_(1)
+            self._merging = sums, means[:, queries, rows].transpose(1, 2)
 
     def attention(self, layer: Layer) -> torch.Tensor:
         """A layer's weights [text, head, query, key], of tokens or, as `WordLens.merge` merges, of words.
@@ -123,18 +121,17 @@ class Block:
         return weights
 
 
-def blocks(layer: Layer, tokens: Units, words: Units | None) -> Iterator[Block]:
+def blocks(layer: Layer, units: Units) -> Iterator[Block]:
     """A batch in parts, to be worked on one after the other.
 
     Args:
         layer: one of the model's.
-        tokens: of the batch.
-        words: merges pieces into words; None leaves tokens.
+        units: of the batch.
     """
     like = layer if isinstance(layer, torch.Tensor) else layer.query
     most = BLOCK * torch.get_num_threads() if like.device.type == "cpu" else DEVICE_BLOCK
     most //= like.shape[1]
-    lengths = tokens.lengths.tolist()
+    lengths = units.pieces.sum(dim=1).tolist()
     first = 0
     while first < len(lengths):
         after, longest = first + 1, lengths[first]
@@ -142,22 +139,19 @@ def blocks(layer: Layer, tokens: Units, words: Units | None) -> Iterator[Block]:
             longest = max(longest, lengths[after])
             after += 1
         texts = slice(first, after)
-        own, merged = tokens.part(texts), None if words is None else words.part(texts)
-        for queries in _cuts(own, merged is not None, max(1, most // ((after - first) * longest))):
-            yield Block(texts, queries, own, merged, like)
+        part = units.part(texts)
+        whole = longest**2 <= most
+        cuts = [(slice(0, longest), slice(0, part.longest))] if whole else _cuts(part, most // longest)
+        for queries, rows in cuts:
+            yield Block(texts, queries, rows, part, like)
         first = after
 
 
-def _cuts(tokens: Units, at_words: bool, most: int) -> Iterator[slice]:
-    """So many queries at a time; of several texts, for which there is room, all at once."""
-    if most >= tokens.longest:
-        yield slice(0, tokens.longest)
-        return
-    place = torch.arange(tokens.longest)
-    ends = (tokens.words[0].diff().nonzero()[:, 0] + 1 if at_words else place[1:]).tolist()
+def _cuts(units: Units, most: int) -> Iterator[tuple[slice, slice]]:
+    """So many queries of one text at a time, no unit in parts: which tokens, and which units they make."""
+    ends = [0, *units.pieces[0].cumsum(dim=0).tolist()]
     first = 0
-    for end, following in zip(ends, [*ends[1:], tokens.longest], strict=True):
-        if following - first > most:
-            yield slice(first, end)
-            first = end
-    yield slice(first, tokens.longest)
+    for unit in range(1, len(ends)):
+        if unit + 1 == len(ends) or ends[unit + 1] - ends[first] > most:
+            yield slice(ends[first], ends[unit]), slice(first, unit)
+            first = unit

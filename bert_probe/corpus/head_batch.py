@@ -48,29 +48,25 @@ class HeadBatch:
 
 
 @torch.inference_mode()
-def read_heads(
-    layers: Sequence[Layer], tokens: Units, words: Units | None = None, strongest: bool = False
-) -> HeadBatch:
+def read_heads(layers: Sequence[Layer], units: Units, strongest: bool = False) -> HeadBatch:
     """Measure all heads in all texts of a batch.
 
     Args:
         layers: of one pass over the batch, all on one device.
-        tokens: of the batch.
-        words: merges pieces into words first, see `WordLens.merge`; None measures tokens.
+        units: of its texts: tokens, or words, into which their tokens are merged first.
         strongest: find what each query attends to most as well.
 
     Raises:
         ArchitectureError: weights of a model that hides q and k do not sum to 1 over a text's own keys.
     """
     shown = layers[0] if isinstance(layers[0], torch.Tensor) else layers[0].query
-    units = tokens if words is None else words
     shape = (len(units.lengths), len(layers), shown.shape[1])
     sums = np.zeros((len(MEASURES), *shape))
     keys = weights = None
     if strongest:
         keys = np.zeros((*shape, units.longest), np.int32)
         weights = np.zeros(keys.shape, np.float64 if shown.dtype == torch.float64 else np.float32)
-    for block in blocks(layers[0], tokens, words):
+    for block in blocks(layers[0], units):
         pairs = features(block.units, block.rows, block.dtype)
         for number, layer in enumerate(layers):
             attended = block.attention(layer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from bert_probe.analyses.head_measures import is_punctuation
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Array
-from bert_probe.text.words import Unit, word_lens
+from bert_probe.text.words import Unit, WordLens
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +27,7 @@ class Units:
         segments: 0 for the first text, 1 for its pair, int64.
         separators: special, and not the first; bool.
         signs: punctuation; bool.
+        pieces: of how many tokens it is made, int64; 1 for a token.
     """
 
     lengths: torch.Tensor
@@ -36,6 +36,7 @@ class Units:
     segments: torch.Tensor
     separators: torch.Tensor
     signs: torch.Tensor
+    pieces: torch.Tensor
 
     @classmethod
     def of_tokens(cls, encodings: Sequence[Encoding]) -> Self:
@@ -51,17 +52,17 @@ class Units:
         )
 
     @classmethod
-    def of_words(cls, encodings: Sequence[Encoding]) -> Self:
-        """Their words and special tokens, as `word_lens` finds them."""
-        texts = [word_lens(encoding).units for encoding in encodings]
-        units: list[Unit] = [*chain.from_iterable(texts)]
+    def of_words(cls, lenses: Sequence[WordLens]) -> Self:
+        """The words and special tokens into which these merge the tokens of their texts."""
+        units = [unit for lens in lenses for unit in lens.units]
         return cls.of_columns(
-            [len(text) for text in texts],
+            [len(lens.units) for lens in lenses],
             _numbered(str(unit) for unit in units),
             [-1] * len(units),
             [unit.segment for unit in units],
             [unit.special for unit in units],
             [_is_sign(str(unit)) for unit in units],
+            [len(unit.positions) for unit in units],
         )
 
     @classmethod
@@ -73,6 +74,7 @@ class Units:
         segments: Sequence[int] | Array,
         special: Sequence[bool] | Array,
         signs: Sequence[bool] | Array,
+        pieces: Sequence[int] | int = 1,
     ) -> Self:
         """The same of what a tokenizer gives, one text after the other, without an object for each token.
 
@@ -92,7 +94,7 @@ class Units:
         number = np.cumsum(begins)
 
         def padded(column: Any, dtype: type) -> torch.Tensor:
-            rows = np.zeros(inside.shape, dtype)
+            rows: Array = np.zeros(inside.shape, dtype)
             rows[inside] = column
             return torch.from_numpy(rows)
 
@@ -103,6 +105,7 @@ class Units:
             padded(segment, np.int64),
             padded(added & ~first, np.bool_),
             padded(np.asarray(signs, dtype=bool) & ~added, np.bool_),
+            padded(pieces, np.int64),
         )
 
     def to(self, device: torch.device) -> Self:
@@ -119,17 +122,6 @@ class Units:
     def longest(self) -> int:
         """Units of the longest text, to which the others are padded."""
         return self.names.shape[1]
-
-    @property
-    def inside(self) -> torch.Tensor | None:
-        """Where there is a unit, bool [text, unit]; None if nothing is padded."""
-        inside = torch.arange(self.longest) < self.lengths[:, None]
-        return None if bool(inside.all()) else inside
-
-    def belongs(self, words: int) -> torch.Tensor:
-        """Which word each token is of, bool [text, token, word], padded to so many words."""
-        is_of = self.words[:, :, None] == torch.arange(words)
-        return is_of if self.inside is None else is_of & self.inside[:, :, None]
 
 
 class Signs:

@@ -33,8 +33,9 @@ def layers_of(checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding]) 
 def read(
     checkpoint: bert_probe.Checkpoint, encodings: Sequence[Encoding], words: bool, strongest: bool = False
 ) -> HeadBatch:
-    merged = Units.of_words(encodings) if words else None
-    return read_heads(layers_of(checkpoint, encodings), Units.of_tokens(encodings), merged, strongest)
+    lenses = [word_lens(encoding) for encoding in encodings]
+    units = Units.of_words(lenses) if words else Units.of_tokens(encodings)
+    return read_heads(layers_of(checkpoint, encodings), units, strongest)
 
 
 @pytest.mark.parametrize("words", [False, True])
