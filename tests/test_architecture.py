@@ -31,6 +31,7 @@ FLOORS = {
     "analyses": 4,
     "training": 5,
     "run": 5,
+    "corpus": 5,
     "views": 6,
     "reports": 7,
     "api": 7,
