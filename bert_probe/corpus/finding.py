@@ -66,7 +66,7 @@ def _matching(pattern: Path) -> list[tuple[Path, Path]]:
     for path in matches:
         if any(part.startswith(".") for part in path.relative_to(base).parts):
             continue
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             found += _within(path, base)
         elif ending_of(path):
             found.append((base, path))

@@ -88,13 +88,20 @@ def reason_of(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error).rstrip(".")
 
 
+def broken_off(error: Exception) -> str:
+    """Why a file cannot be read to its end. What is packed is known to be damaged only some way behind."""
+    system = isinstance(error, OSError) and error.errno is not None
+    before = "" if system else ", and what comes before may be damaged"
+    return f"From here on the file cannot be read{before}: {reason_of(error)}."
+
+
 def _lines(stream: BinaryIO) -> Iterator[Line]:
     number = 0
     try:
         for number, content in enumerate(_parted(stream), 1):
             yield _decoded(number, content)
     except _BROKEN as error:
-        yield Line(number + 1, None, f"From here on the file cannot be read: {reason_of(error)}.")
+        yield Line(number + 1, None, broken_off(error))
 
 
 def _decoded(number: int, content: bytes | None) -> Line:

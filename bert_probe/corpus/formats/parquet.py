@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.corpus.formats.row import Row, refused, row_of
-from bert_probe.corpus.lines import reason_of
+from bert_probe.corpus.lines import broken_off, reason_of
 from bert_probe.errors import SelectionError, TextError
 from bert_probe.text.sentence_files import column_of
 
@@ -52,7 +52,7 @@ def _rows(table: Any, column: str) -> Iterator[Row]:
                     number += 1
                     yield _row(number, cell)
     except _BROKEN as error:
-        yield refused(number + 1, f"From here on the file cannot be read: {reason_of(error)}.")
+        yield refused(number + 1, broken_off(error))
 
 
 def _row(number: int, cell: Any) -> Row:

@@ -37,7 +37,9 @@ def _row(written: _Written, columns: int, place: int) -> Row:
     if written.trouble:
         return refused(written.line, written.trouble)
     if count != columns:
-        return refused(written.line, f"The row has {count:,} cells, where the header has {columns:,}.")
+        return refused(
+            written.line, f"The row has not as many cells as the header: {count:,}, not {columns:,}."
+        )
     return row_of(written.line, written.cells[place])
 
 
