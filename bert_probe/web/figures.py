@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.projection import SentenceMap
 from bert_probe.model.trace import Array
+from bert_probe.text.shortened import shortened
 from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
@@ -59,7 +60,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
         xaxis={
             "title": "token",
             "tickvals": positions[::step],
-            "ticktext": [text if len(text) <= 16 else f"{text[:15]}…" for text in shown[::step]],
+            "ticktext": [shortened(text, 16) for text in shown[::step]],
             "tickangle": -45 if len(tokens) > 8 else 0,
             "zeroline": False,
         },

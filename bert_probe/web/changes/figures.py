@@ -14,6 +14,7 @@ from bert_probe.analyses.baseline import BaselineCosines
 from bert_probe.analyses.vector_change import ChangedVectors
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.common_spans import CommonSpans
+from bert_probe.text.shortened import shortened
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, ink
@@ -120,8 +121,7 @@ def cuts(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
 
 def _named(trace: Trace, places: Sequence[int]) -> list[str]:
     """Tokens as they are drawn."""
-    names = [shown(trace.tokens[place].display) for place in places]
-    return [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+    return [shortened(shown(trace.tokens[place].display), _LONGEST) for place in places]
 
 
 def _wide(name: str) -> float:
