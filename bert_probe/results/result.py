@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -59,6 +59,10 @@ class Result(ABC):
     def parts(self) -> Iterator[pd.DataFrame]:
         """`table` in pieces of rows, for one too large to hold at once."""
         yield self.table()
+
+    def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """`table`, of all its `parts`."""
+        return parts[0] if len(parts) == 1 else self._with_provenance(pd.concat(parts, ignore_index=True))
 
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs["provenance"] = self.provenance
