@@ -210,7 +210,7 @@ def _grid(
         y=places[0].ravel(),
         mode="text",
         text=short,
-        textfont={"color": "#ECEBF2" if blocks.dark() else "#1C1B22"},
+        textfont={"color": figures.ink(blocks.dark())},
         customdata=np.array([cells, [f"{share:.4f}" for share in shares.ravel()]]).T,
         hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: "
         "%{customdata[0]}, %{customdata[1]}<extra></extra>",
