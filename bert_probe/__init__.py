@@ -62,10 +62,14 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
+    from bert_probe.corpus.gather import Gather
+    from bert_probe.corpus.running import make_store
+    from bert_probe.corpus.store import Store, open_store
     from bert_probe.errors import (
         CheckpointError,
         ProbeError,
         SelectionError,
+        StoreError,
         TextError,
         UnavailableError,
     )
@@ -108,6 +112,7 @@ __all__ = [
     "Fragmentation",
     "FragmentationChange",
     "Frame",
+    "Gather",
     "HeadChange",
     "HeadMatches",
     "HeadMeans",
@@ -140,6 +145,8 @@ __all__ = [
     "Sentences",
     "Similarity",
     "Steps",
+    "Store",
+    "StoreError",
     "Teach",
     "TextError",
     "Tokens",
@@ -158,8 +165,10 @@ __all__ = [
     "from_attention",
     "head_view",
     "load",
+    "make_store",
     "model_view",
     "open_config",
+    "open_store",
     "read_labelled",
     "read_sentences",
     "read_tagged",
@@ -190,6 +199,7 @@ _HOMES = {
     "Fragmentation": "analyses.fragmentation",
     "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
+    "Gather": "corpus.gather",
     "HeadChange": "analyses.head_change",
     "HeadMatches": "analyses.head_matches",
     "HeadMeans": "analyses.head_means",
@@ -204,8 +214,8 @@ _HOMES = {
     "ModelSizes": "analyses.model_sizes",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
-    "Padding": "analyses.padding",
     "Overview": "analyses.overview",
+    "Padding": "analyses.padding",
     "ParameterChange": "analyses.parameter_change",
     "Parameters": "analyses.parameters",
     "Patch": "analyses.patching",
@@ -222,6 +232,8 @@ _HOMES = {
     "Sentences": "analyses.sentences",
     "Similarity": "analyses.similarity",
     "Steps": "analyses.steps",
+    "Store": "corpus.store",
+    "StoreError": "errors",
     "Teach": "training.teach",
     "TextError": "errors",
     "Tokens": "analyses.tokens",
@@ -240,8 +252,10 @@ _HOMES = {
     "from_attention": "model.given",
     "head_view": "notebook.views",
     "load": "model.loading",
+    "make_store": "corpus.running",
     "model_view": "notebook.views",
     "open_config": "model.config_alone",
+    "open_store": "corpus.store",
     "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "read_tagged": "text.tagged",

@@ -16,6 +16,7 @@
     ├── ShapeError               arrays that do not fit together
     ├── ExportError              a file that cannot be written
     ├── ReportError              a view file or a report that cannot be read, or made
+    ├── StoreError               a store of a corpus that cannot be read, or made
     ├── AddressError             no address of this machine, or a port that is taken
     ├── StalledError             work that does not get on
     └── OutOfMemoryError         the machine has too little memory
@@ -103,6 +104,10 @@ class ExportError(ProbeError):
 
 class ReportError(ProbeError):
     """A view file or a report cannot be read, or made."""
+
+
+class StoreError(ProbeError):
+    """A store of a corpus cannot be read, or made."""
 
 
 class AddressError(ProbeError):

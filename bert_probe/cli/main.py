@@ -8,15 +8,14 @@ something ends with status 1.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from bert_probe.cli.later import Commands, Later
 from bert_probe.errors import ProbeError
 from bert_probe.run import terminal
-from bert_probe.run.imports import imported_for_good
 
 INTERRUPTED = 130
 
@@ -42,6 +41,7 @@ COMMANDS = {
         "most changed first.",
     ),
     "context": ("pairs", "How alike WORD's vectors in several texts are, at every layer from 0."),
+    "corpus": ("corpus", "Read many sentences once into a store of tables, and ask it."),
     "diff": (
         "diff",
         "What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.",
@@ -141,36 +141,10 @@ A module is imported when one of its commands is called: most need torch, which 
 """
 
 
-class _Later(click.Command):
-    """Stands for a command in the list of them, and gives way to it when it is called."""
-
-    def __init__(self, name: str, module: str, help_line: str) -> None:
-        super().__init__(name, help=help_line)
-        self._module = module
-
-    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """A context of the command itself, which is then what runs."""
-        with imported_for_good():
-            module = import_module(f"bert_probe.cli.{self._module}")
-        command: click.Command = getattr(module, str(self.name))
-        return command.make_context(*args, **kwargs)
-
-
-class Commands(click.Group):
-    """A group in which Ctrl+C is told by `main` alone; click would write an empty line first."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that is asked for."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise click.Abort from None
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    commands=[_Later(name, *about) for name, about in COMMANDS.items()],
+    commands=[Later(name, *about) for name, about in COMMANDS.items()],
 )
 def commands() -> None:
     """Open a transformer encoder and see what it does with your text.

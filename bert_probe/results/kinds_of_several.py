@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import Kind, Place, Schema, Sizes
+from bert_probe.results.kinds import Choice, Kind, Place, Schema, Sizes
 
 _PLACE = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
@@ -57,6 +57,37 @@ class Several(Kind):
     def options(self, option: str, value: Any) -> list[str]:
         """The option again for each."""
         return [word for one in value for word in self.kind.options(option, one)]
+
+
+class Choices(Kind):
+    """Some of a few words, at least one."""
+
+    def __init__(self, options: Sequence[str]) -> None:
+        self.one = Choice(options)
+        self.metavar = "WORD,…"
+
+    def check(self, name: str, value: Any) -> tuple[str, ...]:
+        """Each once."""
+        if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+            raise SelectionError(f"{name} must be a list of {', '.join(self.one.words)}, not {value!r}.")
+        return tuple(dict.fromkeys(self.one.check(name, one) for one in value))
+
+    def plain(self, value: Any) -> Any:
+        """A list."""
+        return list(value)
+
+    @property
+    def schema(self) -> Schema:
+        """A list."""
+        return {"type": "array", "items": self.one.schema, "minItems": 1, "uniqueItems": True}
+
+    def write(self, value: Any) -> str:
+        """With commas between."""
+        return ",".join(value)
+
+    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+        """What `write` wrote."""
+        return self.check(name, [one.strip() for one in text.split(",")])
 
 
 class Places(Kind):

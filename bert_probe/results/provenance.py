@@ -31,6 +31,7 @@ class Subject:
             their files, by what they are to the question.
         other: where two models are compared, the second one, which read the same.
         configs: where the sizes of models were asked for, each of them, with weights or without.
+        store: of a corpus that was gathered before, its folder's name, rows and digest.
     """
 
     model: Mapping[str, Any]
@@ -38,6 +39,7 @@ class Subject:
     sentences: Mapping[str, Any] = field(default_factory=dict)
     other: Mapping[str, Any] = field(default_factory=dict)
     configs: tuple[Mapping[str, Any], ...] = ()
+    store: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, *traces: Trace) -> Subject:
@@ -74,6 +76,11 @@ class Subject:
         about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
+    @classmethod
+    def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> Subject:
+        """A corpus that was gathered before, of the model that read it."""
+        return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
+
     def beside(self, other: Subject) -> Self:
         """The same, with the model of another subject as the second one."""
         return replace(self, other=other.model)
@@ -103,10 +110,10 @@ class Subject:
         """All of it, for a file; two texts or more are listed."""
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
-            return {**models, **self.texts[0]}
+            return {**models, **self.texts[0], **self.store}
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
         sizes = {"configs": [dict(one) for one in self.configs]} if self.configs else {}
-        return {**models, **several, **sizes, **self.sentences}
+        return {**models, **several, **sizes, **self.sentences, **self.store}
 
 
 def told_of(name: str, rows: Labelled | Sequence[TaggedSentence]) -> dict[str, Any]:

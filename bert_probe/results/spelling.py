@@ -32,6 +32,8 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     if subject.configs:
         models = ", ".join(map(_sized, subject.configs))
         return "\n".join([*lines, f"bert_probe.{question!r}.of({models}).{taken}"])
+    if subject.store:
+        return "\n".join([*lines, *_storing(question, subject, taken)])
     given = subject.model.get("origin") == "given"
     lines += [] if given else [f"checkpoint = {opening(subject.model)}"]
     lines += [f"other = {opening(subject.other, 'other_model')}"] if subject.other else []
@@ -74,6 +76,8 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
         return "# What is only in memory cannot be reached from the command line; use Python."
     if subject.configs:
         return _sizes(question, subject, csv_safe)
+    if subject.store:
+        return _stored(question, subject, csv_safe)
     paired = any(text["pair"] is not None for text in subject.texts)
     if len(subject.texts) > 1 and paired and not question.pair_options:
         return "# The command line compares texts that have no second segment; use Python."
@@ -92,6 +96,24 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
             f"{LONGEST_ARGUMENT:,}; use Python."
         )
     return shlex.join(words)
+
+
+def _storing(question: Question, subject: Subject, taken: str) -> list[str]:
+    """The lines that ask a store, beside which a text may be read by its model."""
+    lines = [f"store = bert_probe.open_store({subject.store['store']!r})"]
+    whom = ["store"]
+    for text in subject.texts:
+        lines += ["checkpoint = store.checkpoint()", _tracing("trace", "checkpoint", text)]
+        whom.append("trace")
+    return [*lines, f"bert_probe.{question!r}.of({', '.join(whom)}).{taken}"]
+
+
+def _stored(question: Question, subject: Subject, csv_safe: bool) -> str:
+    """The command on a store; one that reads a text as well has an option for it."""
+    words = ["bert-probe", *question.command.split(), subject.store["store"], *question.options()]
+    for text in subject.texts:
+        words += ["--text", text["text"], *(["--truncate"] if text["tokens_dropped"] else [])]
+    return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
 
 
 def _sized(model: Mapping[str, Any]) -> str:
@@ -128,6 +150,8 @@ def http(question: Question, subject: Subject, at: str = AT) -> str:
     Args:
         at: where the app is.
     """
+    if subject.store:
+        return "# A store is asked where it lies; use Python or the command line."
     if any(one.get("origin") in ("given", "in memory") for one in subject.models):
         return "# What is only in memory cannot be reached over HTTP; use Python."
     if any(one.get("dtype", "float32") != "float32" for one in subject.models):

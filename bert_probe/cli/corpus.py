@@ -1,0 +1,17 @@
+"""Commands on corpora: many sentences, read once into a store and asked from there."""
+
+from __future__ import annotations
+
+import click
+
+from bert_probe.cli.later import Commands, Later
+
+COMMANDS = {
+    "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
+}
+"""Command → its module, and its first sentence; see `main`."""
+
+
+@click.group(cls=Commands, commands=[Later(name, *about) for name, about in COMMANDS.items()])
+def corpus() -> None:
+    """Read many sentences once into a store of tables, and ask it."""

@@ -1,0 +1,119 @@
+"""The command that reads a corpus into a store."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bert_probe.cli.options import asking, opened
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.running import SHARD_ROWS, Told, make_store
+from bert_probe.corpus.store import Store
+from bert_probe.errors import ExportError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.run import terminal
+from bert_probe.run.progress import terminal_bar
+
+_PLACE = click.Path(path_type=Path)
+
+
+def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Open the model that the options name."""
+
+    @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
+    @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
+    @click.option(
+        "--dtype",
+        type=click.Choice(["float32", "float16", "bfloat16", "float64"]),
+        default="float32",
+        help="What the model computes in.",
+    )
+    @functools.wraps(command)
+    def run(model: str | None, revision: str | None, dtype: str, **given: Any) -> Any:
+        return command(checkpoint=opened(model, revision, dtype), **given)
+
+    return run
+
+
+@click.command()
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.option("--out", type=_PLACE, metavar="STORE", required=True, help="The folder of the store.")
+@click.option("--text-column", "column", metavar="NAME", help="Of tables, JSON lines and Parquet.")
+@click.option(
+    "--shard-rows",
+    type=click.IntRange(1),
+    default=SHARD_ROWS,
+    show_default=True,
+    metavar="N",
+    help="Rows that are written together: what is lost when a run is ended.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Shards at once."
+)
+@click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
+@click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON a shard.")
+@_opening
+@asking(Gather)
+def run(
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    inputs: tuple[str, ...],
+    out: Path,
+    column: str | None,
+    shard_rows: int,
+    workers: int,
+    truncate: bool,
+    log: Path | None,
+) -> None:
+    """Read the sentences of INPUTs into a store: tokens, measures of heads, vectors.
+
+    INPUTs are files, folders and patterns: lines of text, CSV, JSON lines, Parquet, CoNLL-U; packed with gzip
+    or zstd. What cannot be read goes to a table of refusals, and the rest goes on. A run that is ended goes
+    on where it was when it is called again.
+    """
+    question = Gather(truncate=truncate, **asked)
+    with _logging(log) as told, terminal_bar("Reading", "sentences") as report:
+        store = make_store(
+            checkpoint,
+            question,
+            inputs,
+            out,
+            column=column,
+            shard_rows=shard_rows,
+            workers=workers,
+            report=report,
+            told=told,
+        )
+    click.echo(terminal.visible(_said(store)), err=True)
+
+
+def _said(store: Store) -> str:
+    refused = f", {store.refusals:,} refused (see {store.folder / 'refusals'})" if store.refusals else ""
+    return f"{store.folder} holds {store.rows:,} sentences, {store.tokens:,} tokens{refused}."
+
+
+@contextmanager
+def _logging(file: Path | None) -> Iterator[Told]:
+    """Writes what happens into a file, a line each, with seconds since the beginning."""
+    if file is None:
+        yield lambda _: None
+        return
+    begun = time.monotonic()
+    try:
+        with file.open("a", encoding="utf-8") as stream:
+
+            def told(event: Mapping[str, Any]) -> None:
+                seconds = round(time.monotonic() - begun, 3)
+                stream.write(json.dumps({"seconds": seconds, **event}) + "\n")
+                stream.flush()
+
+            yield told
+    except OSError as error:
+        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None

@@ -1,0 +1,1 @@
+"""Many sentences, read once into a store of tables that is asked again and again."""

@@ -1,0 +1,309 @@
+"""A store: a folder of tables, made of shards that are whole or not there; see docs/store.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.tables import Layout, Tables, layouts
+from bert_probe.errors import CheckpointError, StoreError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.results.provenance import Subject
+
+FORMAT, VERSION = "bert-probe corpus", 1
+MANIFEST, SHARDS = "manifest.json", "shards"
+_PART = ".part"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What numbers of layers and heads are read against, as a checkpoint's description is."""
+
+    layers: int
+    heads: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What is written last of a shard, and says that it is there.
+
+    Attributes:
+        number: from 0.
+        records, rows, tokens, refusals: how many it holds; rows are the records that were read, tokens the
+            units that its numbers are of.
+        files: name of a table → bytes and SHA-256 of its file.
+    """
+
+    number: int
+    records: int
+    rows: int
+    tokens: int
+    refusals: int
+    files: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Of its files, without their endings."""
+        return f"{self.number:05}"
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """A folder of tables that somebody gathered; reading it changes nothing.
+
+    Attributes:
+        folder: where it lies.
+        manifest: what was asked, of which model and of which files.
+        shards: those that are whole, in order.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    shards: tuple[Shard, ...]
+
+    @cached_property
+    def question(self) -> Gather:
+        """What was gathered of each sentence."""
+        return Gather.from_plain(self.manifest["question"], self.sizes)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Layers of the model, and heads in each."""
+        return Sizes(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest input of the model."""
+        longest: int | None = self.manifest["sizes"]["max_tokens"]
+        return longest
+
+    @cached_property
+    def layouts(self) -> dict[str, Layout]:
+        """Its tables."""
+        return layouts(self.question, self.manifest["sizes"]["hidden_size"])
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Whose vectors it holds, from 0, which is the output of the embeddings."""
+        return (self.question.layers or ()) if self.has("vectors") else ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the inputs have been read."""
+        return len(self.shards) == int(self.manifest["shards"])
+
+    @property
+    def rows(self) -> int:
+        """Sentences in it."""
+        return sum(one.rows for one in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in it, or words where pieces are merged."""
+        return sum(one.tokens for one in self.shards)
+
+    @property
+    def refusals(self) -> int:
+        """Records that were not read."""
+        return sum(one.refusals for one in self.shards)
+
+    def has(self, table: str) -> bool:
+        """Whether it holds such a table."""
+        return table in self.layouts
+
+    def files(self, table: str) -> list[Path]:
+        """Those of a table, a shard each, in order.
+
+        Raises:
+            UnavailableError: it holds no such table.
+        """
+        if not self.has(table):
+            raise UnavailableError(
+                f"{self.folder.name} holds no {table}; it has {', '.join(self.layouts)}. "
+                f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
+            )
+        return [place(self.folder, table, self.layouts[table], one.name) for one in self.shards]
+
+    def table(self, name: str) -> ds.Dataset:
+        """A table of all shards, read as it is asked for.
+
+        Raises:
+            UnavailableError: it holds no such table.
+        """
+        layout = self.layouts.get(name)
+        files = [str(file) for file in self.files(name)]
+        assert layout is not None  # `files` saw to it
+        kind = "ipc" if layout.ending == "arrow" else "parquet"
+        return ds.dataset(files, layout.schema, format=kind)
+
+    def checkpoint(self, device: str = "auto") -> Checkpoint:
+        """The model that it was made with.
+
+        Raises:
+            CheckpointError: it cannot be opened, or has other weights now.
+        """
+        from bert_probe.model.loading import load
+
+        model = self.manifest["model"]
+        name = None if model["origin"] == "built-in" else model["model"]
+        checkpoint = load(name, model["revision"], device, model["dtype"])
+        self.check(checkpoint)
+        return checkpoint
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse another model than the one that it was made with.
+
+        Raises:
+            CheckpointError: it is another one.
+        """
+        theirs, ours = checkpoint.description.weights_sha256, self.manifest["model"]["weights_sha256"]
+        if theirs != ours:
+            raise CheckpointError(
+                f"{self.folder.name} was made with {self.manifest['model']['model']} of digest {ours[:12]}…, "
+                f"and {checkpoint.description.name} has {theirs[:12]}…. Open the model of that digest, or "
+                "run the corpus again."
+            )
+
+    @property
+    def subject(self) -> Subject:
+        """Who is asked where this store is."""
+        return Subject.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all its shards' digests, and so of all numbers in it."""
+        every = [dict(one.files) for one in self.shards]
+        return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
+
+
+def open_store(folder: str | os.PathLike[str]) -> Store:
+    """A store that is there, finished or not.
+
+    Raises:
+        StoreError: no store, a newer one, or one whose files are gone or cut.
+    """
+    whole = Path(folder)
+    manifest = _json(whole / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise StoreError(f"{whole} is no store of a corpus. Give a folder that corpus run has made.")
+    if manifest.get("version") != VERSION:
+        raise StoreError(
+            f"{whole} has version {manifest.get('version')} of a store, and this program reads {VERSION}. "
+            "Use the program that made it, or run the corpus again."
+        )
+    store = Store(whole, manifest, shards_in(whole))
+    for table, layout in store.layouts.items():
+        for one in store.shards:
+            file = place(whole, table, layout, one.name)
+            if not file.is_file() or file.stat().st_size != one.files[table]["bytes"]:
+                raise StoreError(f"{file} is gone or was cut. Run the corpus again; what is whole is kept.")
+    return store
+
+
+def shards_in(folder: Path) -> tuple[Shard, ...]:
+    """Those that are whole, in order."""
+    return tuple(Shard(**_json(file)) for file in sorted((folder / SHARDS).glob("[0-9]*.json")))
+
+
+def place(folder: Path, table: str, layout: Layout, shard: str) -> Path:
+    """Where a table of a shard lies."""
+    return folder / table / f"{shard}.{layout.ending}"
+
+
+def write_shard(
+    folder: Path, number: int, records: int, tables: Tables, layout: Mapping[str, Layout]
+) -> Shard:
+    """Put a shard's tables into their places, and say last that it is there.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    name = f"{number:05}"
+    with _told(folder):
+        files = {
+            table: _write_table(place(folder, table, layout[table], name), tables[table]) for table in layout
+        }
+        shard = Shard(
+            number,
+            records,
+            tables["rows"].num_rows,
+            tables["tokens"].num_rows,
+            tables["refusals"].num_rows,
+            files,
+        )
+        write_json(folder / SHARDS / f"{name}.json", vars(shard))
+    return shard
+
+
+def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
+    with _beside(file) as part:
+        if file.suffix == ".arrow":
+            with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            pq.write_table(table, part, compression="zstd", compression_level=1)
+        with part.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            os.fsync(stream.fileno())
+        size = part.stat().st_size
+    return {"bytes": size, "sha256": digest}
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """A file of JSON, whole or not at all."""
+    with _beside(file) as part, part.open("w", encoding="utf-8") as stream:
+        json.dump(content, stream, ensure_ascii=False, indent=1)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    """Where a file is written first; it takes its place when the block ends well."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
+    try:
+        yield part
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Take away what a run that was ended left half-written; nobody else may be writing."""
+    for part in folder.glob(f"*/.*{_PART}"):
+        with suppress(OSError):
+            part.unlink()
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{folder} cannot be written: {error.strerror or error}. Choose another place."
+        ) from None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError(f"{file} is not there, or is broken. Give a folder that corpus run has made.")
+    return found
