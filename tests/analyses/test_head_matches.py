@@ -91,6 +91,16 @@ def test_a_against_b_mirrors_b_against_a(double_family: Opened) -> None:
     assert there.matrix.min() >= 0
 
 
+class Told:
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.all.append((done, total))
+
+
 @pytest.mark.parametrize("layers", [0, 1, 2])
 def test_it_is_the_same_however_much_is_held(
     layers: int, family: Opened, monkeypatch: pytest.MonkeyPatch
@@ -98,15 +108,15 @@ def test_it_is_the_same_however_much_is_held(
     checkpoint = family("bert")
     for b in (family("roberta").trace(TEXT), checkpoint.trace(TEXT)):
         a = checkpoint.trace(TEXT)
-        told: list[tuple[int, int]] = []
         whole = HeadMatches().of(a, b)
         size = 8 * a.heads * len(whole.spans.rows) * len(whole.spans.spans)
+        told = Told()
         with monkeypatch.context() as patch:
             patch.setattr(head_matches, "HELD_BYTES", layers * size)
-            parts = HeadMatches().of(a, b, lambda done, total, told=told: told.append((done, total)))
+            parts = HeadMatches().of(a, b, told)
         np.testing.assert_array_equal(parts.matrix, whole.matrix)
-        assert told[-1] == (9, 9)
-        assert len(told) == 3 * -(-3 // max(layers, 1))
+        assert told.all[-1] == (9, 9)
+        assert len(told.all) == 3 * -(-3 // max(layers, 1))
 
 
 def test_what_is_no_one_text_is_refused(family: Opened) -> None:
