@@ -62,6 +62,8 @@ BEGINS = {
     "Report": "Run",
 }
 """What shows that a page is there, where nothing is computed before it is asked for."""
+OF_NO_TEXT = {"Train", "Parameters", "Sizes", "Positions", "Probes"}
+"""Pages that show nothing of the sentences."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
@@ -152,7 +154,7 @@ def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> Non
 
 def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
-    for title in PAGES:
+    for title in [one for one in PAGES if one not in OF_NO_TEXT]:
         go_to(page, title)
         assert page.evaluate("window.__pwned") is None
         assert page.locator("img[src='x'], strong:text-is('bold'), .katex").count() == 0
