@@ -24,6 +24,7 @@ from bert_probe.corpus.store import (
     write_json,
     write_shard,
 )
+from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
@@ -83,7 +84,9 @@ def make_store(
             shard = write_shard(place, number, len(part), tables, layout)
             count += shard.records
             told({"shard": number, "records": count, "of": total, "refusals": shard.refusals})
-    return open_store(place)
+        store = open_store(place)
+        write_summary(store)
+    return store
 
 
 def shards(
