@@ -47,5 +47,5 @@ def test_every_table_and_column_is_told() -> None:
         told = re.sub(r" \(.*?\)", "", lines[name].rpartition(" | ")[2]).removesuffix(" |").split(", ")
         columns = layout.schema.names
         assert told == (
-            columns[:3] + ["and the measures of `bert-probe heads`"] if name == "profiles" else columns
+            [*columns[:3], "and the measures of `bert-probe heads`"] if name == "profiles" else columns
         )
