@@ -29,7 +29,8 @@ from bert_probe.run.progress import terminal_bar
 def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
     """What each head does over all rows of STORE, or its typical rows.
 
-    Means with intervals, quantiles, the least and the most; with --which the rows that are the most typical of a head for a measure, or the least.
+    Means with intervals, quantiles, the least and the most; with --which the rows that are the most typical
+    of a head for a measure, or the least.
     """
     with terminal_bar("Reading", "shards") as report:
         if which is None:

@@ -24,6 +24,7 @@ from bert_probe.results.result import Result
 def query(store: Store, sql: str, seconds: float) -> Result:
     """Answer SQL over the tables of STORE, by DuckDB.
 
-    Nothing but these can be read, and nothing can be written. DESCRIBE rows tells the columns of a table, SHOW TABLES which there are.
+    Nothing but these can be read, and nothing can be written. DESCRIBE rows tells the columns of a table,
+    SHOW TABLES which there are.
     """
     return Query(sql).of(store, seconds)
