@@ -121,9 +121,13 @@ class ViewFile:
         """The view of a result, which asks the same again.
 
         Raises:
-            UnavailableError: a model in memory, attention that was given, or files: it holds none.
+            UnavailableError: a model in memory, attention that was given, files, or a store: it holds none.
         """
         subject, question = result.subject, result.question
+        if subject.store:
+            raise UnavailableError(
+                "A store is asked where it lies, and no view file holds one. Save the table or the command."
+            )
         for model in subject.models:
             if model.get("origin") in ("given", "in memory"):
                 raise UnavailableError(
