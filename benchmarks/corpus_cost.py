@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
@@ -60,9 +61,9 @@ def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
     for number in range(ROUNDS):
         texts = _texts(PART, LENGTHS, number)
         file, store = _file(folder, str(number), texts), folder / f"store-{number}"
-        sides = [
-            (ours, lambda file=file, store=store: make_store(checkpoint, Gather(), [file], store)),
-            (theirs, lambda texts=texts: rival.encode(texts, show_progress_bar=False)),
+        sides: list[tuple[list[float], Callable[[], object]]] = [
+            (ours, partial(make_store, checkpoint, Gather(), [file], store)),
+            (theirs, partial(rival.encode, texts, show_progress_bar=False)),
         ]
         for took, work in sides if number % 2 else reversed(sides):
             took.append(_seconds(work))
@@ -83,11 +84,10 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
     file = _file(folder, "texts", _texts(WORKED, LENGTHS))
     took: dict[int, list[float]] = {1: [], 2: []}
     for number, workers in enumerate((1, 2, 2, 1)):
-
-        def work(store: Path = folder / f"store-{number}", workers: int = workers) -> object:
-            return make_store(checkpoint, Gather(), [file], store, workers=workers)
-
-        took[workers].append(_seconds(work))
+        store = folder / f"store-{number}"
+        took[workers].append(
+            _seconds(partial(make_store, checkpoint, Gather(), [file], store, workers=workers))
+        )
     ratio = sum(took[2]) / sum(took[1])
     return Line(
         f"A store of {WORKED:,} sentences by two workers",

@@ -19,7 +19,7 @@ import bert_probe
 from bert_probe.corpus import passes, running
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
-from bert_probe.corpus.store import open_store
+from bert_probe.corpus.store import open_store, write_shard
 from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError
 from bert_probe.model.progress import Cancelled, Report
 from tests.helpers.command_line import bert_probe as run
@@ -131,7 +131,7 @@ def test_control_c_says_how_to_go_on(
     workers: int, family: Checkpoints, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = lines.with_name("store")
-    write, running_now = running.write_shard, threading.active_count()
+    write, running_now = write_shard, threading.active_count()
 
     def interrupted(*given: Any) -> object:
         if given[1] == 2:
