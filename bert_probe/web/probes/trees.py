@@ -17,6 +17,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
+from bert_probe.text.shortened import shortened
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state, store, workbench
 from bert_probe.web.export import More, export
@@ -55,7 +56,8 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     tree = _of_sentence(found, checkpoint, truncate)
     with head:
         st.space("stretch")
-        export(found, "trees", [] if tree is None else [_download(tree)])
+        more = [] if tree is None else [_download(tree)]
+        export(found, "trees", more, data={"data": data, "held_out": held_out})
 
 
 def _download(tree: PredictedTree) -> More:
@@ -166,7 +168,7 @@ def _told(tree: PredictedTree) -> str:
 
 def arcs(tree: PredictedTree) -> Any:
     """Words in a row, and an arc over those that are joined; as wide as the words need."""
-    names = [word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…" for word in tree.words]
+    names = [shortened(word, _LONGEST) for word in tree.words]
     widths = [_LETTER * len(name) + _GAP for name in names]
     centres = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]
     turn = np.linspace(0, np.pi, 33)
