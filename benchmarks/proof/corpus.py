@@ -36,10 +36,10 @@ TARGET = 2.0
 
 _OPENED = """
 import sys, time
-import bert_probe
+from bert_probe import CorpusHistograms, open_store  # which imports torch
 start = time.perf_counter()
-store = bert_probe.open_store(sys.argv[1])
-found = bert_probe.CorpusHistograms("entropy_bits").of(store)
+store = open_store(sys.argv[1])
+found = CorpusHistograms("entropy_bits").of(store)
 print(time.perf_counter() - start, store.rows, int(found.statistics.bins.sum()))
 """
 
