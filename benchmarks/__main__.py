@@ -11,6 +11,7 @@ from transformers.utils import logging
 from benchmarks import (
     answer_cost,
     api_cost,
+    corpus_cost,
     heads_cost,
     machine,
     rerun_cost,
@@ -34,6 +35,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "answers": answer_cost.lines,
     "why": why_cost.lines,
     "training": training_cost.lines,
+    "corpus": corpus_cost.lines,
     "rerun": rerun_cost.lines,
     "api": api_cost.lines,
     "views": view_cost.lines,

@@ -38,10 +38,11 @@ SECONDS = {
     "checkpoints": 110,
     "texts": 600,
     "exports": 370,
+    "corpus": 240,
     "sessions": 720,
     "start": 500,
 }
-"""Theme → its budget at scale 1. At most 45 minutes together; a quiet machine needs about 30."""
+"""Theme → its budget at scale 1. At most 50 minutes together; a quiet machine needs about 30."""
 _LEAST = 60
 """Seconds that a theme has at any scale: some start a server, or import torch."""
 _WHOLE = ("faults",)

@@ -6,7 +6,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import click
 
 from bert_probe.cli.options import asking, opened
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.running import SHARD_ROWS, Told, make_store
-from bert_probe.corpus.store import Store
-from bert_probe.errors import ExportError
+from bert_probe.corpus.parts import SHARD_ROWS
+from bert_probe.corpus.running import Told, make_store
+from bert_probe.corpus.store import Store, open_store
+from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
@@ -79,7 +80,7 @@ def run(
     on where it was when it is called again.
     """
     question = Gather(truncate=truncate, **asked)
-    with _logging(log) as told, terminal_bar("Reading", "sentences") as report:
+    with _logging(log) as told, _telling_how_to_go_on(out):
         store = make_store(
             checkpoint,
             question,
@@ -88,10 +89,22 @@ def run(
             column=column,
             shard_rows=shard_rows,
             workers=workers,
-            report=report,
+            watch=terminal_bar,
             told=told,
         )
     click.echo(terminal.visible(_said(store)), err=True)
+
+
+@contextmanager
+def _telling_how_to_go_on(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = ""
+        with suppress(ProbeError):
+            store = open_store(out)
+            kept = f" {store.records:,} of {store.manifest['records']:,} sentences are in {out}."
+        raise KeyboardInterrupt(f"Interrupted.{kept} The same command goes on.") from None
 
 
 def _said(store: Store) -> str:

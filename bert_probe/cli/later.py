@@ -33,5 +33,5 @@ class Commands(click.Group):
         """Run the command that is asked for."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise click.Abort from None
+        except KeyboardInterrupt as error:
+            raise click.Abort(*error.args) from None

@@ -170,8 +170,8 @@ def _status(arguments: list[str] | None) -> int:
         )
     except click.ClickException as error:
         return _told(f"{_sentence(error)} See bert-probe --help.")
-    except (click.Abort, KeyboardInterrupt):
-        return _told("Interrupted.", INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _told(str(error) or "Interrupted.", INTERRUPTED)
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -60,13 +60,12 @@ def row_numbers(store: Store) -> Array:
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
     """Some rows by their numbers, in the order given; only the shards that hold one are opened."""
-    per_shard = store.manifest["shard_rows"]
-    names = {one.number: file for one, file in zip(store.shards, store.files(ROWS), strict=True)}
+    files = store.files(ROWS)
     wanted: dict[int, list[int]] = {}
     for row in rows:
-        wanted.setdefault((row - 1) // per_shard, []).append(row)
+        wanted.setdefault(store.shard_of(row), []).append(row)
     found = {
-        one.row: one for shard, some in wanted.items() for one in _sentences_in(str(names[shard]), set(some))
+        one.row: one for shard, some in wanted.items() for one in _sentences_in(str(files[shard]), set(some))
     }
     return tuple(found[row] for row in rows)
 

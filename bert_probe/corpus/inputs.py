@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.corpus.finding import ENDINGS, meant
-from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, rows_of
+from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, places_of, rows_of
 from bert_probe.corpus.formats.row import Row, refused
 from bert_probe.corpus.lines import opened, reason_of, unpacked
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
@@ -18,6 +18,8 @@ from bert_probe.model.progress import Report, ignore
 from bert_probe.text.tagged import TaggedSentence
 
 _CHUNK = 1 << 20
+_TOLD = 1000
+"""Records that are counted before somebody is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,29 @@ def records(files: Iterable[FoundFile], column: str | None = None) -> Iterator[R
         for row in _rows(file, column):
             number += 1
             yield Record(number, file.name, row.line, row.text, row.tagged, row.trouble)
+
+
+def count_records(files: Iterable[FoundFile], column: str | None = None, report: Report = ignore) -> int:
+    """How many `records` there are, found without reading what tagged sentences say.
+
+    Args:
+        report: is told now and then how many are counted; nobody knows of how many.
+    """
+    number = 0
+    for file in files:
+        for _ in _places(file, column):
+            number += 1
+            if number % _TOLD == 0:
+                report(number, 0)
+    return number
+
+
+def _places(file: FoundFile, column: str | None) -> Iterator[object]:
+    try:
+        with places_of(file.path, file.name, column) as places:
+            yield from places
+    except ProbeError as error:  # see `_rows`
+        yield error
 
 
 def _rows(file: FoundFile, column: str | None) -> Iterator[Row]:

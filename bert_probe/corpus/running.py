@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import count as counted
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import torch
 
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import FoundFile, InputFile, Record, described, find_inputs, records
+from bert_probe.corpus.inputs import InputFile, Record, count_records, described, find_inputs, records
+from bert_probe.corpus.parts import SHARD_ROWS, parted, text_bytes
 from bert_probe.corpus.passes import gathered
 from bert_probe.corpus.store import (
     FORMAT,
@@ -26,15 +26,13 @@ from bert_probe.corpus.store import (
     sweep,
     write_json,
     write_shard,
+    written,
 )
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Cancelled, Report, ignore
-
-SHARD_ROWS = 2000
-"""Records of a shard, unless somebody says otherwise: what is lost when a run is ended, and held at once."""
+from bert_probe.model.progress import Cancelled, Report, Watch, ignore, unwatched
 
 Told = Callable[[Mapping[str, Any]], None]
 """Called with what happened, as a line of a log."""
@@ -50,6 +48,7 @@ def make_store(
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
     report: Report = ignore,
+    watch: Watch = unwatched,
     told: Told = lambda _: None,
 ) -> Store:
     """Read all of the inputs that a store does not hold yet.
@@ -58,8 +57,10 @@ def make_store(
         inputs: files, folders and patterns, see `find_inputs`.
         folder: of the store; it is made, or goes on.
         column: of tables, JSON lines and Parquet; the usual one where none is named.
+        shard_rows: records of a shard at most; there are fewer of long texts, see `parted`.
         workers: shards that are worked on at once, each by a thread of its own; all share the weights.
-        report: told how many records are done, and of how many.
+        report: told how many records are done, and of how many; of 0 while they are still counted.
+        watch: the same for each part of the work: inputs are read for their digests, then counted, then read.
         told: told of every shard that is done.
 
     Raises:
@@ -73,37 +74,57 @@ def make_store(
     files = find_inputs(inputs, column)
     place = Path(folder)
     with _alone(place):
-        manifest = _manifest(checkpoint, question, described(files), files, column, shard_rows)
-        done = _begun(place, manifest)
+        with _watched(watch, "Looking through", "B", report) as looked:
+            found = described(files, looked)
+        with _watched(watch, "Counting", "sentences", report) as counted:
+            count = count_records(files, column, counted)
+        most_bytes = text_bytes(question, checkpoint)
+        manifest = {
+            **_manifest(checkpoint, question, found, count, column),
+            "shard_rows": shard_rows,
+            "shard_bytes": most_bytes,
+        }
+        with written(place):
+            done = _begun(place, manifest)
         layout = layouts(question, checkpoint.description.hidden_size)
-        progress = _Progress(sum(one.records for one in done.values()), manifest["records"], report)
+        parts = enumerate(parted(records(files, column), shard_rows, most_bytes))
+        missing = (one for one in parts if one[0] not in done)
+        with watch("Reading", "sentences") as shown:
+            progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
 
-        def work(number: int, part: Sequence[Record]) -> Shard:
-            tables = gathered(checkpoint, question, part, progress.of(number))
-            return write_shard(place, number, len(part), tables, layout)
+            def work(number: int, part: Sequence[Record]) -> Shard:
+                tables = gathered(checkpoint, question, part, progress.of(number))
+                return write_shard(place, number, part[0].row, len(part), tables, layout)
 
-        missing = (one for one in shards(files, column, shard_rows) if one[0] not in done)
-        try:
-            for shard in _each(work, missing, workers):
+            for shard in _each(work, missing, workers, progress.end):
                 told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
-        finally:
-            progress.over = True  # for shards that others still work on
         store = open_store(place)
-        write_summary(store)
+        with written(place):
+            write_summary(store)
     return store
 
 
+@contextmanager
+def _watched(watch: Watch, label: str, unit: str, report: Report) -> Iterator[Report]:
+    """A part of the work before any record is read, which may be ended meanwhile."""
+    with watch(label, unit) as shown:
+        yield _both(shown, lambda done, total: report(0, 0))  # noqa: ARG005 - they are no records
+
+
+def _both(first: Report, second: Report) -> Report:
+    def report(done: int, total: int) -> None:
+        first(done, total)
+        second(done, total)
+
+    return report
+
+
 class _Progress:
-    """How many records are done, of all shards that are worked on.
-
-    Attributes:
-        over: nobody wants more of them.
-    """
-
-    over = False
+    """How many records are done, of all shards that are worked on."""
 
     def __init__(self, before: int, total: int, report: Report) -> None:
         self._total, self._report = total, report
+        self._over = False
         self._done = {-1: before}
         report(before, total)
 
@@ -111,12 +132,16 @@ class _Progress:
         """The report of a shard."""
 
         def within(done: int, _: int) -> None:
-            if self.over:
+            if self._over:
                 raise Cancelled
             self._done[number] = done
             self._report(sum(list(self._done.values())), self._total)
 
         return within
+
+    def end(self) -> None:
+        """Nobody wants more of them: shards that are worked on are given up at their next report."""
+        self._over = True
 
     def plain(self) -> dict[str, int]:
         """For a log."""
@@ -127,8 +152,13 @@ def _each(
     work: Callable[[int, Sequence[Record]], Shard],
     parts: Iterator[tuple[int, Sequence[Record]]],
     workers: int,
+    end: Callable[[], None],
 ) -> Iterator[Shard]:
-    """The shards as they are done; no more parts are read than are worked on."""
+    """The shards as they are done; no more parts are read than are worked on.
+
+    Args:
+        end: lets those that are worked on give up, so that none is when this is over.
+    """
     if workers == 1:
         yield from (work(*part) for part in parts)
         return
@@ -141,7 +171,8 @@ def _each(
                 waiting |= {pool.submit(work, *part) for part in islice(parts, len(done))}
                 yield from (one.result() for one in done)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        end()
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -155,29 +186,15 @@ def _threads_shared(workers: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def shards(
-    files: Sequence[FoundFile], column: str | None, shard_rows: int
-) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """The records of the inputs, so many at a time, each part with its number."""
-    every = iter(records(files, column))
-    for number in counted():
-        part = tuple(islice(every, shard_rows))
-        if not part:
-            return
-        yield number, part
-
-
 def _manifest(
     checkpoint: Checkpoint,
     question: Gather,
     inputs: Sequence[InputFile],
-    files: Sequence[FoundFile],
+    count: int,
     column: str | None,
-    shard_rows: int,
 ) -> dict[str, Any]:
-    """All that a store's content depends on."""
+    """All that a store's content depends on, but for how it is parted."""
     about = checkpoint.description
-    count = sum(1 for _ in records(files, column))
     if not count:
         raise EmptyTextError("The inputs hold no sentences. Write one a line.")
     return {
@@ -194,8 +211,6 @@ def _manifest(
         "column": column,
         "inputs": [{"name": one.name, "bytes": one.size, "sha256": one.sha256} for one in inputs],
         "records": count,
-        "shard_rows": shard_rows,
-        "shards": -(-count // shard_rows),
     }
 
 
@@ -220,6 +235,7 @@ _CAUSES = {
     "inputs": "other inputs, or these have changed since",
     "column": "another column",
     "shard_rows": "another number of rows in a shard",
+    "shard_bytes": "shards of another size, by another version of this program",
 }
 """What must be the same for a store to go on: name in the manifest → what is said where it differs."""
 

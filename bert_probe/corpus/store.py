@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,12 +44,14 @@ class Shard:
 
     Attributes:
         number: from 0.
+        first: number of its first record, from 1; the others follow.
         records, rows, tokens, refusals: how many it holds; rows are the records that were read, tokens the
             units that its numbers are of.
         files: name of a table → bytes and SHA-256 of its file.
     """
 
     number: int
+    first: int
     records: int
     rows: int
     tokens: int
@@ -103,7 +107,12 @@ class Store:
     @property
     def finished(self) -> bool:
         """Whether all of the inputs have been read."""
-        return len(self.shards) == int(self.manifest["shards"])
+        return self.records == int(self.manifest["records"])
+
+    @property
+    def records(self) -> int:
+        """Those that have been read, or refused."""
+        return sum(one.records for one in self.shards)
 
     @property
     def rows(self) -> int:
@@ -119,6 +128,14 @@ class Store:
     def refusals(self) -> int:
         """Records that were not read."""
         return sum(one.refusals for one in self.shards)
+
+    def shard_of(self, row: int) -> int:
+        """Which of the shards holds a row, from 0, as `shards` and `files` have them."""
+        return bisect_right(self._firsts, row) - 1
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        return [one.first for one in self.shards]
 
     def has(self, table: str) -> bool:
         """Whether it holds such a table."""
@@ -215,7 +232,8 @@ def open_store(folder: str | os.PathLike[str]) -> Store:
 
 def shards_in(folder: Path) -> tuple[Shard, ...]:
     """Those that are whole, in order."""
-    return tuple(Shard(**_json(file)) for file in sorted((folder / SHARDS).glob("[0-9]*.json")))
+    found = [Shard(**_json(file)) for file in (folder / SHARDS).glob("[0-9]*.json")]
+    return tuple(sorted(found, key=lambda one: one.number))
 
 
 def place(folder: Path, table: str, layout: Layout, shard: str) -> Path:
@@ -224,20 +242,24 @@ def place(folder: Path, table: str, layout: Layout, shard: str) -> Path:
 
 
 def write_shard(
-    folder: Path, number: int, records: int, tables: Tables, layout: Mapping[str, Layout]
+    folder: Path, number: int, first: int, records: int, tables: Tables, layout: Mapping[str, Layout]
 ) -> Shard:
     """Put a shard's tables into their places, and say last that it is there.
+
+    Args:
+        first, records: see `Shard`.
 
     Raises:
         StoreError: they cannot be written.
     """
     name = f"{number:05}"
-    with _told(folder):
+    with written(folder):
         files = {
             table: _write_table(place(folder, table, layout[table], name), tables[table]) for table in layout
         }
         shard = Shard(
             number,
+            first,
             records,
             tables["rows"].num_rows,
             tables["tokens"].num_rows,
@@ -290,13 +312,19 @@ def sweep(folder: Path) -> None:
 
 
 @contextmanager
-def _told(folder: Path) -> Iterator[None]:
+def written(folder: Path) -> Iterator[None]:
+    """Says in a sentence why a store cannot be written.
+
+    Raises:
+        StoreError: in the place of what the system said.
+    """
     try:
         yield
     except OSError as error:
-        raise StoreError(
-            f"{folder} cannot be written: {error.strerror or error}. Choose another place."
-        ) from None
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "Make room, or choose another place" if full else "Choose another place"
+        reason = os.strerror(error.errno) if error.errno else error
+        raise StoreError(f"{folder} cannot be written: {reason}. {remedy}; what is whole is kept.") from None
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 Report: TypeAlias = Callable[[int, int], None]
@@ -10,6 +11,10 @@ Report: TypeAlias = Callable[[int, int], None]
 
 The total is 0 while nobody knows it yet, and may grow. Reports may come from several threads.
 """
+
+Watch: TypeAlias = Callable[[str, str], AbstractContextManager[Report]]
+"""Called by work of several parts as each begins, with what it does and what it counts ("B" for bytes); the
+report is used within the block."""
 
 
 class Cancelled(Exception):  # noqa: N818 - a wish, no error
@@ -23,3 +28,8 @@ def part_of(report: Report, number: int, count: int) -> Report:
 
 def ignore(done: int, total: int) -> None:
     """A `Report` for work that nobody watches."""
+
+
+def unwatched(label: str, unit: str) -> AbstractContextManager[Report]:  # noqa: ARG001 - as all that watch
+    """A `Watch` for work that nobody watches."""
+    return nullcontext(ignore)

@@ -21,7 +21,8 @@ PATIENCE = 1.0
 def terminal_bar(label: str, unit: str) -> Iterator[Report]:
     """A progress bar on standard error, while the block lasts; it is wiped away at the end.
 
-    Nothing at all is written where standard error is no terminal, or within the first second.
+    Nothing at all is written where standard error is no terminal, or within the first second. What the first
+    report says was done before, and counts towards no rate; the rate is that of all the time since.
 
     Args:
         label: what is done, before the bar.
@@ -37,6 +38,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         unit=unit if in_bytes else f" {unit}",
         unit_scale=in_bytes,
         delay=PATIENCE,
+        smoothing=0,
         miniters=0,
         leave=False,
         position=0,  # else lower for every bar that is open, drawn or not, as the hub client's are
@@ -44,8 +46,11 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
         nrows=24,  # of a terminal that says it has none it would write nothing
         file=screen,
     ) as bar:
+        bar.initial = None
 
         def report(done: int, total: int) -> None:
+            if bar.initial is None:
+                bar.initial = done
             bar.n, bar.total = done, total or None
             bar.update(0)
 

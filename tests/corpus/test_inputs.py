@@ -22,7 +22,15 @@ from hypothesis import strategies as st
 
 from bert_probe.corpus import lines
 from bert_probe.corpus.formats import table
-from bert_probe.corpus.inputs import FoundFile, InputFile, Record, described, find_inputs, records
+from bert_probe.corpus.inputs import (
+    FoundFile,
+    InputFile,
+    Record,
+    count_records,
+    described,
+    find_inputs,
+    records,
+)
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.text.sentence_files import Sentence, sentences_of
 from bert_probe.text.tagged import tagged_of
@@ -46,7 +54,9 @@ def zst(content: bytes) -> bytes:
 def read(folder: Path, name: str, content: bytes | str, column: str | None = None) -> list[Record]:
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(records([FoundFile(name, file)], column))
+    found = list(records([FoundFile(name, file)], column))
+    assert count_records([FoundFile(name, file)], column) == len(found)
+    return found
 
 
 def told(found: list[Record]) -> list[tuple[int, str]]:

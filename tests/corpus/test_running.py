@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
 from bert_probe.corpus import passes, running
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
-from bert_probe.corpus.store import open_store
+from bert_probe.corpus.store import open_store, write_shard
 from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError
-from bert_probe.model.progress import Cancelled
+from bert_probe.model.progress import Cancelled, Report
+from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
@@ -45,8 +52,8 @@ def test_a_run_that_is_ended_goes_on_where_it_was(family: Checkpoints, lines: Pa
     assert straight.finished
     for ending in (0, 7, 13, 20):
 
-        def ended(done: int, _: int, ending: int = ending) -> None:
-            if done >= ending:
+        def ended(done: int, total: int, ending: int = ending) -> None:
+            if total and done >= ending:
                 raise Cancelled
 
         with pytest.raises(Cancelled):
@@ -117,6 +124,68 @@ def test_a_worker_that_fails_ends_the_run(
         made(family("bert"), lines, "store", workers=2)
     monkeypatch.undo()
     assert made(family("bert"), lines, "store").rows == len(LINES)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_control_c_says_how_to_go_on(
+    workers: int, family: Checkpoints, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = lines.with_name("store")
+    write, running_now = write_shard, threading.active_count()
+
+    def interrupted(*given: Any) -> object:
+        if given[1] == 2:
+            raise KeyboardInterrupt
+        return write(*given)
+
+    monkeypatch.setattr(running, "write_shard", interrupted)
+    asked = ["corpus", "run", str(lines), f"--out={out}", f"--workers={workers}", "--shard-rows=6"]
+    ended = run(*asked, f"--model={family('bert').folder}")
+    assert (ended.status, ended.out) == (130, b"")
+    kept = open_store(out).records
+    assert ended.err == (
+        f"bert-probe: Interrupted. {kept} of {len(LINES) + 1} sentences are in {out}. "
+        "The same command goes on.\n"
+    )
+    assert kept >= (12 if workers == 1 else 6)
+    assert threading.active_count() == running_now  # nobody writes any more
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing_half(
+    family: Checkpoints, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = pq.write_table
+
+    def full(table: pa.Table, part: Path, **options: Any) -> None:
+        if "00002" in part.name and part.parent.name == "profiles":
+            part.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(table, part, **options)
+
+    monkeypatch.setattr(pq, "write_table", full)
+    with pytest.raises(StoreError, match=r"No space left on device\. Make room, or choose another place"):
+        made(family("bert"), lines, "store")
+    monkeypatch.undo()
+    folder = lines.with_name("store")
+    assert open_store(folder).records == 12
+    assert not list(folder.rglob("*.part"))
+    assert made(family("bert"), lines, "store").finished
+
+
+def test_each_part_of_the_work_is_seen(family: Checkpoints, lines: Path) -> None:
+    seen: dict[str, list[tuple[int, int]]] = {}
+
+    @contextmanager
+    def watch(label: str, unit: str) -> Iterator[Report]:
+        told = seen.setdefault(f"{label} {unit}", [])
+        yield lambda *done: told.append(done)
+
+    made(family("bert"), lines, "store", watch=watch)
+    size, count = lines.stat().st_size, len(LINES) + 1
+    assert list(seen) == ["Looking through B", "Counting sentences", "Reading sentences"]
+    assert seen["Looking through B"] == [(size, size)]
+    assert seen["Reading sentences"][0] == (0, count)
+    assert seen["Reading sentences"][-1] == (count, count)
 
 
 def test_another_question_does_not_go_on_with_a_store(family: Checkpoints, lines: Path) -> None:

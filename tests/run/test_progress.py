@@ -47,6 +47,16 @@ def test_work_that_takes_longer_is_seen_and_wiped_away(clock: Callable[[float], 
     assert terminal.seen == ""
 
 
+def test_what_was_done_before_counts_towards_no_rate(clock: Callable[[float], None]) -> None:
+    with redirect_stderr(Terminal()) as terminal, terminal_bar("Reading", "sentences") as report:
+        report(6000, 10_000)
+        clock(2)
+        report(6200, 10_000)
+        clock(2)
+        report(6400, 10_000)
+        assert "| 6400/10000 [00:04<00:36, 100.00 sentences/s]" in terminal.seen
+
+
 def test_short_work_writes_nothing(clock: Callable[[float], None]) -> None:
     with redirect_stderr(Terminal()) as terminal, terminal_bar("Profiling", "sentences") as report:
         for done in range(11):
@@ -74,6 +84,7 @@ def test_a_bar_is_as_wide_as_the_terminal_and_seen_where_that_is_unknown(
     monkeypatch.setattr(terminal, "fileno", lambda: 2)
     monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((columns, columns)))
     with redirect_stderr(terminal), terminal_bar("Profiling", "sentences") as report:
+        report(0, 400)
         clock(2)
         report(200, 400)
         assert len(terminal.seen) == expected

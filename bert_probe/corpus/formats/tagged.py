@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bert_probe.corpus.formats.row import Row, refused
 from bert_probe.corpus.lines import MAX_LINE, Line
 from bert_probe.text.faults import Faults
-from bert_probe.text.tagged import block_reader
+from bert_probe.text.tagged import BlockReader, block_reader
 
 
 def treebank_rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:  # noqa: ARG001
@@ -20,21 +20,40 @@ def column_rows(lines: Iterator[Line], name: str, column: str | None) -> Iterato
     return _rows(lines, name, treebank=False)
 
 
+def places(lines: Iterator[Line], treebank: bool) -> Iterator[int]:
+    """The line that each sentence begins on, comments included: as many as there are rows, found sooner."""
+    reader = block_reader(treebank)
+    for block in _blocks(lines):
+        # A word of its own, or a fault, makes a row; all else is looked at as a whole.
+        if any(line.trouble or _begins(line.text or "") for line in block) or _row(reader, block, ""):
+            yield block[0].number
+
+
+def _begins(line: str) -> bool:
+    number, tab, _ = line.partition("\t")
+    return bool(tab) and number.isdecimal()
+
+
 def _rows(lines: Iterator[Line], name: str, treebank: bool) -> Iterator[Row]:
     reader = block_reader(treebank)
     for block in _blocks(lines):
-        faults = Faults(name)
-        for line in block:
-            if line.trouble:
-                faults.add(line.number, line.trouble)
-        sentence = None
-        if not faults.count:
-            sentence = reader.sentence([(line.number, line.text or "") for line in block], faults)
-        if faults.count:
-            number, what = faults.found[0]
-            yield refused(number, f"{what[0].upper()}{what[1:].rstrip('.')}.")
-        elif sentence is not None:
-            yield Row(sentence.line, sentence.text, sentence)
+        if row := _row(reader, block, name):
+            yield row
+
+
+def _row(reader: BlockReader, block: list[Line], name: str) -> Row | None:
+    """What a block says; None where it holds no words."""
+    faults = Faults(name)
+    for line in block:
+        if line.trouble:
+            faults.add(line.number, line.trouble)
+    sentence = None
+    if not faults.count:
+        sentence = reader.sentence([(line.number, line.text or "") for line in block], faults)
+    if faults.count:
+        number, what = faults.found[0]
+        return refused(number, f"{what[0].upper()}{what[1:].rstrip('.')}.")
+    return None if sentence is None else Row(sentence.line, sentence.text, sentence)
 
 
 def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:

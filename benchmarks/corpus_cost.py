@@ -1,0 +1,135 @@
+"""What it costs to read a corpus into a store: beside sentence-transformers, by two workers, in memory."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.trace_cost import text_of
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.running import make_store
+from bert_probe.model.checkpoint import Checkpoint
+
+LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)
+"""Tokens, as sentences of English on the web have them: 19 on average."""
+ROUNDS, PART = 10, 2_000
+"""20,000 sentences, so many at a time on both sides, so that a busy minute hits both."""
+WORKED = 8_000
+FEW, MANY = 20_000, 200_000
+SHORT = (4, 5, 6, 7, 8)
+TARGET = 1.35
+TARGET_MEMORY = 1.15
+
+_MEASURED = """
+import json, resource, sys
+import bert_probe
+checkpoint = bert_probe.load()
+store = bert_probe.make_store(checkpoint, bert_probe.Gather(), [sys.argv[1]], sys.argv[2])
+print(json.dumps([store.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3]))
+"""
+
+
+def lines() -> Iterator[Line]:
+    checkpoint = bert_probe.load()
+    with tempfile.TemporaryDirectory() as folder:
+        yield _beside_encode(checkpoint, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        yield _by_two(checkpoint, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        yield _in_memory(Path(folder))
+
+
+def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
+    """All that the command does but for opening the model, digests and files included."""
+    rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
+    rival.encode(_texts(200, LENGTHS), show_progress_bar=False)
+    make_store(checkpoint, Gather(), [_file(folder, "warm", _texts(200, LENGTHS))], folder / "warm")
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(ROUNDS):
+        texts = _texts(PART, LENGTHS, number)
+        file, store = _file(folder, str(number), texts), folder / f"store-{number}"
+        sides: list[tuple[list[float], Callable[[], object]]] = [
+            (ours, partial(make_store, checkpoint, Gather(), [file], store)),
+            (theirs, partial(rival.encode, texts, show_progress_bar=False)),
+        ]
+        for took, work in sides if number % 2 else reversed(sides):
+            took.append(_seconds(work))
+    ratio = sum(ours) / sum(theirs)
+    low, _, high = statistics.quantiles([one / other for one, other in zip(ours, theirs, strict=True)], n=4)
+    return Line(
+        f"A store of {ROUNDS * PART:,} sentences: measures of all heads and a layer of vectors, "
+        "all-MiniLM-L6-v2",
+        "SentenceTransformer.encode over the same, which gives a vector a sentence, 32 sentences a batch",
+        f"{ratio:.2f} × ({sum(ours):.0f} s to {sum(theirs):.0f} s; quartiles of {ROUNDS} parts "
+        f"{low:.2f} to {high:.2f})",
+        f"at most {TARGET:.2f} ×",
+        ratio <= TARGET,
+    )
+
+
+def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
+    file = _file(folder, "texts", _texts(WORKED, LENGTHS))
+    took: dict[int, list[float]] = {1: [], 2: []}
+    for number, workers in enumerate((1, 2, 2, 1)):
+        store = folder / f"store-{number}"
+        took[workers].append(
+            _seconds(partial(make_store, checkpoint, Gather(), [file], store, workers=workers))
+        )
+    ratio = sum(took[2]) / sum(took[1])
+    return Line(
+        f"A store of {WORKED:,} sentences by two workers",
+        "one worker, whose passes use all cores by themselves",
+        f"{ratio:.2f} × ({sum(took[2]) / 2:.0f} s to {sum(took[1]) / 2:.0f} s)",
+        "",
+        None,
+    )
+
+
+def _in_memory(folder: Path) -> Line:
+    most = {}
+    for count in (FEW, MANY):
+        command = [sys.executable, "-c", _MEASURED, str(_file(folder, str(count), _texts(count, SHORT)))]
+        done = subprocess.run(
+            [*command, str(folder / f"store-{count}")], capture_output=True, text=True, check=True
+        )
+        rows, most[count] = json.loads(done.stdout)
+        if rows != count:
+            raise RuntimeError(f"{rows:,} of {count:,} sentences were read.")
+    ratio = most[MANY] / most[FEW]
+    return Line(
+        f"Most memory of a process that makes a store of {MANY:,} short sentences",
+        f"the same of {FEW:,}",
+        f"{ratio:.2f} × ({most[MANY]:.0f} MB to {most[FEW]:.0f} MB, torch and the model included)",
+        f"at most {TARGET_MEMORY:.2f} ×",
+        ratio <= TARGET_MEMORY,
+    )
+
+
+def _texts(count: int, lengths: tuple[int, ...], seed: int = 0) -> list[str]:
+    drawn = random.Random(seed)
+    return [f"{number} {text_of(drawn.choice(lengths) - 1)}" for number in range(count)]
+
+
+def _file(folder: Path, name: str, texts: list[str]) -> Path:
+    file = folder / f"{name}.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    return file
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

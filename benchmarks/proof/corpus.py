@@ -1,0 +1,177 @@
+"""A corpus read into a store by a process that is killed, and a store of a million rows opened."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.proof.theme import Run
+from benchmarks.trace_cost import text_of
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.running import make_store
+from bert_probe.corpus.store import MANIFEST, open_store, write_json, write_shard
+from bert_probe.corpus.summary import write_summary
+from bert_probe.corpus.tables import layouts
+from tests.helpers.families import build
+
+KILLS = 3
+SENTENCES, SHARD = 3_000, 50
+MILLION, SHARD_ROWS = 1_000_000, 2_000
+OPENS = 5
+TARGET = 2.0
+
+_OPENED = """
+import sys, time
+from bert_probe import CorpusHistograms, open_store  # which imports torch
+start = time.perf_counter()
+store = open_store(sys.argv[1])
+found = CorpusHistograms("entropy_bits").of(store)
+print(time.perf_counter() - start, store.rows, int(found.statistics.bins.sum()))
+"""
+
+
+def lines(run: Run) -> Iterator[Line]:
+    folder = run.folder / "bert"
+    build("bert", folder)
+    yield _killed(run, folder)
+    yield _no_room(run, folder)
+    yield _million(run, folder)
+
+
+def _killed(run: Run, model: Path) -> Line:
+    file, out = run.folder / "lines.txt", run.folder / "resumed"
+    lots = run.lots("kills")
+    file.write_text("".join(f"{text_of(lots.randint(4, 30))} {one}\n" for one in range(SENTENCES)))
+    straight = make_store(bert_probe.load(model), Gather(), [file], run.folder / "straight", shard_rows=SHARD)
+    command = _command(file, out, model)
+    kills = sorted(lots.sample(range(1, len(straight.shards) - 1), KILLS))
+    ended = []
+    for kill in kills:
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, env=_environment())
+        while process.poll() is None and _shards(out) < kill:
+            time.sleep(0.001)
+        time.sleep(lots.random() * 0.05)  # anywhere within what comes next
+        process.send_signal(signal.SIGKILL)
+        status = process.wait()
+        if status != -signal.SIGKILL:
+            run.failed(f"A run to be killed in shard {kill} ended with {status} before.")
+        ended.append(f"{open_store(out).rows:,}")
+    done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
+    if done.returncode:
+        run.failed(f"A killed run does not go on: {done.stderr[-300:]}")
+    resumed = open_store(out)
+    rows = resumed.table("rows").to_table()["row"].to_pylist()
+    if rows != list(range(1, SENTENCES + 1)):
+        run.failed(f"The resumed store has {len(rows):,} rows, {len(set(rows)):,} of them different.")
+    for name in straight.layouts:
+        if not resumed.table(name).to_table().equals(straight.table(name).to_table()):
+            run.failed(f"Table {name} of the resumed store is another than that of the straight one.")
+    if left := [one.name for one in out.rglob("*.part")]:
+        run.failed(f"Half-written files are left: {', '.join(left)}")
+    same = resumed.digest == straight.digest
+    return Line(
+        f"A run over {SENTENCES:,} sentences killed (SIGKILL) {KILLS} times, and begun again",
+        "moments drawn by lot; against a store made without a break, row for row and byte for byte",
+        f"killed with {', '.join(ended)} rows; {'the same' if same else 'another'} store, "
+        f"no row missing, none twice",
+        "the same store",
+        same and not run.failures,
+    )
+
+
+def _no_room(run: Run, model: Path) -> Line:
+    """A limit on the size of a file stands for a disk that is full."""
+    file, out = run.folder / "lines.txt", run.folder / "full"
+    done = subprocess.run(
+        _command(file, out, model),
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
+    left = [one.name for one in out.rglob("*") if one.suffix == ".part" or one.parent.name == "shards"]
+    said = done.stderr.strip().splitlines()[-1:]
+    if done.returncode != 2 or left or "cannot be written" not in "".join(said):
+        run.failed(f"No room for a shard: status {done.returncode}, {said}, left {left}")
+    return Line(
+        "No room for the first shard",
+        "files of at most 100 kB",
+        "".join(said).replace(str(run.folder), "…"),
+        "a sentence, nothing half-written",
+        not left and done.returncode == 2,
+    )
+
+
+def _million(run: Run, model: Path) -> Line:
+    """Shards of a real run, copied with other row numbers; without vectors, of which nothing is read."""
+    file, folder = run.folder / "some.txt", run.folder / "million"
+    lots = run.lots("million")
+    file.write_text("".join(f"{text_of(lots.randint(4, 12))}\n" for _ in range(SHARD_ROWS)))
+    small = make_store(bert_probe.load(model), Gather(keep=("profiles",)), [file], run.folder / "small")
+    layout = layouts(small.question, small.manifest["sizes"]["hidden_size"])
+    tables = {name: small.table(name).to_table() for name in layout}
+    count = run.times(MILLION) // SHARD_ROWS
+    write_json(folder / MANIFEST, {**small.manifest, "records": count * SHARD_ROWS})
+    for number in range(count):
+        first = number * SHARD_ROWS
+        write_shard(folder, number, first + 1, SHARD_ROWS, _moved(tables, first), layout)
+    write_summary(open_store(folder))
+    took = []
+    for _ in range(OPENS):
+        done = subprocess.run(
+            [sys.executable, "-c", _OPENED, str(folder)], capture_output=True, text=True, check=True
+        )
+        seconds, rows, binned = done.stdout.split()
+        took.append(float(seconds))
+        heads = small.sizes.layers * small.sizes.heads
+        if (int(rows), int(binned)) != (count * SHARD_ROWS, count * SHARD_ROWS * heads):
+            run.failed(f"The store has {rows} rows, and histograms of {binned}.")
+    size = sum(one.stat().st_size for one in folder.rglob("*") if one.is_file())
+    shutil.rmtree(folder)
+    middle = statistics.median(took)
+    return Line(
+        f"A store of {count * SHARD_ROWS:,} rows opened, to the histograms of all heads",
+        f"{count:,} shards, {size / 1e9:.1f} GB; each time a process of its own, imports not counted",
+        f"{middle:.2f} s (median of {OPENS}; longest {max(took):.2f} s)",
+        f"at most {TARGET:.0f} s",
+        middle <= TARGET,
+    )
+
+
+def _moved(tables: Mapping[str, pa.Table], by: int) -> dict[str, pa.Table]:
+    """The same tables, of other rows."""
+    moved = {}
+    for name, table in tables.items():
+        if "row" in table.column_names:
+            place = table.schema.get_field_index("row")
+            table = table.set_column(place, table.schema.field(place), pc.add(table["row"], by))
+        moved[name] = table
+    return moved
+
+
+def _command(file: Path, out: Path, model: Path) -> list[str]:
+    asked = [str(file), f"--out={out}", f"--model={model}", f"--shard-rows={SHARD}"]
+    return [sys.executable, "-m", "bert_probe", "corpus", "run", *asked]
+
+
+def _environment() -> dict[str, Any]:
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+def _shards(folder: Path) -> int:
+    return len(list((folder / "shards").glob("[0-9]*.json")))
