@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
     from bert_probe.corpus.gather import Gather
+    from bert_probe.corpus.near import Near
     from bert_probe.corpus.running import make_store
     from bert_probe.corpus.store import Store, open_store
     from bert_probe.errors import (
@@ -125,6 +126,7 @@ __all__ = [
     "LayerMapOfMany",
     "Lens",
     "ModelSizes",
+    "Near",
     "Neighbours",
     "NextSentence",
     "Overview",
@@ -212,6 +214,7 @@ _HOMES = {
     "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "ModelSizes": "analyses.model_sizes",
+    "Near": "corpus.near",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Overview": "analyses.overview",

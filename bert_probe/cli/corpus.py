@@ -8,6 +8,10 @@ from bert_probe.cli.later import Commands, Later
 
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
+    "near": (
+        "corpus_near",
+        "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
+    ),
 }
 """Command → its module, and its first sentence; see `main`."""
 
