@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -131,7 +132,7 @@ def test_statistics_are_those_of_the_profiles(family: Checkpoints) -> None:
         assert np.isclose(line.sum, values.sum(), rtol=1e-12)
         assert np.isclose(line.squares, (values**2).sum(), rtol=1e-12)
         ends = edges(line.measure, 160)
-        inside = [sum(low <= one < high for one in values) for low, high in zip(ends, ends[1:], strict=False)]
+        inside = [sum(low <= one < high for one in values) for low, high in pairwise(ends)]
         inside[-1] += sum(values >= ends[-1])
         assert list(line.bins) == inside
 
@@ -174,7 +175,7 @@ def test_answers_are_those_of_one_text(task: str, asked: bert_probe.ClassifyText
 
 def test_only_what_is_there_is_kept(family: Checkpoints) -> None:
     with pytest.raises(
-        UnavailableError, match="no trained head for classes or labels.*Keep profiles, vectors"
+        UnavailableError, match=r"no trained head for classes or labels.*Keep profiles, vectors"
     ):
         Gather(keep=("answers",)).of(family("bert"))
     with pytest.raises(SelectionError, match="There is no layer 9"):
