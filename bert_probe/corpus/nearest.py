@@ -132,7 +132,8 @@ class LayerVectors:
         What has no direction is left out.
         """
         rows, positions, vectors = self.take(places)
-        cosines = np.clip(unit_rows(vectors) @ query, -1.0, 1.0)
+        # Added up row by row, so that no digit depends on what else is looked at.
+        cosines = np.clip((unit_rows(vectors) * query).sum(axis=1), -1.0, 1.0)
         order = np.lexsort((positions, rows, -cosines))
         order = order[np.isfinite(cosines[order])]
         hits = Hits(*(read_only(column[order]) for column in (rows, positions, cosines)))
