@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bert_probe
-from bert_probe.corpus import running
+from bert_probe.corpus import passes, running
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store
@@ -105,7 +105,7 @@ def test_several_workers_make_the_same_store(family: Checkpoints, lines: Path) -
 def test_a_worker_that_fails_ends_the_run(
     family: Checkpoints, lines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gathered = running.gathered
+    gathered = passes.gathered
 
     def failing(*given: object) -> object:
         if given[2][0].row == 7:
