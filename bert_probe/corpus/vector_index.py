@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import psutil
-import torch
 
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.corpus.nearest import Hits, LayerVectors, direction
@@ -185,7 +184,7 @@ def _write(file: Path, vectors: LayerVectors, report: Report) -> None:
     """Put all vectors into lists, in memory, and these into a file."""
     lists = _trained(vectors)
     for places, units in _units(vectors):
-        lists.add_with_ids(units.numpy(), places)
+        lists.add_with_ids(units, places)
         report(int(places[-1]) + 1, len(vectors))
     _faiss().write_index(lists, str(file))
 
@@ -220,20 +219,17 @@ def _trained(vectors: LayerVectors) -> faiss.IndexIVF:
     return lists
 
 
-def _units(vectors: LayerVectors) -> Iterator[tuple[Array, torch.Tensor]]:
-    """Places of the vectors that have a direction, and these in float32, some at a time."""
-    start = 0
-    for part in vectors.parts:
-        for block, scales in part.blocks():
-            plain = torch.isfinite(scales)
-            if plain.any():
-                yield start + np.flatnonzero(plain.numpy()), (block * scales[:, None])[plain]
-            start += len(block)
+def _units(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
+    """Places of the vectors that have a direction, and they of length 1 in float32, some at a time."""
+    for end, part in zip(vectors.ends, vectors.parts, strict=True):
+        for places, units in part.units():
+            if len(places):
+                yield places + end - len(part.rows), units
 
 
 def _drawn(vectors: LayerVectors, count: int) -> Array:
     """So many places of vectors that have a direction, or all, in order; the same ones each time."""
-    scales = torch.cat([part.scales for part in vectors.parts]).numpy()
+    scales = np.concatenate([part.scales for part in vectors.parts])
     plain = np.flatnonzero(np.isfinite(scales))
     drawn = np.random.default_rng(_SEED).choice(plain, min(count, len(plain)), replace=False)
     return np.sort(drawn)
@@ -272,17 +268,17 @@ def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Repor
     All vectors are looked at; a few more than ten are then compared in float64.
     """
     count = min(4 * RECALLED, len(vectors))
-    given = torch.from_numpy(queries.astype(np.float32)).T
-    cosines = torch.full((count, len(places)), -torch.inf)
-    best = torch.zeros((count, len(places)), dtype=torch.int64)
+    given = queries.T.astype(np.float32)
+    cosines = np.full((count, len(places)), -np.inf, np.float32)
+    best = np.zeros((count, len(places)), np.int64)
     for here, units in _units(vectors):
-        every = torch.cat([cosines, units @ given])
-        names = torch.cat([best, torch.from_numpy(here)[:, None].expand(-1, len(places))])
-        cosines, order = every.topk(count, dim=0)
-        best = names.gather(0, order)
+        every = np.concatenate([cosines, units @ given])
+        names = np.concatenate([best, np.broadcast_to(here[:, None], (len(here), len(places)))])
+        order = np.argpartition(-every, count - 1, axis=0)[:count]
+        cosines, best = (np.take_along_axis(one, order, axis=0) for one in (every, names))
         report(int(here[-1]) + 1, len(vectors))
     found = []
-    for query, itself, seen in zip(queries, places, best.T.numpy(), strict=True):
+    for query, itself, seen in zip(queries, places, best.T, strict=True):
         nearest, _ = vectors.exactly(query, seen[seen != itself])
         found.append(nearest[:RECALLED])
     return np.stack(found)
