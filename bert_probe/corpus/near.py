@@ -15,7 +15,7 @@ from bert_probe.corpus.gather import VECTORS
 from bert_probe.corpus.nearest import Hits
 from bert_probe.corpus.searching import Searching, opened
 from bert_probe.corpus.store import Store
-from bert_probe.errors import SelectionError, TextError
+from bert_probe.errors import CheckpointError, SelectionError, TextError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
 from bert_probe.results.kinds import Flag, Kind, Number, Optional
@@ -66,13 +66,13 @@ class Near(Question):
         Raises:
             SelectionError: the word is not in the text, or more than once; a layer that the store lacks.
             TextError: a text that was read as a pair, which none of the store was.
-            CheckpointError: another model than that of the store.
+            CheckpointError: another model than that of the store, or another dtype.
             UnavailableError: a store without vectors; a vector of zeros.
             StoreError: files that cannot be read.
         """
         if trace.encoding.pair is not None:
             raise TextError("A store holds single texts. Trace the text alone, not as a pair.")
-        store.check(trace.checkpoint)
+        _check(store, trace)
         layer = self._layer(store)
         unit = find_word(trace, self.word)
         asked_for = replace(self, word=word_name(trace, unit), layer=layer)
@@ -129,6 +129,21 @@ class Near(Question):
             if len(hits) < count:
                 return
             seen, count = len(hits), 4 * count
+
+
+def _check(store: Store, trace: Trace) -> None:
+    """Refuse a text that another model read, or the same one in other numbers.
+
+    Raises:
+        CheckpointError: it did.
+    """
+    store.check(trace.checkpoint)
+    theirs, ours = trace.provenance["dtype"], store.manifest["model"]["dtype"]
+    if theirs != ours:
+        raise CheckpointError(
+            f"{store.folder.name} was made in {ours}, and the text was read in {theirs}. Trace it with "
+            "store.checkpoint()."
+        )
 
 
 def _from(hits: Hits, seen: int, words: FoundWords) -> Iterator[NearContext | None]:

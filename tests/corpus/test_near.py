@@ -25,6 +25,7 @@ from tests.helpers import families
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.raw import Raw
 
+Checkpoints = Callable[[str], bert_probe.Checkpoint]
 TEXT = "Nobody can read the map of the river."
 TEXTS = (*families.SENTENCES, TEXT, "[SEP]", "the river, the boat, the river")
 
@@ -43,7 +44,7 @@ class Made:
 @pytest.fixture(scope="module", params=["tokens", "words"])
 def made(
     request: pytest.FixtureRequest,
-    family: Callable[[str], bert_probe.Checkpoint],
+    family: Checkpoints,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Made:
     folder = tmp_path_factory.mktemp("near")
@@ -188,7 +189,7 @@ def test_the_shell_line_gives_the_same(made: Made, folder: Path) -> None:
 
 
 def test_what_cannot_be_answered_is_said(
-    made: Made, family: Callable[[str], bert_probe.Checkpoint], tmp_path: Path
+    made: Made, family: Checkpoints, double_family: Checkpoints, tmp_path: Path
 ) -> None:
     for question, error, said in (
         (Near("ship"), SelectionError, "There is no word ship in this text. Its words are: Nobody"),
@@ -207,6 +208,8 @@ def test_what_cannot_be_answered_is_said(
         Near("map").of(made.store, made.checkpoint.trace(TEXT, TEXT))
     with pytest.raises(CheckpointError, match="was made with"):
         Near("map").of(made.store, family("electra").trace(TEXT))
+    with pytest.raises(CheckpointError, match="was made in float32, and the text was read in float64"):
+        Near("map").of(made.store, double_family("bert").trace(TEXT))
     (tmp_path / "one.txt").write_text(TEXT)
     bare = make_store(made.checkpoint, Gather(keep=("profiles",)), [tmp_path / "one.txt"], tmp_path / "bare")
     with pytest.raises(UnavailableError, match="holds no vectors"):
