@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Near(Question):
         kept = opened(store)
         searching = kept.layer(layer, self.exact, report)
         vector = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype="float64")
-        contexts = tuple(asked_for._found(kept.words, searching, vector, trace.encoding.text))
+        contexts = asked_for._found(kept.words, searching, vector, trace.encoding.text)
         subject = replace(store.subject, texts=Subject.of(trace).texts)
         return NearContexts(
             asked_for,
@@ -110,25 +111,29 @@ class Near(Question):
 
     def _found(
         self, words: FoundWords, searching: Searching, vector: Array, text: str
-    ) -> Iterator[NearContext]:
+    ) -> tuple[NearContext, ...]:
         """The first of the nearest that are asked for, without special tokens and what else is left out."""
-        search = searching.search(vector)
-        wanted, seen, rows, count = self.top, 0, set[int](), 2 * self.top + 32
-        while wanted:
+        search, count = searching.search(vector), 2 * self.top + 32
+        while True:
             hits = search(count)
-            for one in _from(hits, seen, words):
-                if one is None or (one.row in rows and not self.every):
-                    continue
-                if self.others and one.at.text == text:
-                    continue
-                rows.add(one.row)
-                yield one
-                wanted -= 1
-                if not wanted:
-                    return
-            if len(hits) < count:
-                return
-            seen, count = len(hits), 4 * count
+            found = tuple(islice(self._kept(hits, words, text), self.top))
+            if len(found) == self.top or len(hits) < count:
+                return found
+            # From the beginning: an index that is asked for more may find nearer ones as well.
+            count *= 4
+
+    def _kept(self, hits: Hits, words: FoundWords, text: str) -> Iterator[NearContext]:
+        """Hits with their words, without what is left out."""
+        rows = set[int]()
+        columns = (column.tolist() for column in (hits.rows, hits.positions, hits.cosines))
+        for row, position, cosine in zip(*columns, strict=True):
+            if row in rows and not self.every:
+                continue
+            word = words.word(row, position)
+            if word is None or (self.others and word.text == text):
+                continue
+            rows.add(row)
+            yield NearContext(row, position, cosine, word)
 
 
 def _check(store: Store, trace: Trace) -> None:
@@ -144,14 +149,6 @@ def _check(store: Store, trace: Trace) -> None:
             f"{store.folder.name} was made in {ours}, and the text was read in {theirs}. Trace it with "
             "store.checkpoint()."
         )
-
-
-def _from(hits: Hits, seen: int, words: FoundWords) -> Iterator[NearContext | None]:
-    """Hits after those that were seen, each with its word; None for a special token."""
-    columns = (column[seen:].tolist() for column in (hits.rows, hits.positions, hits.cosines))
-    for row, position, cosine in zip(*columns, strict=True):
-        word = words.word(row, position)
-        yield None if word is None else NearContext(row, position, cosine, word)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class VectorIndex:
 
         Raises:
             UnavailableError: the library that makes it is not there.
-            StoreError: the folder cannot be written.
+            StoreError: the folder cannot be written, or holds a broken index.
         """
         _faiss()
         file = folder / f"{layer:02}-{digest[:16]}{_LISTS}"
@@ -156,7 +156,10 @@ def _said(file: Path) -> About | None:
 
 def _read(file: Path) -> faiss.IndexIVF:
     library = _faiss()
-    lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
+    try:
+        lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
+    except RuntimeError:
+        raise StoreError(f"{file} is broken. Take it away, and it is made again.") from None
     return lists
 
 

@@ -188,6 +188,10 @@ def test_an_index_is_made_once_and_again_where_it_does_not_fit(clouds: list[Path
     lists, about = (folder / f"06-{DIGEST[:16]}{ending}" for ending in (".faiss", ".json"))
     lists.write_bytes(lists.read_bytes()[:-1])
     assert made(DIGEST)
+    whole = lists.read_bytes()
+    lists.write_bytes(b"\0" * len(whole))
+    with pytest.raises(StoreError, match="is broken"):
+        made(DIGEST)
     about.write_text("[]")
     assert made(DIGEST)
     about.write_text(about.read_text().replace(DIGEST, DIGEST[::-1]))
