@@ -132,8 +132,8 @@ class ViewFile:
                 result itself does not hold them.
 
         Raises:
-            UnavailableError: a model in memory, attention given, a store, or sentences that are not at
-                hand or too many.
+            UnavailableError: a model in memory, attention that was given, a store, or sentences that are not
+                at hand or too many.
         """
         subject, question = result.subject, result.question
         if subject.store:
