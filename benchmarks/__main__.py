@@ -11,6 +11,7 @@ from transformers.utils import logging
 from benchmarks import (
     answer_cost,
     api_cost,
+    corpus_ray_cost,
     heads_cost,
     machine,
     rerun_cost,
@@ -33,6 +34,7 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "heads": heads_cost.lines,
     "answers": answer_cost.lines,
     "why": why_cost.lines,
+    "corpus-ray": corpus_ray_cost.lines,
     "training": training_cost.lines,
     "rerun": rerun_cost.lines,
     "api": api_cost.lines,

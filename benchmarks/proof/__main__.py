@@ -40,6 +40,7 @@ SECONDS = {
     "exports": 370,
     "sessions": 720,
     "start": 500,
+    "ray": 240,
 }
 """Theme → its budget at scale 1. At most 45 minutes together; a quiet machine needs about 30."""
 _LEAST = 60

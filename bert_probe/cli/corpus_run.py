@@ -14,9 +14,11 @@ import click
 
 from bert_probe.cli.options import asking, opened
 from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.on_ray import Ray
 from bert_probe.corpus.running import SHARD_ROWS, Told, make_store
 from bert_probe.corpus.store import Store
-from bert_probe.errors import ExportError
+from bert_probe.corpus.working import Runner, Threads
+from bert_probe.errors import ExportError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
@@ -57,6 +59,20 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Shards at once."
 )
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Who works: threads of this process, or processes of Ray.",
+)
+@click.option("--address", metavar="A", help="Of a cluster of Ray; else this machine alone.")
+@click.option(
+    "--num-gpus",
+    type=click.FloatRange(0),
+    metavar="F",
+    help="Of each of Ray's workers, or a part of one; else one if there is any.",
+)
 @click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
 @click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON a shard.")
 @_opening
@@ -69,6 +85,9 @@ def run(
     column: str | None,
     shard_rows: int,
     workers: int,
+    on: str,
+    address: str | None,
+    num_gpus: float | None,
     truncate: bool,
     log: Path | None,
 ) -> None:
@@ -87,11 +106,19 @@ def run(
             out,
             column=column,
             shard_rows=shard_rows,
-            workers=workers,
+            on=_runner(on, workers, address, num_gpus),
             report=report,
             told=told,
         )
     click.echo(terminal.visible(_said(store)), err=True)
+
+
+def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) -> Runner:
+    if on == "ray":
+        return Ray(address, workers, num_gpus)
+    if address is not None or num_gpus is not None:
+        raise SelectionError("--address and --num-gpus are of Ray. Add --on ray, or leave them out.")
+    return Threads(workers)
 
 
 def _said(store: Store) -> str:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from itertools import count as counted
-from itertools import islice
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import FoundFile, InputFile, Record, described, find_inputs, records
-from bert_probe.corpus.passes import gathered
+from bert_probe.corpus.inputs import FoundFile, InputFile, described, find_inputs, records
 from bert_probe.corpus.store import (
     FORMAT,
     MANIFEST,
@@ -25,9 +19,8 @@ from bert_probe.corpus.store import (
     shards_in,
     sweep,
     write_json,
-    write_shard,
 )
-from bert_probe.corpus.tables import layouts
+from bert_probe.corpus.working import Job, Parts, Runner, Threads
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report, ignore
@@ -48,6 +41,7 @@ def make_store(
     column: str | None = None,
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
+    on: Runner | None = None,
     report: Report = ignore,
     told: Told = lambda _: None,
 ) -> Store:
@@ -58,33 +52,35 @@ def make_store(
         folder: of the store; it is made, or goes on.
         column: of tables, JSON lines and Parquet; the usual one where none is named.
         workers: shards that are worked on at once, each by a thread of its own; all share the weights.
+        on: who works on them instead, see `working.Runner`.
         report: told how many records are done, and of how many.
         told: told of every shard that is done.
 
     Raises:
         SelectionError, TextError: inputs that cannot be read, a layer that is not there, or a store that was
             begun with other inputs or another question.
+        UnavailableError: this checkpoint cannot be used there.
         StoreError: the folder cannot be written, or somebody else is writing it.
         OutOfMemoryError: the machine is too small for one batch.
     """
     checkpoint = checkpoint.now()
     question = question.of(checkpoint)
+    runner = on or Threads(workers)
+    device = runner.device(checkpoint)
     files = find_inputs(inputs, column)
     place = Path(folder)
     with _alone(place):
         manifest = _manifest(checkpoint, question, described(files), files, column, shard_rows)
+        manifest["model"]["device"] = device
         done = _begun(place, manifest)
-        layout = layouts(question, checkpoint.description.hidden_size)
         progress = _Progress(sum(one.records for one in done.values()), manifest["records"], report)
-
-        def work(number: int, part: Sequence[Record]) -> Shard:
-            tables = gathered(checkpoint, question, part, progress.of(number))
-            return write_shard(place, number, len(part), tables, layout)
-
-        missing = (one for one in shards(files, column, shard_rows) if one[0] not in done)
+        job = Job(place, checkpoint, question, progress.of)
+        parts = Parts(files, column, shard_rows, frozenset(done))
         try:
-            for shard in _each(work, missing, workers):
-                told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
+            with closing(runner.shards(job, parts)) as found:
+                for shard in found:
+                    progress.of(shard.number)(shard.records, shard.records)
+                    told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
         finally:
             progress.over = True  # for shards that others still work on
     return open_store(place)
@@ -118,50 +114,6 @@ class _Progress:
     def plain(self) -> dict[str, int]:
         """For a log."""
         return {"records": sum(list(self._done.values())), "of": self._total}
-
-
-def _each(
-    work: Callable[[int, Sequence[Record]], Shard],
-    parts: Iterator[tuple[int, Sequence[Record]]],
-    workers: int,
-) -> Iterator[Shard]:
-    """The shards as they are done; no more parts are read than are worked on."""
-    if workers == 1:
-        yield from (work(*part) for part in parts)
-        return
-    pool = ThreadPoolExecutor(workers, "bert-probe corpus")
-    try:
-        with _threads_shared(workers):
-            waiting = {pool.submit(work, *part) for part in islice(parts, workers)}
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                waiting |= {pool.submit(work, *part) for part in islice(parts, len(done))}
-                yield from (one.result() for one in done)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-@contextmanager
-def _threads_shared(workers: int) -> Iterator[None]:
-    """Several passes at once share the processor's cores, instead of each using all of them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before // workers))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def shards(
-    files: Sequence[FoundFile], column: str | None, shard_rows: int
-) -> Iterator[tuple[int, tuple[Record, ...]]]:
-    """The records of the inputs, so many at a time, each part with its number."""
-    every = iter(records(files, column))
-    for number in counted():
-        part = tuple(islice(every, shard_rows))
-        if not part:
-            return
-        yield number, part
 
 
 def _manifest(
@@ -201,9 +153,12 @@ def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
-    before = open_store(folder).manifest
+    before = open_store(folder)
+    if not before.shards:  # it was begun and holds nothing: it may as well be another one
+        write_json(folder / MANIFEST, manifest)
+        return {}
     for name, what in _CAUSES.items():
-        if before[name] != manifest[name]:
+        if before.manifest[name] != manifest[name]:
             raise SelectionError(
                 f"{folder} was begun with {what}. Give it the same again to go on, or choose another --out."
             )

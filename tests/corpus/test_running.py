@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bert_probe
-from bert_probe.corpus import passes, running
+from bert_probe.corpus import passes, working
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store
@@ -112,7 +112,7 @@ def test_a_worker_that_fails_ends_the_run(
             raise StoreError("The disk is full.")
         return gathered(*given)
 
-    monkeypatch.setattr(running, "gathered", failing)
+    monkeypatch.setattr(working, "gathered", failing)
     with pytest.raises(StoreError, match="The disk is full"):
         made(family("bert"), lines, "store", workers=2)
     monkeypatch.undo()
