@@ -40,7 +40,7 @@ def _lines(folder: Path) -> Iterator[Line]:
     checkpoint, drawn = bert_probe.load(), random.Random(0)
     file = folder / "lines.txt"
     file.write_text("\n".join(f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)))
-    digests = set()
+    digests: set[str] = set()
 
     def read(on: Runner) -> tuple[float, float]:
         """Seconds until the first shard, and from there to the end."""

@@ -42,7 +42,7 @@ SECONDS = {
     "start": 500,
     "ray": 240,
 }
-"""Theme → its budget at scale 1. At most 45 minutes together; a quiet machine needs about 30."""
+"""Theme → its budget at scale 1. At most 50 minutes together; a quiet machine needs about 30."""
 _LEAST = 60
 """Seconds that a theme has at any scale: some start a server, or import torch."""
 _WHOLE = ("faults",)

@@ -64,7 +64,7 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
                 make_store(
                     checkpoint, question, [file], run.folder / f"{name} {where}", shard_rows=SHARD, on=on
                 )
-                for where, on in (("here", None), ("there", Ray(workers=2)))
+                for where, on in (("here", None), ("there", Ray()))
             )
             if here.digest == there.digest:
                 same += 1
@@ -76,7 +76,7 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
                 run.failed(f"{name}: off by {far:.2g} from a loop over traces")
     return Line(
         f"Stores of {len(models)} families, of pieces and of words, {len(texts)} sentences each",
-        "Ray with two actors, local and a loop over single traces; models in float64, stored as float32",
+        "Ray, local and a loop over single traces; models in float64, stored as float32",
         f"{same} of {2 * len(models)} have local's digest; at most {off:.1g} of the largest from the loop",
         f"all, and {FLOOR:.1g}",
         same == 2 * len(models) and off <= FLOOR,

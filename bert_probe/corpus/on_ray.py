@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import torch
 
 from bert_probe.corpus.gather import Gather
@@ -221,10 +222,10 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
         UnavailableError: it cannot be reached, or does not start.
     """
     folder = TemporaryDirectory(prefix="ray-", dir=_SHORT, ignore_cleanup_errors=True)
-    with (
-        folder as own,
-        _environment(_SETTINGS | {"RAY_AUTH_TOKEN": _token()} if address is None else _SETTINGS),
-    ):
+    settings = {"RAY_USAGE_STATS_ENABLED": "0"}  # nothing is sent to anybody
+    if address is None:
+        settings["RAY_AUTH_TOKEN"] = _token()
+    with folder as own, _environment(settings):
         import ray  # which reads these
 
         if ray.is_initialized():
@@ -239,9 +240,11 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
             "_node_ip_address": "127.0.0.1",
             "_temp_dir": own,
         }
-        where = {"address": address} if address else alone
         try:
-            ray.init(**where, log_to_driver=False, logging_level=logging.CRITICAL)
+            if address:
+                ray.init(address, **_QUIET)
+            else:
+                _start(alone)
         except Exception as error:  # of any type: what it says is all there is
             place = f"be reached at {address}" if address else "be started"
             raise UnavailableError(f"Ray cannot {place}: {_line(error)}.") from None
@@ -251,13 +254,28 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
             ray.shutdown()
 
 
+def _start(settings: Mapping[str, Any]) -> None:
+    """Ray gives itself 30 seconds to start, which a busy machine may exceed: then it is tried again."""
+    import ray
+
+    for left in reversed(range(_TRIES)):
+        try:
+            ray.init(**settings, **_QUIET)
+            return
+        except Exception:
+            ray.shutdown()
+            for process in psutil.Process().children():
+                with suppress(psutil.Error):
+                    if settings["_temp_dir"] in " ".join(process.cmdline()):
+                        process.kill()
+            if not left:
+                raise
+
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+
 _SHORT = "/tmp" if Path("/tmp").is_dir() else None
 """A folder whose name leaves room for those of Ray's sockets, which may have some hundred bytes."""
-
-_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-"""Nothing is sent to anybody."""
 
 
 @cache
