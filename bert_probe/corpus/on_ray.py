@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -237,7 +238,7 @@ def ready(address: str | None, workers: int) -> Iterator[int]:
             "num_cpus": workers * threads,
             "include_dashboard": False,
             "object_store_memory": _STORE_BYTES,
-            "_node_ip_address": "127.0.0.1",
+            "_node_ip_address": _LOOPBACK,
             "_temp_dir": own,
         }
         try:
@@ -273,6 +274,9 @@ def _start(settings: Mapping[str, Any]) -> None:
 
 
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+
+_LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+"""For 127.0.0.1 Ray takes the machine's address on a network, where it does not stay within the machine."""
 
 _SHORT = "/tmp" if Path("/tmp").is_dir() else None
 """A folder whose name leaves room for those of Ray's sockets, which may have some hundred bytes."""
