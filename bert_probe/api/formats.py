@@ -29,9 +29,9 @@ def chosen(accept: str) -> str:
     Raises:
         NotAcceptableError: none does.
     """
-    if not accept.strip():
+    wanted = dict(_wished(part) for part in accept.split(",") if part.strip())
+    if not wanted:
         return JSON
-    wanted = dict(map(_wished, accept.split(",")))
     # Of equal wishes the first of ours.
     best = max(FORMS, key=lambda media: _wish(wanted, media))
     if not _wish(wanted, best):

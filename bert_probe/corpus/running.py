@@ -20,6 +20,7 @@ from bert_probe.corpus.store import (
     sweep,
     write_json,
 )
+from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.working import Job, Parts, Runner, Threads
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
@@ -83,7 +84,9 @@ def make_store(
                     told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
         finally:
             progress.over = True  # for shards that others still work on
-    return open_store(place)
+        store = open_store(place)
+        write_summary(store)
+    return store
 
 
 class _Progress:

@@ -1,0 +1,76 @@
+"""How a measure is spread over all rows, for every head: from what was counted as they were read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.corpus.statistics import edges
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.summary import HeadStatistics, head_statistics
+from bert_probe.errors import ShapeError
+from bert_probe.model.trace import Array, read_only
+from bert_probe.results.kinds import Choice
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+
+
+@question("corpus histograms", is_analysis=False)
+class CorpusHistograms(Question):
+    """The histogram of one measure over all rows, of every head.
+
+    Attributes:
+        measure: one of the measures of `Heads`.
+    """
+
+    measure: str = asked(Choice(MEASURES), default="entropy_bits", about="What is measured of each head.")
+
+    def of(self, store: Store) -> HeadHistograms:
+        """The histograms; no row is read again.
+
+        Raises:
+            UnavailableError: a store without profiles, or without sentences.
+        """
+        found = head_statistics(store)[self.measure]
+        return HeadHistograms(self, store.subject, found, edges(self.measure, store.max_tokens))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadHistograms(Result):
+    """The histogram of a measure over all rows, of every head.
+
+    Attributes:
+        statistics: of every head; its bins are the histograms.
+        edges: where the bins begin and end, [bin + 1]; a bin has its low end, the last one both.
+    """
+
+    question: CorpusHistograms
+    statistics: HeadStatistics
+    edges: Array
+
+    def __post_init__(self) -> None:
+        read_only(self.edges)
+        if self.statistics.bins.shape[2:] != (len(self.edges) - 1,):
+            raise ShapeError(f"{self.statistics.bins.shape} are no bins between {len(self.edges)} edges.")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return super().nbytes + self.statistics.bins.nbytes
+
+    def frame(self) -> pd.DataFrame:
+        """A line a bin of a head: layer, head, bin, low, high, rows."""
+        layers, heads, bins = np.indices(self.statistics.bins.shape)
+        return pd.DataFrame(
+            {
+                "layer": layers.ravel() + 1,
+                "head": heads.ravel() + 1,
+                "bin": bins.ravel() + 1,
+                "low": self.edges[:-1][bins.ravel()],
+                "high": self.edges[1:][bins.ravel()],
+                "rows": self.statistics.bins.ravel(),
+            }
+        )
