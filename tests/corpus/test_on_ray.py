@@ -147,7 +147,11 @@ def test_actors_that_find_no_room_are_not_waited_for(
     monkeypatch.setitem(sys.modules, "ray", _cluster(CPU=64.0, GPU=1.0))
     with pytest.raises(UnavailableError, match=r"3 workers need 1\.5 GPUs, and Ray has 1\. Give fewer"):
         make_store(family("bert"), QUESTION, inputs, tmp_path / "store", on=Ray(workers=3, num_gpus=0.5))
+    # Nothing was written yet, so that the folder may as well become the store of another run.
     assert open_store(tmp_path / "store").manifest["model"]["device"] == "cuda:0"
+    again = make_store(family("bert"), QUESTION, inputs, tmp_path / "store", on=Ray(workers=3))
+    assert again.finished
+    assert again.manifest["model"]["device"] == "cpu"
 
 
 def test_the_command_says_what_belongs_to_ray(inputs: list[Path], tmp_path: Path) -> None:
