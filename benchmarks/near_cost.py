@@ -104,9 +104,11 @@ def _store(folder: Path) -> Store:
         again, part = divmod(number, len(first))
         tables = {name: _later(table, again * TEXTS) for name, table in first[part].items()}
         tables["vectors"] = _moved(tables["vectors"], drawn)
-        tokens += write_shard(store.folder, number, SHARD_ROWS, tables, store.layouts).tokens
+        tokens += write_shard(
+            store.folder, number, number * SHARD_ROWS + 1, SHARD_ROWS, tables, store.layouts
+        ).tokens
         number += 1
-    write_json(store.folder / MANIFEST, {**store.manifest, "shards": number})
+    write_json(store.folder / MANIFEST, {**store.manifest, "records": number * SHARD_ROWS})
     return bert_probe.open_store(store.folder)
 
 

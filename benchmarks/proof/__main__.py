@@ -41,6 +41,7 @@ SECONDS = {
     "corpus": 240,
     "sessions": 720,
     "start": 500,
+    "ray": 280,
 }
 """Theme → its budget at scale 1. At most 50 minutes together; a quiet machine needs about 30."""
 _LEAST = 60

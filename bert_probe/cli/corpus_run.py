@@ -14,10 +14,12 @@ import click
 
 from bert_probe.cli.options import asking, opened
 from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.on_ray import Ray
 from bert_probe.corpus.parts import SHARD_ROWS
 from bert_probe.corpus.running import Told, make_store
 from bert_probe.corpus.store import Store, open_store
-from bert_probe.errors import ExportError, ProbeError
+from bert_probe.corpus.working import Runner, Threads
+from bert_probe.errors import ExportError, ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
@@ -58,6 +60,20 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Shards at once."
 )
+@click.option(
+    "--on",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Who works: threads of this process, or processes of Ray.",
+)
+@click.option("--address", metavar="A", help="Of a cluster of Ray; else this machine alone.")
+@click.option(
+    "--num-gpus",
+    type=click.FloatRange(0),
+    metavar="F",
+    help="Of each of Ray's workers, or a part of one; else one if there is any.",
+)
 @click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
 @click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON a shard.")
 @_opening
@@ -70,6 +86,9 @@ def run(
     column: str | None,
     shard_rows: int,
     workers: int,
+    on: str,
+    address: str | None,
+    num_gpus: float | None,
     truncate: bool,
     log: Path | None,
 ) -> None:
@@ -88,7 +107,7 @@ def run(
             out,
             column=column,
             shard_rows=shard_rows,
-            workers=workers,
+            on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,
             told=told,
         )
@@ -105,6 +124,14 @@ def _telling_how_to_go_on(out: Path) -> Iterator[None]:
             store = open_store(out)
             kept = f" {store.records:,} of {store.manifest['records']:,} sentences are in {out}."
         raise KeyboardInterrupt(f"Interrupted.{kept} The same command goes on.") from None
+
+
+def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) -> Runner:
+    if on == "ray":
+        return Ray(address, workers, num_gpus)
+    if address is not None or num_gpus is not None:
+        raise SelectionError("--address and --num-gpus are of Ray. Add --on ray, or leave them out.")
+    return Threads(workers)
 
 
 def _said(store: Store) -> str:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import InputFile, Record, count_records, described, find_inputs, records
-from bert_probe.corpus.parts import SHARD_ROWS, parted, text_bytes
-from bert_probe.corpus.passes import gathered
+from bert_probe.corpus.inputs import InputFile, count_records, described, find_inputs
+from bert_probe.corpus.parts import SHARD_ROWS, text_bytes
 from bert_probe.corpus.store import (
     FORMAT,
     MANIFEST,
@@ -25,11 +20,10 @@ from bert_probe.corpus.store import (
     shards_in,
     sweep,
     write_json,
-    write_shard,
     written,
 )
 from bert_probe.corpus.summary import write_summary
-from bert_probe.corpus.tables import layouts
+from bert_probe.corpus.working import Job, Parts, Runner, Threads
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report, Watch, ignore, unwatched
@@ -47,6 +41,7 @@ def make_store(
     column: str | None = None,
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
+    on: Runner | None = None,
     report: Report = ignore,
     watch: Watch = unwatched,
     told: Told = lambda _: None,
@@ -59,6 +54,7 @@ def make_store(
         column: of tables, JSON lines and Parquet; the usual one where none is named.
         shard_rows: records of a shard at most; there are fewer of long texts, see `parted`.
         workers: shards that are worked on at once, each by a thread of its own; all share the weights.
+        on: who works on them instead, see `working.Runner`.
         report: told how many records are done, and of how many; of 0 while they are still counted.
         watch: the same for each part of the work: inputs are read for their digests, then counted, then read.
         told: told of every shard that is done.
@@ -66,11 +62,14 @@ def make_store(
     Raises:
         SelectionError, TextError: inputs that cannot be read, a layer that is not there, or a store that was
             begun with other inputs or another question.
+        UnavailableError: this checkpoint cannot be used there.
         StoreError: the folder cannot be written, or somebody else is writing it.
         OutOfMemoryError: the machine is too small for one batch.
     """
     checkpoint = checkpoint.now()
     question = question.of(checkpoint)
+    runner = on or Threads(workers)
+    device = runner.device(checkpoint)
     files = find_inputs(inputs, column)
     place = Path(folder)
     with _alone(place):
@@ -84,20 +83,17 @@ def make_store(
             "shard_rows": shard_rows,
             "shard_bytes": most_bytes,
         }
+        manifest["model"]["device"] = device
         with written(place):
             done = _begun(place, manifest)
-        layout = layouts(question, checkpoint.description.hidden_size)
-        parts = enumerate(parted(records(files, column), shard_rows, most_bytes))
-        missing = (one for one in parts if one[0] not in done)
+        parts = Parts(files, column, shard_rows, most_bytes, frozenset(done))
         with watch("Reading", "sentences") as shown:
             progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
-
-            def work(number: int, part: Sequence[Record]) -> Shard:
-                tables = gathered(checkpoint, question, part, progress.of(number))
-                return write_shard(place, number, part[0].row, len(part), tables, layout)
-
-            for shard in _each(work, missing, workers, progress.end):
-                told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
+            job = Job(place, checkpoint, question, progress.of, progress.end)
+            with closing(runner.shards(job, parts)) as made:
+                for shard in made:
+                    progress.of(shard.number)(shard.records, shard.records)
+                    told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
         store = open_store(place)
         with written(place):
             write_summary(store)
@@ -148,44 +144,6 @@ class _Progress:
         return {"records": sum(list(self._done.values())), "of": self._total}
 
 
-def _each(
-    work: Callable[[int, Sequence[Record]], Shard],
-    parts: Iterator[tuple[int, Sequence[Record]]],
-    workers: int,
-    end: Callable[[], None],
-) -> Iterator[Shard]:
-    """The shards as they are done; no more parts are read than are worked on.
-
-    Args:
-        end: lets those that are worked on give up, so that none is when this is over.
-    """
-    if workers == 1:
-        yield from (work(*part) for part in parts)
-        return
-    pool = ThreadPoolExecutor(workers, "bert-probe corpus")
-    try:
-        with _threads_shared(workers):
-            waiting = {pool.submit(work, *part) for part in islice(parts, workers)}
-            while waiting:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                waiting |= {pool.submit(work, *part) for part in islice(parts, len(done))}
-                yield from (one.result() for one in done)
-    finally:
-        end()
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _threads_shared(workers: int) -> Iterator[None]:
-    """Several passes at once share the processor's cores, instead of each using all of them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before // workers))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _manifest(
     checkpoint: Checkpoint,
     question: Gather,
@@ -219,9 +177,12 @@ def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
-    before = open_store(folder).manifest
+    before = open_store(folder)
+    if not before.shards:  # it was begun and holds nothing: it may as well be another one
+        write_json(folder / MANIFEST, manifest)
+        return {}
     for name, what in _CAUSES.items():
-        if before[name] != manifest[name]:
+        if before.manifest[name] != manifest[name]:
             raise SelectionError(
                 f"{folder} was begun with {what}. Give it the same again to go on, or choose another --out."
             )

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
-from bert_probe.corpus import passes, running
+from bert_probe.corpus import passes, working
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store, write_shard
@@ -119,7 +119,7 @@ def test_a_worker_that_fails_ends_the_run(
             raise StoreError("The disk is full.")
         return gathered(*given)
 
-    monkeypatch.setattr(running, "gathered", failing)
+    monkeypatch.setattr(working, "gathered", failing)
     with pytest.raises(StoreError, match="The disk is full"):
         made(family("bert"), lines, "store", workers=2)
     monkeypatch.undo()
@@ -138,7 +138,7 @@ def test_control_c_says_how_to_go_on(
             raise KeyboardInterrupt
         return write(*given)
 
-    monkeypatch.setattr(running, "write_shard", interrupted)
+    monkeypatch.setattr(working, "write_shard", interrupted)
     asked = ["corpus", "run", str(lines), f"--out={out}", f"--workers={workers}", "--shard-rows=6"]
     ended = run(*asked, f"--model={family('bert').folder}")
     assert (ended.status, ended.out) == (130, b"")

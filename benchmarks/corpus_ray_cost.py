@@ -1,0 +1,79 @@
+"""A corpus read by actors of Ray on this machine, beside threads of one process."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.sentence_cost import LENGTHS
+from benchmarks.trace_cost import text_of
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.on_ray import Ray
+from bert_probe.corpus.running import make_store
+from bert_probe.corpus.working import Runner, Threads
+
+COUNT = 4000
+SHARD = 500
+WORKERS = 2
+TARGET = 1.15
+
+
+def lines() -> Iterator[Line]:
+    """Either side twice, ours in the middle; each of the workers computes in one thread on both sides."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(WORKERS)
+    try:
+        with TemporaryDirectory() as folder:
+            yield from _lines(Path(folder))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _lines(folder: Path) -> Iterator[Line]:
+    checkpoint, drawn = bert_probe.load(), random.Random(0)
+    file = folder / "lines.txt"
+    file.write_text("\n".join(f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)))
+    digests: set[str] = set()
+
+    def read(on: Runner) -> tuple[float, float]:
+        """Seconds until the first shard, and from there to the end."""
+        begun, first = time.perf_counter(), list[float]()
+        store = make_store(
+            checkpoint,
+            Gather(),
+            [file],
+            folder / f"store {len(digests)} {begun}",
+            shard_rows=SHARD,
+            on=on,
+            told=lambda _: first.append(time.perf_counter() - begun),
+        )
+        digests.add(store.digest)
+        return first[0], time.perf_counter() - begun - first[0]
+
+    here, there = Threads(WORKERS), Ray(workers=WORKERS)
+    took = [read(on) for on in (here, there, there, here)]
+    if len(digests) > 1:
+        raise RuntimeError("Ray and threads give different stores, so they are no rivals.")
+    first, rest = ([one[place] for one in took] for place in range(2))
+    ratio = (rest[1] + rest[2]) / (rest[0] + rest[3])
+    yield Line(
+        f"A corpus of {COUNT:,} sentences by Ray, {WORKERS} workers, from the first shard on",
+        f"{WORKERS} threads of one process; shards of {SHARD} on both sides; the same store",
+        f"{ratio:.2f} × ({rest[1]:.1f} and {rest[2]:.1f} s to {rest[0]:.1f} and {rest[3]:.1f} s)",
+        f"at most {TARGET:.2f} ×",
+        ratio <= TARGET,
+    )
+    yield Line(
+        "Until the first shard is there",
+        f"threads: {first[0]:.1f} and {first[3]:.1f} s, the model open",
+        f"{first[1]:.1f} and {first[2]:.1f} s: Ray starts, and its workers open the model",
+        "",
+        None,
+    )

@@ -1,0 +1,183 @@
+"""A corpus read by actors of Ray: the same store, whatever ends them meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+
+import bert_probe
+from benchmarks.pairs import Line
+from benchmarks.proof.theme import Run
+from bert_probe.analyses.head_measures import MEASURES, measure_heads
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.on_ray import Ray, ready
+from bert_probe.corpus.running import make_store
+from bert_probe.corpus.store import open_store
+from bert_probe.text.words import word_lens
+from tests.helpers.exactness import ULP, largest
+from tests.helpers.families import SENTENCES, build
+
+FAMILIES = ("bert", "roberta", "mpnet")
+ROWS = 40
+"""Sentences of a store."""
+SHARD = 8
+KEEP = ("profiles", "vectors", "neighbours")
+NEAR = 4 * ULP
+"""How far from the loop, as a share of the largest number: computed in float64, stored as float32."""
+_ACTOR = "ray::Actor"
+PATIENCE = 120
+"""Seconds that Ray has to start, or to end."""
+
+
+def lines(run: Run) -> Iterator[Line]:
+    torch.set_num_threads(1)
+    texts = [f"{SENTENCES[number % len(SENTENCES)]} {number}" for number in range(ROWS)]
+    file = run.folder / "lines.txt"
+    file.write_text("\n".join(texts), encoding="utf-8")
+    models = {}
+    for family in FAMILIES:
+        build(family, run.folder / family)
+        models[family] = bert_probe.load(run.folder / family, dtype="float64")
+    with ready(None, 2):
+        yield _alike(run, models, file, texts)
+        yield _killed(run, file)
+    yield _interrupted(run)
+
+
+def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, texts: list[str]) -> Line:
+    same, off = 0, 0.0
+    for family, checkpoint in models.items():
+        for words in (False, True):
+            question = Gather(layers=(0, -1), keep=KEEP, words=words)
+            name = f"{family} {'words' if words else 'pieces'}"
+            here, there = (
+                make_store(
+                    checkpoint, question, [file], run.folder / f"{name} {where}", shard_rows=SHARD, on=on
+                )
+                for where, on in (("here", None), ("there", Ray()))
+            )
+            if here.digest == there.digest:
+                same += 1
+            else:
+                run.failed(f"{name}: other numbers than without Ray")
+            far = _off(there, checkpoint, texts, words)
+            off = max(off, far)
+            if far > NEAR:
+                run.failed(f"{name}: off by {far:.2g} from a loop over traces")
+    return Line(
+        f"Stores of {len(models)} families, of pieces and of words, {len(texts)} sentences each",
+        "Ray, local and a loop over single traces; models in float64, stored as float32",
+        f"{same} of {2 * len(models)} have local's digest; at most {off:.1g} of the largest from the loop",
+        f"all, and {NEAR:.1g}",
+        same == 2 * len(models) and off <= NEAR,
+    )
+
+
+def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list[str], words: bool) -> float:
+    """The largest difference from single traces, as a share of the largest number."""
+    tables = {name: store.table(name).to_table().to_pandas() for name in KEEP}
+    far = [0.0]
+    for row, text in enumerate(texts, 1):
+        trace = checkpoint.trace(text)
+        lens = word_lens(trace) if words else None
+        own = {name: table[table["row"] == row] for name, table in tables.items()}
+        measures = measure_heads(trace, lens)
+        pairs = [(own["profiles"][name], measures[name].ravel()) for name in MEASURES]
+        for layer in (0, trace.layers):
+            vectors = own["vectors"][own["vectors"]["layer"] == layer]["vector"]
+            states = trace.states[layer]
+            pairs.append((np.stack(list(vectors)), states if lens is None else lens.average(states)))
+        weights = np.stack([trace.attention(layer) for layer in range(trace.layers)])
+        weights = weights if lens is None else lens.merge(weights)
+        pairs.append((own["neighbours"]["weight"], weights.max(axis=-1).ravel()))
+        far += [largest(np.asarray(ours) - theirs) / (largest(theirs) or 1.0) for ours, theirs in pairs]
+    return max(far)
+
+
+def _killed(run: Run, file: Path) -> Line:
+    """An actor is killed in the middle; Ray starts another, which does its part again."""
+    checkpoint, question = bert_probe.load(), Gather(keep=KEEP)
+    lines = file.with_name("more.txt")
+    lines.write_text(file.read_text(encoding="utf-8") * 20, encoding="utf-8")
+    straight = make_store(checkpoint, question, [lines], run.folder / "straight", shard_rows=50)
+    killed: list[int] = []
+
+    def kill(_: Mapping[str, Any]) -> None:
+        for process in [] if killed else _processes(_ACTOR):
+            process.kill()
+            killed.append(process.pid)
+
+    store = make_store(
+        checkpoint, question, [lines], run.folder / "killed", shard_rows=50, on=Ray(workers=2), told=kill
+    )
+    same = bool(killed) and store.digest == straight.digest
+    if not same:
+        run.failed(f"{len(killed)} actors killed: {store.rows} rows of {straight.rows}, or other numbers")
+    return Line(
+        "Actors killed in the middle of a run",
+        f"{straight.rows:,} sentences, {len(straight.shards)} shards, beside an unbroken local run",
+        f"{len(killed)} killed; the same digest: {'yes' if same else 'no'}",
+        "the same",
+        same,
+    )
+
+
+def _interrupted(run: Run) -> Line:
+    """Ctrl+C on the command: it ends with all that it started, and goes on where it was."""
+    store, log, temporary = run.folder / "interrupted", run.folder / "log.jsonl", _temporary()
+    command = [sys.executable, "-m", "bert_probe", "corpus", "run", str(run.folder / "more.txt")]
+    command += ["--out", str(store), "--shard-rows", "50", "--keep", ",".join(KEEP), "--on", "ray"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, "--log", str(log)], stderr=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    end = time.monotonic() + PATIENCE
+    while not (log.exists() and log.read_text()) and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.1)
+    below = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    watch = threading.Timer(PATIENCE, process.kill)
+    watch.start()
+    _, said = process.communicate()
+    watch.cancel()
+    _, left = psutil.wait_procs(below, timeout=10)
+    whole = len(open_store(store).shards)
+    subprocess.run(command, stderr=subprocess.DEVNULL, env=environment, check=True, timeout=5 * PATIENCE)
+    same = open_store(store).digest == open_store(run.folder / "straight").digest
+    clean = not left and _temporary() == temporary and b"Traceback" not in said
+    if not (same and clean):
+        run.failed(f"Ctrl+C: {left} left, {_temporary() - temporary} left, {said[-300:]!r}, same: {same}")
+    return Line(
+        "Ctrl+C on corpus run --on ray",
+        f"after {whole} shards; {len(below)} processes, and a folder for what they write",
+        f"{len(left)} processes left, {'nothing else' if clean else 'more'}; gone on with, the same digest: "
+        f"{'yes' if same else 'no'}",
+        "nothing left, the same",
+        same and clean,
+    )
+
+
+def _processes(name: str) -> list[psutil.Process]:
+    """Those that come from this one and are called so."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if any(part.startswith(name) for part in process.cmdline()):
+                found.append(process)
+    return found[:1]
+
+
+def _temporary() -> set[Path]:
+    return set(Path("/tmp").glob("ray-*"))
