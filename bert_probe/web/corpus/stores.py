@@ -1,0 +1,211 @@
+"""Which stores a page may open: those in folders that whoever starts the app named, and those made on a page.
+
+An address names a store, and what it names is looked up among these; it is never read as a path.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from bert_probe.corpus.store import MANIFEST, SHARDS, Store, open_store
+from bert_probe.errors import AddressError, StoreError
+from bert_probe.run.cache import Cache
+from bert_probe.web import sessions
+
+VARIABLE: Final = "BERT_PROBE_CORPORA"
+"""Environment variable with folders of stores, parted as in PATH."""
+
+USUAL: Final = "corpora"
+"""The folder within the current one that is looked into where none is named."""
+
+MADE: Final = "made-"
+"""Begins the names of stores that were made on a page; nobody can guess what follows."""
+
+ALL_BYTES: Final = 2_000_000_000
+"""Of all stores that were made on pages together."""
+
+GRACE: Final = 60.0
+"""Seconds for which a store is kept when no page shows it: a reload comes back within them."""
+
+_OPEN: Final = 8
+"""Stores that are kept open: their lists of shards, and no rows."""
+
+_given: list[Path] = []
+_made: dict[str, _Made] = {}
+_lock = threading.Lock()
+_opened: Cache[tuple[Any, ...], Store] = Cache(_OPEN)
+
+
+@dataclass
+class _Made:
+    """A store that was made on a page.
+
+    Attributes:
+        title: for its readers.
+        folder: where it lies.
+        size: of its files.
+        sessions: whose pages have it open.
+        seen: when one of these was last there.
+    """
+
+    title: str
+    folder: Path
+    size: int
+    sessions: set[str] = field(default_factory=set)
+    seen: float = field(default_factory=time.monotonic)
+
+
+def serve_from(folders: Sequence[Path]) -> None:
+    """Let the pages open the stores in some folders, in place of those that `VARIABLE` names.
+
+    Raises:
+        AddressError: one of them is no folder.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise AddressError(f"There is no folder {folder}. Give --corpus a store, or a folder of stores.")
+    _given[:] = [folder.resolve() for folder in folders]
+
+
+def shelves() -> list[Path]:
+    """Folders whose stores may be opened."""
+    named = _given or [Path(one) for one in os.environ.get(VARIABLE, "").split(os.pathsep) if one]
+    return [folder for folder in named or [Path(USUAL)] if folder.is_dir()]
+
+
+def offered() -> dict[str, str]:
+    """Names by which this session may open stores, and what they are called: those of the folders by name,
+    then those that it made."""
+    names = {name: name for name in _on_shelves()}
+    session = sessions.current()
+    with _lock:
+        own = {name: one.title for name, one in _made.items() if session in one.sessions}
+    return names | own
+
+
+def opened(name: str) -> Store:
+    """The store of a name, opened anew when it has changed.
+
+    Raises:
+        StoreError: there is none of that name here, or it cannot be read.
+    """
+    folder = _made_folder(name) if name.startswith(MADE) else _on_shelves().get(name)
+    if folder is None:
+        raise StoreError(
+            "The store of this address was made on a page that was closed, and is gone. Make it again."
+            if name.startswith(MADE)
+            else f"There is no store {name[:60]!r} here. Start the app with --corpus and the folder it lies in."
+        )
+    return _opened.once((folder, *_stamp(folder)), lambda: _checked(folder))
+
+
+def _checked(folder: Path) -> Store:
+    try:
+        store = open_store(folder)
+        _ = store.layouts, store.finished, store.subject  # which read all of the manifest
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise StoreError(f"The manifest of {folder.name} is broken. Run the corpus again.") from None
+    return store
+
+
+def room() -> int:
+    """Bytes that another store may have; those that nobody shows any more are let go of first."""
+    with _lock:
+        _sweep()
+        free = shutil.disk_usage(_place()).free // 2
+        return max(0, min(ALL_BYTES - sum(one.size for one in _made.values()), free))
+
+
+def new_folder(title: str) -> Path:
+    """Where a store can be made; its name tells files and provenance what it holds."""
+    kept = "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in title)[:60].strip("-")
+    return _place() / secrets.token_hex(16) / (kept or "store")
+
+
+def discard(folder: Path) -> None:
+    """Take away what was begun in a `new_folder`."""
+    shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def keep(title: str, folder: Path, session: str) -> str:
+    """The name by which a store that a session made in a `new_folder` is opened."""
+    name = MADE + folder.parent.name
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    with _lock:
+        _made[name] = _Made(title, folder, size, {session})
+    return name
+
+
+def _on_shelves() -> dict[str, Path]:
+    """Name → folder: a folder that was named and is a store, and the stores within one that is none."""
+    found: dict[str, Path] = {}
+    for shelf in shelves():
+        for folder in _stores_in(shelf):
+            name = folder.resolve().name
+            while name in found or name.startswith(MADE):  # of two shelves, the second says which
+                name = f"{shelf.resolve().name} · {name}"
+            found[name] = folder
+    return found
+
+
+def _stores_in(shelf: Path) -> Iterator[Path]:
+    if (shelf / MANIFEST).is_file():
+        yield shelf
+        return
+    try:
+        inside = sorted(shelf.iterdir())
+    except OSError:
+        return
+    yield from (folder for folder in inside if (folder / MANIFEST).is_file())
+
+
+def _made_folder(name: str) -> Path | None:
+    """Of a store made here; whoever has its name shows it from now on."""
+    with _lock:
+        _sweep()
+        one = _made.get(name)
+        if one is None:
+            return None
+        one.sessions.add(sessions.current())
+        one.seen = time.monotonic()
+        return one.folder
+
+
+def _sweep() -> None:
+    """Take away those that no page has shown for a while."""
+    now = time.monotonic()
+    for name, one in list(_made.items()):
+        one.sessions = {session for session in one.sessions if sessions.is_here(session)}
+        if one.sessions:
+            one.seen = now
+        elif now - one.seen > GRACE:
+            del _made[name]
+            discard(one.folder)
+
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    """Changes when a store does: its shards come by being renamed into a folder."""
+    try:
+        return tuple((folder / part).stat().st_mtime_ns for part in (MANIFEST, SHARDS))
+    except OSError:
+        return ()
+
+
+@cache
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    """Deleted when the app ends."""
+    return tempfile.TemporaryDirectory(prefix="bert-probe-corpora-")
+
+
+def _place() -> Path:
+    return Path(_temporary().name)

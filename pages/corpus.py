@@ -1,0 +1,71 @@
+"""Corpus: many sentences, read once into a store, and asked in a moment."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from bert_probe.corpus.store import Store
+from bert_probe.errors import ProbeError
+from bert_probe.web import blocks, state, workbench
+from bert_probe.web.corpus import about, making, stores
+
+NEW = "new"
+"""Stands in the address for a store that is yet to be made."""
+
+COMMAND = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
+
+
+def chosen() -> str:
+    """The name of a store, or `NEW`."""
+    made = st.session_state.pop(making.MADE, None)
+    if made is not None:
+        state.remember("store", made)
+        st.session_state["store"] = made
+    asked = st.session_state.get("store") or state.address().get("store", "")
+    if asked.startswith(stores.MADE):
+        stores.opened(asked)  # whoever has its name may have it; raises where it is gone
+    offered = stores.offered()
+    if asked not in ("", NEW, *offered):
+        st.caption(f":orange[There is no store {state.plain(asked, 60)} here.]")
+        state.remember("store", None)
+        st.session_state.pop("store", None)
+    if not offered:
+        return NEW
+    with st.container(width=340):
+        name = state.choose("store", "Store", offered | {NEW: "Make a new one …"}, next(iter(offered)))
+    state.remember("store", name)  # which one is usual depends on who looks
+    return name
+
+
+def empty() -> None:
+    """What a corpus is for, and the ways to one."""
+    st.markdown(
+        "One sentence is an anecdote. A corpus is many, read once: then you see how each head behaves over "
+        "all of them, find the sentences in which it does the most, and the contexts in which a word means "
+        "the same."
+    )
+    making.part(workbench.checkpoint())
+    st.markdown("**Any number of sentences**, on the command line:")
+    st.code(COMMAND, language="bash")
+
+
+def shown(store: Store) -> None:
+    """What a store has to say."""
+    about.line(store)
+    about.part(store)
+
+
+def main() -> None:
+    """The page."""
+    blocks.heading("Corpus", "What heads and words do over many sentences: yours, or a million.")
+    try:
+        name = chosen()
+        if name == NEW:
+            empty()
+            return
+        shown(stores.opened(name))
+    except ProbeError as error:
+        blocks.refusal(error, "Choose another store, or make one.")
+
+
+main()
