@@ -61,7 +61,7 @@ def part(checkpoint: Checkpoint) -> None:
             "corpus",
             "A file of sentences",
             _TYPES,
-            f"In UTF-8, at most {MOST_BYTES / 1e6:.0f} MB and {MOST_ROWS:,} sentences. It stays on this machine.",
+            f"In UTF-8, at most {MOST_BYTES / 1e6:.0f} MB and {MOST_ROWS:,} sentences. It stays here.",
             lambda name, read: (PurePath(name).name, read),
         )
         if given is None:
@@ -174,8 +174,8 @@ def _check_room(checkpoint: Checkpoint, question: Gather, size: int) -> None:
     needed, room = size // _LEAST_LETTERS * vectors, stores.room()
     if needed > room:
         raise StoreError(
-            f"A store of it may need {needed / 1e6:,.0f} MB, and the pages have {room / 1e6:,.0f} MB left for "
-            "all of them. Give a smaller file, or use bert-probe corpus run."
+            f"A store of it may need {needed / 1e6:,.0f} MB, and there are {room / 1e6:,.0f} MB left for "
+            "those of all readers. Give a smaller file, or use bert-probe corpus run."
         )
 
 

@@ -104,7 +104,7 @@ def opened(name: str) -> Store:
         raise StoreError(
             "The store of this address was made on a page that was closed, and is gone. Make it again."
             if name.startswith(MADE)
-            else f"There is no store {name[:60]!r} here. Start the app with --corpus and the folder it lies in."
+            else f"There is no store {name[:60]!r} here. Start the app with --corpus and its folder."
         )
     return _opened.once((folder, *_stamp(folder)), lambda: _checked(folder))
 
