@@ -7,10 +7,13 @@ import streamlit as st
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
-from bert_probe.web.corpus import about, making, stores
+from bert_probe.web.corpus import about, distribution, making, stores
 
 NEW = "new"
 """Stands in the address for a store that is yet to be made."""
+
+PARTS = {"heads": "Heads", "about": "About"}
+DRAWN = {"heads": distribution.part, "about": about.part}
 
 COMMAND = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
 
@@ -52,7 +55,8 @@ def empty() -> None:
 def shown(store: Store) -> None:
     """What a store has to say."""
     about.line(store)
-    about.part(store)
+    part = state.pick("corpus_part", "Part", PARTS, "heads")
+    DRAWN[part](store)
 
 
 def main() -> None:

@@ -5,28 +5,21 @@ An address names a store, and what it names is looked up among these; it is neve
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from bert_probe.corpus.store import MANIFEST, SHARDS, Store, open_store
-from bert_probe.errors import AddressError, StoreError
+from bert_probe.errors import StoreError
 from bert_probe.run.cache import Cache
 from bert_probe.web import sessions
-
-VARIABLE: Final = "BERT_PROBE_CORPORA"
-"""Environment variable with folders of stores, parted as in PATH."""
-
-USUAL: Final = "corpora"
-"""The folder within the current one that is looked into where none is named."""
+from bert_probe.web.corpus import shelves
 
 MADE: Final = "made-"
 """Begins the names of stores that were made on a page; nobody can guess what follows."""
@@ -40,7 +33,6 @@ GRACE: Final = 60.0
 _OPEN: Final = 8
 """Stores that are kept open: their lists of shards, and no rows."""
 
-_given: list[Path] = []
 _made: dict[str, _Made] = {}
 _lock = threading.Lock()
 _opened: Cache[tuple[Any, ...], Store] = Cache(_OPEN)
@@ -65,28 +57,10 @@ class _Made:
     seen: float = field(default_factory=time.monotonic)
 
 
-def serve_from(folders: Sequence[Path]) -> None:
-    """Let the pages open the stores in some folders, in place of those that `VARIABLE` names.
-
-    Raises:
-        AddressError: one of them is no folder.
-    """
-    for folder in folders:
-        if not folder.is_dir():
-            raise AddressError(f"There is no folder {folder}. Give --corpus a store, or a folder of stores.")
-    _given[:] = [folder.resolve() for folder in folders]
-
-
-def shelves() -> list[Path]:
-    """Folders whose stores may be opened."""
-    named = _given or [Path(one) for one in os.environ.get(VARIABLE, "").split(os.pathsep) if one]
-    return [folder for folder in named or [Path(USUAL)] if folder.is_dir()]
-
-
 def offered() -> dict[str, str]:
     """Names by which this session may open stores, and what they are called: those of the folders by name,
     then those that it made."""
-    names = {name: name for name in _on_shelves()}
+    names = {name: name for name in shelves.stores()}
     session = sessions.current()
     with _lock:
         own = {name: one.title for name, one in _made.items() if session in one.sessions}
@@ -99,7 +73,7 @@ def opened(name: str) -> Store:
     Raises:
         StoreError: there is none of that name here, or it cannot be read.
     """
-    folder = _made_folder(name) if name.startswith(MADE) else _on_shelves().get(name)
+    folder = _made_folder(name) if name.startswith(MADE) else shelves.stores().get(name)
     if folder is None:
         raise StoreError(
             "The store of this address was made on a page that was closed, and is gone. Make it again."
@@ -144,29 +118,6 @@ def keep(title: str, folder: Path, session: str) -> str:
     with _lock:
         _made[name] = _Made(title, folder, size, {session})
     return name
-
-
-def _on_shelves() -> dict[str, Path]:
-    """Name → folder: a folder that was named and is a store, and the stores within one that is none."""
-    found: dict[str, Path] = {}
-    for shelf in shelves():
-        for folder in _stores_in(shelf):
-            name = folder.resolve().name
-            while name in found or name.startswith(MADE):  # of two shelves, the second says which
-                name = f"{shelf.resolve().name} · {name}"
-            found[name] = folder
-    return found
-
-
-def _stores_in(shelf: Path) -> Iterator[Path]:
-    if (shelf / MANIFEST).is_file():
-        yield shelf
-        return
-    try:
-        inside = sorted(shelf.iterdir())
-    except OSError:
-        return
-    yield from (folder for folder in inside if (folder / MANIFEST).is_file())
 
 
 def _made_folder(name: str) -> Path | None:

@@ -1,0 +1,76 @@
+"""A measure of one head over all rows, as a Plotly figure. Nothing here knows Streamlit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from bert_probe.model.trace import Array
+from bert_probe.web.figures import ACCENT, SECOND
+
+_TICKS = 8
+
+
+def histogram(
+    counts: Array,
+    edges: Array,
+    name: str,
+    quantiles: Sequence[tuple[str, float]] = (),
+    chosen: int | None = None,
+) -> Any:
+    """A bar for each bin that holds rows, and what lies between.
+
+    Bins are drawn equally wide: those of distances grow, as most of them are small.
+
+    Args:
+        counts: rows in each bin.
+        edges: where the bins begin and end.
+        quantiles: what is marked, with its name.
+        chosen: a bin that is marked, from 0.
+    """
+    held = np.flatnonzero(counts)
+    first, last = (int(held[0]), int(held[-1]) + 1) if len(held) else (0, 1)
+    places = np.arange(first, last)
+    told = [f"{edges[one]:.4g} to {edges[one + 1]:.4g}" for one in places]
+    figure = go.Figure(
+        go.Bar(
+            x=places + 0.5,
+            y=counts[first:last],
+            width=1,
+            customdata=told,
+            marker={
+                "color": [SECOND if one == chosen else ACCENT for one in places],
+                "line": {"width": 0},
+            },
+            selected={"marker": {"opacity": 1}},
+            unselected={"marker": {"opacity": 1}},
+            hovertemplate="%{customdata}: %{y:,} rows<extra></extra>",
+        )
+    )
+    for place, (label, value) in enumerate(quantiles):
+        figure.add_vline(
+            x=float(np.interp(value, edges, np.arange(len(edges)))),
+            line={"color": SECOND, "width": 1, "dash": "dot"},
+            annotation={"text": label, "font": {"size": 11}, "yshift": -14 * (place % 2)},
+            annotation_position="top right",
+        )
+    ticks = np.unique(np.linspace(first, last, _TICKS).round().astype(int))
+    figure.update_layout(
+        height=300,
+        margin={"l": 0, "r": 0, "t": 24, "b": 0},
+        bargap=0.04,
+        xaxis={
+            "title": name,
+            "tickvals": ticks,
+            "ticktext": [f"{edges[one]:.3g}" for one in ticks],
+            "range": [first - 0.1, last + 0.1],
+            "zeroline": False,
+        },
+        yaxis={"title": "rows", "zeroline": False},
+        showlegend=False,
+        dragmode=False,
+    )
+    return figure
