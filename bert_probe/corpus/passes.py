@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
-from bert_probe.analyses.head_measures import MEASURES, measure_heads
+from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.corpus import labels
-from bert_probe.corpus.gather import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.answering import answering
+from bert_probe.corpus.gather import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.head_batch import HeadBatch, read_heads
 from bert_probe.corpus.inputs import Record
 from bert_probe.corpus.reading import ReadRecord, read
 from bert_probe.corpus.statistics import statistics
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout, Tables, layouts
+from bert_probe.corpus.units import Units
+from bert_probe.errors import memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.forward import batches
+from bert_probe.model.forward import as_array, batch, batches, no_memory, watched
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
 
@@ -76,34 +81,50 @@ class _Numbers:
         )
         strongest = units * self._heads if NEIGHBOURS in keep else 0
         self.keys, self.weights = np.empty(strongest, np.int32), np.empty(strongest, np.float32)
+        self.answers = answering(checkpoint) if ANSWERS in keep else None
 
     def take(self, group: Sequence[int]) -> None:
         """One pass."""
-        traces = self._checkpoint.trace_encodings([self._found[one].encoding for one in group])
-        for one, trace in zip(group, traces, strict=True):
-            merged, keep = self._found[one].merged, self._question.keep
-            start, end = self.ends[one], self.ends[one + 1]
-            if PROFILES in keep:
-                values = measure_heads(trace, merged)
-                self.profiles[one] = np.stack([values[name] for name in MEASURES], axis=-1)
+        checkpoint, keep = self._checkpoint, self._question.keep
+        members = [self._found[one] for one in group]
+        inputs = batch(checkpoint, [one.encoding for one in members])
+        with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+            output, calls = watched(checkpoint, model, inputs)
+            if PROFILES in keep or NEIGHBOURS in keep:
+                heads = read_heads(calls or output.attentions, _units(members), NEIGHBOURS in keep)
+                self._take_heads(group, heads)
             if VECTORS in keep:
-                for place, layer in enumerate(self._question.layers or ()):
-                    states = trace.states[layer]
-                    self.vectors[place, start:end] = states if merged is None else merged.average(states)
-            if NEIGHBOURS in keep:
-                span = slice(start * self._heads, end * self._heads)
-                weights = np.stack([trace.attention(layer) for layer in range(trace.layers)])
-                weights = weights if merged is None else merged.merge(weights)
-                self.keys[span] = weights.argmax(axis=-1).ravel()
-                self.weights[span] = weights.max(axis=-1).ravel()
+                self._take_vectors(group, [output.hidden_states[one] for one in self._question.layers or ()])
+            if self.answers is not None:
+                self.answers.take(group, members, inputs, output)
+
+    def _take_heads(self, group: Sequence[int], heads: HeadBatch) -> None:
+        if len(self.profiles):
+            self.profiles[group] = heads.measures.transpose(1, 2, 3, 0)
+        if heads.keys is None or heads.weights is None:
+            return
+        for place, one in enumerate(group):
+            units = self._found[one].units
+            span = slice(self.ends[one] * self._heads, self.ends[one + 1] * self._heads)
+            self.keys[span] = heads.keys[place, ..., :units].ravel()
+            self.weights[span] = heads.weights[place, ..., :units].ravel()
+
+    def _take_vectors(self, group: Sequence[int], states: Sequence[torch.Tensor]) -> None:
+        for place, of_layer in enumerate(map(as_array, states)):
+            for vectors, one in zip(of_layer, group, strict=True):
+                read = self._found[one]
+                own = vectors[: len(read.encoding)]
+                own = own if read.merged is None else read.merged.average(own)
+                self.vectors[place, self.ends[one] : self.ends[one + 1]] = own
 
     def tables(self, layout: dict[str, Layout]) -> Tables:
         """What is kept of them."""
-        made = {
+        made: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profiles,
             STATISTICS: lambda: statistics(self.profiles, self._checkpoint.description.max_tokens),
             VECTORS: self._vectors,
             NEIGHBOURS: self._neighbours,
+            ANSWERS: lambda: {} if self.answers is None else self.answers.columns(self._found),
         }
         return {
             name: pa.table(columns(), layout[name].schema) for name, columns in made.items() if name in layout
@@ -147,6 +168,12 @@ class _Numbers:
             "key": self.keys + 1,
             "weight": self.weights,
         }
+
+
+def _units(read: Sequence[ReadRecord]) -> Units:
+    """What the measures are of; all of a corpus are tokens, or all are words."""
+    merged = [one.merged for one in read if one.merged is not None]
+    return Units.of_words(merged) if merged else Units.of_tokens([one.encoding for one in read])
 
 
 def _counted(count: int) -> Array:

@@ -64,7 +64,7 @@ def forward(
     inputs = batch(checkpoint, texts)
     lengths = torch.tensor([len(text) for text in texts], device=checkpoint.device)
     mask = torch.arange(int(lengths.max()), device=checkpoint.device) < lengths[:, None]
-    with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+    with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
         return model(**inputs, output_hidden_states=states), mask.long()
 
 
@@ -74,7 +74,8 @@ def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | Inputs]) -> dic
     return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}
 
 
-def _no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
+def no_memory(inputs: Mapping[str, torch.Tensor]) -> str:
+    """What is said where a batch does not fit into memory."""
     return (
         f"{inputs['input_ids'].numel():,} tokens need more memory than this machine has free. "
         "Shorten the text or use a smaller model."
@@ -88,15 +89,40 @@ def run(checkpoint: Checkpoint, encodings: Sequence[Encoding]) -> list[Trace]:
     because q, k and v cannot be seen.
     """
     inputs = batch(checkpoint, encodings)
-    with memory_errors(_no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
+    with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
         checkpoint = checkpoint.now()
-        fused = checkpoint.description.shows_qkv
         provenance = [checkpoint.provenance(encoding) for encoding in encodings]
-        with recording() as calls:
-            output = model(**inputs, output_hidden_states=True, output_attentions=not fused)
-        if fused:
+        output, calls = watched(checkpoint, model, inputs)
+        if checkpoint.description.shows_qkv:
             return _cut_calls(output, calls, encodings, provenance, checkpoint)
         return _cut_weights(output, encodings, provenance, checkpoint)
+
+
+def watched(
+    checkpoint: Checkpoint, model: Any, inputs: Mapping[str, torch.Tensor]
+) -> tuple[Any, list[AttentionCall]]:
+    """A padded batch through the model, and what the attention of each layer was given.
+
+    Args:
+        model: of the checkpoint, while that is running.
+
+    Returns:
+        The model's output, with all hidden states; and a call a layer. A model that does not show these has
+        ``output.attentions`` instead.
+
+    Raises:
+        ArchitectureError: another number of calls than of layers.
+    """
+    fused = checkpoint.description.shows_qkv
+    with recording() as calls:
+        output = model(**inputs, output_hidden_states=True, output_attentions=not fused)
+    layers = len(output.hidden_states) - 1
+    if fused and len(calls) != layers:
+        raise ArchitectureError(
+            f"{checkpoint.description.architecture} made {len(calls)} attention calls in {layers} layers, "
+            "so its heads cannot be told apart."
+        )
+    return output, calls
 
 
 def run_plainly(checkpoint: Checkpoint, encoding: Encoding) -> None:
@@ -140,12 +166,6 @@ def _cut_calls(
     provenance: Sequence[Mapping[str, Any]],
     made_by: Checkpoint,
 ) -> list[Trace]:
-    layers = len(output.hidden_states) - 1
-    if len(calls) != layers:
-        raise ArchitectureError(
-            f"{provenance[0]['architecture']} made {len(calls)} attention calls in {layers} layers, "
-            "so its heads cannot be told apart."
-        )
     queries = [call.query for call in calls]
     keys = [_each_head(call.key, call.query) for call in calls]
     values = [_each_head(call.value, call.query) for call in calls]
