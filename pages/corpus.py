@@ -7,13 +7,13 @@ import streamlit as st
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
-from bert_probe.web.corpus import about, distribution, making, stores
+from bert_probe.web.corpus import about, distribution, find, making, query, stores
 
 NEW = "new"
 """Stands in the address for a store that is yet to be made."""
 
-PARTS = {"heads": "Heads", "about": "About"}
-DRAWN = {"heads": distribution.part, "about": about.part}
+PARTS = {"heads": "Heads", "find": "Find", "sql": "Query", "about": "About"}
+DRAWN = {"heads": distribution.part, "find": find.part, "sql": query.part, "about": about.part}
 
 COMMAND = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
 
@@ -34,8 +34,7 @@ def chosen() -> str:
         st.session_state.pop("store", None)
     if not offered:
         return NEW
-    with st.container(width=340):
-        name = state.choose("store", "Store", offered | {NEW: "Make a new one …"}, next(iter(offered)))
+    name = state.choose("store", "Store", offered | {NEW: "Make a new one …"}, next(iter(offered)))
     state.remember("store", name)  # which one is usual depends on who looks
     return name
 
@@ -54,7 +53,7 @@ def empty() -> None:
 
 def shown(store: Store) -> None:
     """What a store has to say."""
-    about.line(store)
+    about.unfinished(store)
     part = state.pick("corpus_part", "Part", PARTS, "heads")
     DRAWN[part](store)
 
@@ -63,11 +62,16 @@ def main() -> None:
     """The page."""
     blocks.heading("Corpus", "What heads and words do over many sentences: yours, or a million.")
     try:
-        name = chosen()
-        if name == NEW:
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            with st.container(width=320):
+                name = chosen()
+            store = None if name == NEW else stores.opened(name)
+            if store is not None:
+                about.line(store)
+        if store is None:
             empty()
-            return
-        shown(stores.opened(name))
+        else:
+            shown(store)
     except ProbeError as error:
         blocks.refusal(error, "Choose another store, or make one.")
 

@@ -16,7 +16,7 @@ _LISTED: Final = 1_000
 
 
 def line(store: Store) -> None:
-    """A sentence or two beneath the page's title."""
+    """A line beside the store's name."""
     unit = "words" if store.question.words else "tokens"
     parts = [
         f"**{store.rows:,}** sentences",
@@ -24,7 +24,11 @@ def line(store: Store) -> None:
         *([f"**{store.refusals:,}** refused"] if store.refusals else []),
         f"read by **{state.plain(str(store.manifest['model']['model']))}**",
     ]
-    st.markdown(" · ".join(parts))
+    st.markdown(" · ".join(parts), width="content")
+
+
+def unfinished(store: Store) -> None:
+    """Say so."""
     if not store.finished:
         st.warning(
             f"This store is not finished: {len(store.shards):,} of {store.manifest['shards']:,} parts are "

@@ -12,8 +12,6 @@ from bert_probe.corpus.head_rows import CorpusRows, HeadRows
 from bert_probe.corpus.head_summary import QUANTILES, CorpusHeads
 from bert_probe.corpus.histograms import CorpusHistograms, HeadHistograms
 from bert_probe.corpus.store import Store
-from bert_probe.errors import SelectionError
-from bert_probe.results.kinds_of_several import OneHead
 from bert_probe.run.cache import key_of
 from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
@@ -22,7 +20,7 @@ from bert_probe.web import blocks, jobs, state
 from bert_probe.web import figures as plotly
 from bert_probe.web import store as shared
 from bert_probe.web.components.model_view import model_view
-from bert_probe.web.corpus import figures, rows
+from bert_probe.web.corpus import figures, heads, rows
 from bert_probe.web.export import export
 from bert_probe.web.heads.shared import choose_measure
 
@@ -35,7 +33,7 @@ ORDERS: Final = {
 TOP: Final = 50
 """Rows that are listed."""
 
-_HEAD, _BIN = "corpus_head", "corpus_bin"
+_BIN = "corpus_bin"
 
 
 def part(corpus: Store) -> None:
@@ -46,29 +44,21 @@ def part(corpus: Store) -> None:
         st.space("stretch")
         export(found, f"corpus-{measure}", label="Export heads")
     st.markdown(f":gray[{state.plain(about.meaning)}]")
-    head = chosen_head(corpus, found)
+    head = heads.chosen_head(corpus) or _usual_head(found)
     picture(corpus, found, head)
     st.header(f"Layer {head[0] + 1}, head {head[1] + 1}", anchor=False)
     one_head(corpus, found, head)
 
 
-def chosen_head(corpus: Store, found: HeadHistograms) -> tuple[int, int]:
-    """The head of the address, else the one that does most of it."""
-    written = state.address().get(_HEAD)
-    if written is not None:
-        try:
-            kind = OneHead()
-            return kind.resolve(_HEAD, kind.read(_HEAD, written, corpus.sizes), corpus.sizes)
-        except SelectionError:
-            st.caption(f":orange[There is no head {state.plain(written)} here.]")
-            state.remember(_HEAD, None)
+def _usual_head(found: HeadHistograms) -> tuple[int, int]:
+    """The one that does most of it."""
     means = found.statistics.means
     layer, head = np.unravel_index(int(np.argmax(means)), means.shape)
     return int(layer), int(head)
 
 
 def _open(head: Head) -> None:
-    state.remember(_HEAD, f"{head.layer + 1}.{head.head + 1}")
+    heads.remember(head.layer, head.head)
     _choose_bin(None)
 
 
@@ -134,13 +124,17 @@ def one_head(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> Non
         "parts",
         start=True,
     )
-    quantiles = [] if summary is None else list(zip(QUANTILES, summary.quantiles[0, 0].tolist(), strict=True))
+    quantiles = [] if summary is None else summary.quantiles[0, 0].tolist()
+    place = st.empty()
+    if quantiles:
+        told = [f"{share:.0%} **{value:.4f}**" for share, value in zip(QUANTILES, quantiles, strict=True)]
+        place.markdown(f"Mean **{found.statistics.means[head]:.4f}**. Quantiles: {' · '.join(told)}")
     event: Any = st.plotly_chart(
         figures.histogram(
             counts,
             found.edges,
             MEASURES[measure].name,
-            [(f"{share:.0%}: {value:.3g}", value) for share, value in quantiles],
+            quantiles,
             chosen,
         ),
         width="stretch",
@@ -208,7 +202,6 @@ def _show(corpus: Store, found: HeadRows, head: tuple[int, int]) -> None:
     frame = found.frame()[["row", "value", "text", "file", "line"]]
     at = rows.listed(frame, f"corpus_listed {found.question!r}", "Rows with their value", ["value"])
     if at is not None:
-        shown = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
-        shown |= {"words": "1"} if corpus.question.words else {}
+        shown = rows.of_attention(corpus, head)
         name = MEASURES[found.question.measure].name
         rows.detail(corpus, found.sentences[at], shown, f"{name} **{found.values[at]:.4f}**")

@@ -18,7 +18,7 @@ def histogram(
     counts: Array,
     edges: Array,
     name: str,
-    quantiles: Sequence[tuple[str, float]] = (),
+    quantiles: Sequence[float] = (),
     chosen: int | None = None,
 ) -> Any:
     """A bar for each bin that holds rows, and what lies between.
@@ -28,7 +28,7 @@ def histogram(
     Args:
         counts: rows in each bin.
         edges: where the bins begin and end.
-        quantiles: what is marked, with its name.
+        quantiles: what is marked by a line.
         chosen: a bin that is marked, from 0.
     """
     held = np.flatnonzero(counts)
@@ -50,17 +50,13 @@ def histogram(
             hovertemplate="%{customdata}: %{y:,} rows<extra></extra>",
         )
     )
-    for place, (label, value) in enumerate(quantiles):
-        figure.add_vline(
-            x=float(np.interp(value, edges, np.arange(len(edges)))),
-            line={"color": SECOND, "width": 1, "dash": "dot"},
-            annotation={"text": label, "font": {"size": 11}, "yshift": -14 * (place % 2)},
-            annotation_position="top right",
-        )
+    for value in quantiles:
+        place = float(np.interp(value, edges, np.arange(len(edges))))
+        figure.add_vline(x=place, line={"color": SECOND, "width": 1, "dash": "dot"})
     ticks = np.unique(np.linspace(first, last, _TICKS).round().astype(int))
     figure.update_layout(
-        height=300,
-        margin={"l": 0, "r": 0, "t": 24, "b": 0},
+        height=260,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
         bargap=0.04,
         xaxis={
             "title": name,

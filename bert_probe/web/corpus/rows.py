@@ -81,6 +81,12 @@ def detail(corpus: Store, one: Sentence, of_attention: Mapping[str, str], said: 
                 st.page_link(places.page(page), label=page.title(), query_params={**given, **more})
 
 
+def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
+    """Parameters by which the page of attention shows a head, from 0, in the units of a store."""
+    shown = {"layer": str(head[0] + 1), "head": str(head[1] + 1)}
+    return shown | ({"words": "1"} if corpus.question.words else {})
+
+
 def address(corpus: Store, one: Sentence) -> dict[str, str] | None:
     """The parameters by which all pages read a row with the model of its store; None where there is none."""
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
