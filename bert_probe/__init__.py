@@ -62,7 +62,12 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
+    from bert_probe.corpus.finding import FindRows
     from bert_probe.corpus.gather import Gather
+    from bert_probe.corpus.head_rows import CorpusRows
+    from bert_probe.corpus.head_summary import CorpusHeads
+    from bert_probe.corpus.histograms import CorpusHistograms
+    from bert_probe.corpus.query import Query
     from bert_probe.corpus.running import make_store
     from bert_probe.corpus.store import Store, open_store
     from bert_probe.errors import (
@@ -103,12 +108,16 @@ __all__ = [
     "Compare",
     "CompareRow",
     "Context",
+    "CorpusHeads",
+    "CorpusHistograms",
+    "CorpusRows",
     "Embedding",
     "Evaluate",
     "EvaluateMasks",
     "FillMask",
     "FindAnswer",
     "FindHeads",
+    "FindRows",
     "Fragmentation",
     "FragmentationChange",
     "Frame",
@@ -137,6 +146,7 @@ __all__ = [
     "Probe",
     "ProbeError",
     "Projection",
+    "Query",
     "Reach",
     "Relations",
     "Result",
@@ -190,12 +200,16 @@ _HOMES = {
     "Compare": "analyses.minimal_pair",
     "CompareRow": "analyses.minimal_pair",
     "Context": "analyses.context",
+    "CorpusHeads": "corpus.head_summary",
+    "CorpusHistograms": "corpus.histograms",
+    "CorpusRows": "corpus.head_rows",
     "Embedding": "analyses.embedding",
     "Evaluate": "analyses.evaluation",
     "EvaluateMasks": "analyses.mask_evaluation",
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
+    "FindRows": "corpus.finding",
     "Fragmentation": "analyses.fragmentation",
     "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
@@ -224,6 +238,7 @@ _HOMES = {
     "Probe": "analyses.probes.layers",
     "ProbeError": "errors",
     "Projection": "analyses.projection",
+    "Query": "corpus.query",
     "Reach": "analyses.reach",
     "Relations": "analyses.probes.relations",
     "Result": "results.result",

@@ -8,6 +8,13 @@ from bert_probe.cli.later import Commands, Later
 
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
+    "query": ("corpus_query", "Answer SQL over the tables of STORE, by DuckDB."),
+    "heads": (
+        "corpus_heads",
+        "What each head does over all rows of STORE, or its typical rows.",
+    ),
+    "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
+    "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
 }
 """Command → its module, and its first sentence; see `main`."""
 

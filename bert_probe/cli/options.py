@@ -14,7 +14,7 @@ import click
 from bert_probe.errors import ExportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
-from bert_probe.results.kinds import Choice, Flag
+from bert_probe.results.kinds import Choice, Flag, Sizes
 from bert_probe.results.kinds_of_several import Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
@@ -201,19 +201,20 @@ def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
     """Options for the fields of a question, but for some; stands between `common` and the texts.
 
     The command gets what was given as its argument ``asked``: arguments for the question, or for another
-    one that has such fields too.
+    one that has such fields too. They are read against its checkpoint, or against its store.
     """
     taken = [one for one in fields(cls) if option_of(one) and one.name not in left_out]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def run(checkpoint: Checkpoint, **given: Any) -> Any:
+        def run(**given: Any) -> Any:
+            sizes = given["store"].sizes if "store" in given else given["checkpoint"].description
             values = given.pop("asked", {})  # of another question of the same command
             for one in taken:
                 written = given.pop(_parameter(one))
                 if written not in (None, False, ()):
-                    values[one.name] = _value(one, written, checkpoint)
-            return command(checkpoint=checkpoint, asked=values, **given)
+                    values[one.name] = _value(one, written, sizes)
+            return command(asked=values, **given)
 
         decorated: Command = run
         for one in reversed(taken):
@@ -242,8 +243,8 @@ def _option(one: Field[Any]) -> Callable[[Command], Command]:
     return click.option(*names, metavar=kind.metavar, help=about, required=needed, multiple=several)
 
 
-def _value(one: Field[Any], written: Any, checkpoint: Checkpoint) -> Any:
-    kind, sizes = kind_of(one), checkpoint.description
+def _value(one: Field[Any], written: Any, sizes: Sizes) -> Any:
+    kind = kind_of(one)
     if isinstance(kind, Flag):
         return not one.default
     if isinstance(kind, Several):

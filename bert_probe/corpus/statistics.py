@@ -62,9 +62,13 @@ def statistics(profiles: Array, max_tokens: int | None) -> dict[str, Any]:
     }
 
 
+def bins_of(values: Array, ends: Array) -> Array:
+    """The bin of each value, from 0; a bin has its low end. Roundings beyond the ends count to the last."""
+    return np.clip(np.searchsorted(ends, values, side="right") - 1, 0, BINS - 1)
+
+
 def _histograms(values: Array, ends: Array) -> Array:
-    """How many of each row lie in each bin, int64 [row, bin]; roundings beyond the ends count to the last."""
-    place = np.clip(np.searchsorted(ends, values, side="right") - 1, 0, BINS - 1)
-    each = place + np.arange(len(values))[:, None] * BINS
+    """How many of each row lie in each bin, int64 [row, bin]."""
+    each = bins_of(values, ends) + np.arange(len(values))[:, None] * BINS
     counted: Array = np.bincount(each.ravel(), minlength=len(values) * BINS).reshape(-1, BINS)
     return counted

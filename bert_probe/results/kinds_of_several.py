@@ -216,3 +216,47 @@ class HeadSet(Kind):
                 raise SelectionError(f"{one!r} names no head. Write layer.head, for example 8.10.")
             heads.append((self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)))
         return self.check(name, heads)
+
+
+class OneHead(Kind):
+    """A head of any layer, as (layer, head) from 0; people write 8.10."""
+
+    metavar = "L.H"
+    layer, head = Place("layer"), Place("head")
+
+    def check(self, name: str, value: Any) -> tuple[int, int]:
+        """Two whole numbers."""
+        if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+            raise SelectionError(f"{name} must be (layer, head), not {value!r}.")
+        return self.layer.check("layer", value[0]), self.head.check("head", value[1])
+
+    def resolve(self, name: str, value: Any, trace: Trace) -> tuple[int, int]:  # noqa: ARG002
+        """It is there."""
+        layer, head = value
+        return self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace)
+
+    def plain(self, value: Any) -> str:
+        """Its name as people write it."""
+        return self.write(value)
+
+    @property
+    def schema(self) -> Schema:
+        """Its name."""
+        return {"type": "string", "pattern": rf"^{_PLACE}\.{_PLACE}$"}
+
+    def from_plain(self, name: str, value: Any, sizes: Sizes) -> tuple[int, int]:
+        """It is there."""
+        if not isinstance(value, str):
+            raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")
+        return self.read(name, value, sizes)
+
+    def write(self, value: Any) -> str:
+        """Layer and head with a dot between."""
+        return f"{self.layer.write(value[0])}.{self.head.write(value[1])}"
+
+    def read(self, name: str, text: str, sizes: Sizes) -> tuple[int, int]:  # noqa: ARG002
+        """What `write` wrote."""
+        layer, dot, head = text.strip().partition(".")
+        if not dot:
+            raise SelectionError(f"{text!r} names no head. Write layer.head, for example 8.10.")
+        return self.layer.read("layer", layer, sizes), self.head.read("head", head, sizes)

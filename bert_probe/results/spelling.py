@@ -110,10 +110,11 @@ def _storing(question: Question, subject: Subject, taken: str) -> list[str]:
 
 def _stored(question: Question, subject: Subject, csv_safe: bool) -> str:
     """The command on a store; one that reads a text as well has an option for it."""
-    words = ["bert-probe", *question.command.split(), subject.store["store"], *question.options()]
+    words = ["bert-probe", *question.command.split(), *question.options()]
     for text in subject.texts:
         words += ["--text", text["text"], *(["--truncate"] if text["tokens_dropped"] else [])]
-    return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
+    words += ["--csv-safe"] if csv_safe else []
+    return shlex.join([*words, *_marked([subject.store["store"], *question.arguments()])])
 
 
 def _sized(model: Mapping[str, Any]) -> str:

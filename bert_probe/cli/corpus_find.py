@@ -1,0 +1,24 @@
+"""The command that finds rows by what a head does in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.options import asking
+from bert_probe.corpus.finding import FindRows
+from bert_probe.corpus.store import Store
+from bert_probe.results.result import Result
+
+
+@click.command()
+@asking_a_store
+@asking(FindRows)
+def find(store: Store, asked: dict[str, Any]) -> Result:
+    """Where in STORE a head looks from a word of one kind to a word of another, by the tags of its files.
+
+    A head looks where its strongest weight lies. The store must hold neighbours, and be made of tagged files.
+    """
+    return FindRows(**asked).of(store)

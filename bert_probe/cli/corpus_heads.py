@@ -1,0 +1,54 @@
+"""The commands on what heads do over all rows of a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.options import asking
+from bert_probe.corpus.head_rows import WHICH, CorpusRows
+from bert_probe.corpus.head_summary import CorpusHeads
+from bert_probe.corpus.histograms import CorpusHistograms
+from bert_probe.corpus.store import Store
+from bert_probe.errors import SelectionError
+from bert_probe.results.result import Result
+from bert_probe.run.progress import terminal_bar
+
+
+@click.command()
+@asking_a_store
+@asking(CorpusHeads)
+@click.option(
+    "--which",
+    type=click.Choice(WHICH),
+    help="Rows of one head by one measure: nearest to its median, farthest from it, lowest or highest.",
+)
+@asking(CorpusRows, "head", "measure", "which")
+def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
+    """What each head does over all rows of STORE: means with intervals, quantiles; or the rows of one head.
+
+    With --which the rows that are the most typical of a head for a measure, or the least.
+    """
+    with terminal_bar("Reading", "shards") as report:
+        if which is None:
+            if not asked.keys().isdisjoint(("top", "bin")):
+                raise SelectionError(
+                    "--top and --bin are for rows of a head. Add --which, or leave both out."
+                )
+            return CorpusHeads(**asked).of(store, report)
+        chosen = asked.pop("heads", ())
+        if len(chosen) != 1 or "measure" not in asked:
+            raise SelectionError(
+                "--which is of one head and one measure. Add --head, such as 3.1, and --measure."
+            )
+        return CorpusRows(chosen[0], which=which, **asked).of(store, report)
+
+
+@click.command()
+@asking_a_store
+@asking(CorpusHistograms)
+def histograms(store: Store, asked: dict[str, Any]) -> Result:
+    """How a measure is spread over all rows of STORE: a line a bin of each head."""
+    return CorpusHistograms(**asked).of(store)

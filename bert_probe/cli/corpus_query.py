@@ -1,0 +1,29 @@
+"""The command that asks a store in SQL."""
+
+from __future__ import annotations
+
+import click
+
+from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.corpus.query import Query
+from bert_probe.corpus.sql import SECONDS
+from bert_probe.corpus.store import Store
+from bert_probe.results.result import Result
+
+
+@click.command()
+@asking_a_store
+@click.argument("sql")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    help="The longest that it may take.",
+)
+def query(store: Store, sql: str, seconds: float) -> Result:
+    """Answer SQL over the tables of STORE, by DuckDB; nothing but these can be read, and nothing written.
+
+    DESCRIBE rows tells the columns of a table, SHOW TABLES which there are.
+    """
+    return Query(sql).of(store, seconds)

@@ -1,0 +1,112 @@
+"""Numbers and sentences of a store, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from bert_probe.corpus.gather import PROFILES
+from bert_probe.corpus.store import Store
+from bert_probe.corpus.tables import ROWS
+from bert_probe.errors import UnavailableError
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.trace import Array
+from bert_probe.results.provenance import Subject
+from bert_probe.results.spelling import address
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A row of a store, where it stands.
+
+    Attributes:
+        row: number of the record, from 1.
+        dropped: tokens of it that were cut off.
+    """
+
+    row: int
+    file: str
+    line: int
+    text: str
+    dropped: int
+
+
+def check_profiles(store: Store) -> None:
+    """Refuse a store without measures of heads.
+
+    Raises:
+        UnavailableError: it has none, or no sentence at all.
+    """
+    store.files(PROFILES)
+    if not store.rows:
+        raise UnavailableError(
+            f"{store.folder.name} holds no sentence yet; {store.refusals:,} were refused. "
+            "See its table of refusals, or run the corpus on."
+        )
+
+
+def profile(store: Store, measure: str, heads: Sequence[int], report: Report = ignore) -> Array:
+    """A measure of some heads of every row, float32 [head, row]; rows in the order of the store.
+
+    Args:
+        heads: as numbers from 0 over all layers.
+        report: told how many shards are read, and of how many.
+    """
+    values = np.empty((len(heads), store.rows), np.float32)
+    done, files = 0, store.files(PROFILES)
+    for number, file in enumerate(files):
+        column = pq.read_table(file, columns=[measure])[measure].to_numpy()
+        part = column.reshape(-1, store.sizes.layers * store.sizes.heads)
+        values[:, done : done + len(part)] = part.T[list(heads)]
+        done += len(part)
+        report(number + 1, len(files))
+    return values
+
+
+def row_numbers(store: Store) -> Array:
+    """Numbers of the rows that were read, from 1, [row]; in the order of the store."""
+    parts = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
+    """Some rows by their numbers, in the order given; only the shards that hold one are opened."""
+    per_shard = store.manifest["shard_rows"]
+    names = {one.number: file for one, file in zip(store.shards, store.files(ROWS), strict=True)}
+    wanted: dict[int, list[int]] = {}
+    for row in rows:
+        wanted.setdefault((row - 1) // per_shard, []).append(row)
+    found = {
+        one.row: one for shard, some in wanted.items() for one in _sentences_in(str(names[shard]), set(some))
+    }
+    return tuple(found[row] for row in rows)
+
+
+def _sentences_in(file: str, rows: set[int]) -> Iterator[Sentence]:
+    table = pq.read_table(
+        file,
+        columns=["row", "file", "line", "text", "tokens_dropped"],
+        filters=[("row", "in", rows)],
+        partitioning=None,  # a folder called a=b is no column
+    )
+    yield from (Sentence(*line.values()) for line in table.to_pylist())
+
+
+def links(store: Store, found: Sequence[Sentence], choices: Sequence[dict[str, str]]) -> list[str]:
+    """Of each sentence the address, within the app, of the head view that shows it.
+
+    Args:
+        choices: of each what of the view is to be seen.
+    """
+    return [_link(store, one, chosen) for one, chosen in zip(found, choices, strict=True)]
+
+
+def _link(store: Store, one: Sentence, chosen: dict[str, str]) -> str:
+    text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
+    words = {"words": "1"} if store.question.words else {}
+    given = address(Subject(store.manifest["model"], (text,)))
+    return "" if given is None else f"/attention?{urlencode({**given, **chosen, **words})}"

@@ -1,0 +1,165 @@
+"""What each head does over all rows of a store: means with intervals, quantiles, extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.corpus.columns import check_profiles, profile
+from bert_probe.corpus.histograms import CONFIDENCE, head_statistics
+from bert_probe.corpus.store import Store
+from bert_probe.errors import ShapeError
+from bert_probe.model.progress import Report, ignore, part_of
+from bert_probe.model.trace import Array, read_only, resolve
+from bert_probe.results.kinds import Choice, Optional
+from bert_probe.results.kinds_of_several import HeadSet
+from bert_probe.results.question import Question, asked, question
+from bert_probe.results.result import Result
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+AT_ONCE = 2**27
+"""Numbers of a measure that are held at a time, half a gigabyte: more heads are read in several turns."""
+
+
+@question("corpus heads", is_analysis=False)
+class CorpusHeads(Question):
+    """Measures of heads over all rows.
+
+    Attributes:
+        measure: one of the measures of `Heads`; None for all of them.
+        heads: (layer, head) from 0; None for all of them.
+    """
+
+    measure: str | None = asked(
+        Optional(Choice(MEASURES)), default=None, about="One measure; else all of them."
+    )
+    heads: tuple[tuple[int, int], ...] | None = asked(
+        Optional(HeadSet(whole_layers=True)),
+        default=None,
+        option="--head",
+        about="Heads such as 3.1, or a layer; else all of them.",
+    )
+
+    def of(self, store: Store, report: Report = ignore) -> HeadSummary:
+        """Means, intervals, quantiles, least and most.
+
+        Args:
+            report: told how many shards are read, over all measures, and of how many.
+
+        Raises:
+            SelectionError: a head that is not there.
+            UnavailableError: a store without profiles, or without sentences.
+        """
+        check_profiles(store)
+        heads = resolved(self.heads, store)
+        numbers = [layer * store.sizes.heads + head for layer, head in heads]
+        measures = MEASURES if self.measure is None else (self.measure,)
+        columns: dict[str, list[Array]] = {name: [] for name in ("mean", "low", "high", "least", "most")}
+        quantiles, count = [], 0
+        for place, measure in enumerate(measures):
+            found = head_statistics(store, measure)
+            grids = (found.means, found.lows, found.highs, found.least, found.most)
+            for name, grid in zip(columns, grids, strict=True):
+                columns[name].append(grid.ravel()[numbers])
+            quantiles.append(_quantiles(store, measure, numbers, part_of(report, place, len(measures))))
+            count = found.count
+        given = None if self.heads is None else heads
+        return HeadSummary(
+            replace(self, heads=given),
+            store.subject,
+            heads,
+            measures,
+            count,
+            *(np.stack(columns[name]) for name in columns),
+            np.stack(quantiles),
+        )
+
+
+def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tuple[int, int], ...]:
+    """Heads of a store's model, each from 0; all of them for None.
+
+    Raises:
+        SelectionError: one that is not there.
+    """
+    sizes = store.sizes
+    if heads is None:
+        return tuple((layer, head) for layer in range(sizes.layers) for head in range(sizes.heads))
+    found = [
+        (resolve(layer, sizes.layers, "layer"), resolve(head, sizes.heads, "head")) for layer, head in heads
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Report) -> Array:
+    """Exact ones of every row, [head, quantile], between two rows in proportion."""
+    few = max(1, AT_ONCE // store.rows)
+    turns = [heads[first : first + few] for first in range(0, len(heads), few)]
+    found = []
+    for number, turn in enumerate(turns):
+        values = profile(store, measure, turn, part_of(report, number, len(turns)))
+        found += [np.quantile(one.astype(np.float64), QUANTILES) for one in values]
+    return np.stack(found)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadSummary(Result):
+    """Measures of heads over all rows.
+
+    Attributes:
+        heads: (layer, head) from 0.
+        measures: their names.
+        count: rows.
+        means, least, most: [measure, head].
+        lows, highs: ends of the 95 % interval of each mean, [measure, head]; NaN of a single row.
+        quantiles: [measure, head, one of `QUANTILES`].
+    """
+
+    question: CorpusHeads
+    heads: tuple[tuple[int, int], ...]
+    measures: tuple[str, ...]
+    count: int
+    means: Array
+    lows: Array
+    highs: Array
+    least: Array
+    most: Array
+    quantiles: Array
+
+    def __post_init__(self) -> None:
+        shape = (len(self.measures), len(self.heads))
+        for one in (self.means, self.lows, self.highs, self.least, self.most, self.quantiles):
+            read_only(one)
+            if one.shape[:2] != shape:
+                raise ShapeError(f"{one.shape} is not of {shape} measures and heads.")
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the interval is."""
+        return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
+
+    def frame(self) -> pd.DataFrame:
+        """A line a measure of a head: layer, head, measure, count, mean, low, high, quantiles, extremes."""
+        named = {
+            f"quantile_{round(100 * share):02}": self.quantiles[:, :, place].ravel()
+            for place, share in enumerate(QUANTILES)
+        }
+        layers, heads = np.array(self.heads).T + 1
+        return pd.DataFrame(
+            {
+                "layer": np.tile(layers, len(self.measures)),
+                "head": np.tile(heads, len(self.measures)),
+                "measure": np.repeat(np.array(self.measures, dtype=object), len(self.heads)),
+                "count": self.count,
+                "mean": self.means.ravel(),
+                "low": self.lows.ravel(),
+                "high": self.highs.ravel(),
+                **named,
+                "least": self.least.ravel(),
+                "most": self.most.ravel(),
+            }
+        )

@@ -1,0 +1,213 @@
+"""SQL over the tables of a store, by DuckDB, which reaches nothing else: no other file, network or setting.
+
+The tables are views of its files, and these the only files that may be opened. The settings are locked before
+anything of a person's is read, and that must be a single SELECT. Nothing is written but what a sort or a join
+spills into a folder that is made for one query.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from bert_probe.corpus.store import Store
+from bert_probe.errors import SelectionError
+from bert_probe.model.progress import Report, ignore
+
+if TYPE_CHECKING:  # elsewhere where it is used: what is imported for good, DuckDB calls a leak when all ends
+    import duckdb
+
+MEMORY, SPILLED = "1GB", "8GB"
+"""What a query may hold in memory, and beside it in a temporary folder."""
+ROWS, BYTES = 1_000_000, 2**28
+"""The largest answer."""
+SECONDS = 60.0
+"""The longest that a person's query takes, unless they say otherwise."""
+_BATCH, _POLL = 10_000, 0.05
+_WILD = re.compile(r"[*?\[]")
+"""What DuckDB takes for a pattern in a file's name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of a store, within a connection that knows nothing else."""
+
+    store: Store
+    connection: duckdb.DuckDBPyConnection
+
+    def select(self, sql: str, seconds: float | None = None, report: Report = ignore) -> pa.Table:
+        """The answer to a single SELECT.
+
+        Args:
+            seconds: the longest that it may take; None for as long as it needs.
+            report: told how many seconds it has been running; what it raises ends the query.
+
+        Raises:
+            SelectionError: no such table or column, no SQL, another statement than a SELECT, too large an
+                answer, or one that takes too long or needs too much memory.
+        """
+        with _told(self.store):
+            _check_one_select(self.connection.extract_statements(sql))
+        return self._interruptible(lambda: self._fetched(sql), seconds, report)
+
+    def _fetched(self, sql: str) -> pa.Table:
+        """All rows, if they are not too many."""
+        batches, rows, size = [], 0, 0
+        with self.connection.sql(sql).to_arrow_reader(_BATCH) as reader:
+            for batch in reader:
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if rows > ROWS or size > BYTES:
+                    raise SelectionError(
+                        f"The answer has more than {ROWS:,} rows or {BYTES // 2**20} MB. Add a LIMIT or a "
+                        "WHERE, name fewer columns, or open the files themselves (docs/store.md)."
+                    )
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
+
+    def _interruptible(self, work: Callable[[], pa.Table], seconds: float | None, report: Report) -> pa.Table:
+        """Work of DuckDB, which does not hear Ctrl+C, in a thread that is told to end."""
+        done: list[pa.Table] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                with _told(self.store):
+                    done.append(work())
+            except BaseException as error:  # raised again below, in the thread that asked
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        begun = time.monotonic()
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_POLL)
+                spent = time.monotonic() - begun
+                report(int(spent), 0)
+                if seconds is not None and spent > seconds and thread.is_alive():
+                    raise SelectionError(
+                        f"The query took longer than {seconds:g} seconds. Ask for fewer rows or heads, or "
+                        "allow it more with --seconds."
+                    )
+        finally:
+            while thread.is_alive():  # again and again, as it may not have begun
+                self.connection.interrupt()
+                thread.join(_POLL)
+        if failed:
+            raise failed[0]
+        return done[0]
+
+
+@contextmanager
+def opened(store: Store) -> Iterator[Tables]:
+    """The tables of a store, to be asked in SQL; the settings are locked."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="bert-probe-") as spilled:
+        settings = {
+            "memory_limit": MEMORY,
+            "temp_directory": spilled,
+            "max_temp_directory_size": SPILLED,
+            "python_enable_replacements": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "allow_community_extensions": "false",
+            "allow_persistent_secrets": "false",
+        }
+        with duckdb.connect(":memory:", config=settings) as connection:
+            for statement in _opening(store):
+                connection.execute(statement)
+            for name in _lazily(store):
+                connection.register(name, _dataset(store, name))
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            yield Tables(store, connection)
+
+
+def _opening(store: Store) -> Iterator[str]:
+    """Allow the files of the tables that DuckDB reads by itself, and name them."""
+    read = {name: [str(one.resolve()) for one in store.files(name)] for name in _directly(store)}
+    yield f"SET allowed_paths = {_listed([one for files in read.values() for one in files])}"
+    for name, files in read.items():
+        yield f"CREATE VIEW {name} AS FROM read_parquet({_listed(files)})"
+
+
+def _directly(store: Store) -> list[str]:
+    """Tables of Parquet; none where there is no shard, or a folder's name would be read as a pattern."""
+    if not store.shards or _WILD.search(str(store.folder.resolve())):
+        return []
+    return [name for name, layout in store.layouts.items() if layout.ending == "parquet"]
+
+
+def _lazily(store: Store) -> list[str]:
+    """All others: columns and rows of theirs are read by Arrow, as far as a query asks for them."""
+    direct = _directly(store)
+    return [name for name in store.layouts if name not in direct]
+
+
+def _dataset(store: Store, name: str) -> ds.Dataset:
+    return store.table(name) if store.shards else ds.dataset(store.layouts[name].schema.empty_table())
+
+
+def literal(text: str) -> str:
+    """A text as SQL has it."""
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(literal, texts))}]"
+
+
+def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
+    import duckdb
+
+    kinds = [one.type for one in statements]
+    if kinds == [duckdb.StatementType.SELECT]:
+        return
+    given = kinds[0].name if len(kinds) == 1 else f"{len(kinds) or 'no'} statements"
+    raise SelectionError(
+        f"A store is only read, by a single SELECT, DESCRIBE, SUMMARIZE or SHOW TABLES; that is {given}. "
+        "Write one of these."
+    )
+
+
+@contextmanager
+def _told(store: Store) -> Iterator[None]:
+    """What DuckDB refuses is a sentence, with the names that there are."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise SelectionError(
+            f"The query needs more than {MEMORY} of memory, or {SPILLED} of temporary files. Ask for fewer "
+            "rows or columns at a time."
+        ) from None
+    except duckdb.PermissionException:
+        raise SelectionError(
+            "A query reads the tables of its store, and no other file or address. Open others with DuckDB "
+            "itself (docs/store.md)."
+        ) from None
+    except duckdb.BinderException as error:
+        columns = (f"{name} ({', '.join(one.schema.names)})" for name, one in store.layouts.items())
+        raise SelectionError(f"{_said(error)} There are: {'; '.join(columns)}.") from None
+    except (duckdb.Error, RuntimeError) as error:
+        raise SelectionError(f"{_said(error)} The tables are {', '.join(store.layouts)}.") from None
+
+
+def _said(error: Exception) -> str:
+    """The sentence of an error of DuckDB, without its kind, the query and all that is around it."""
+    first, *more = str(error).strip().split("\n")
+    said = re.sub(r"^[\w ]+ Error: ", "", first).strip()
+    near = next((one.strip() for one in more if one.startswith("Did you mean")), "")
+    said = said if said.endswith((".", "!", "?")) else f"{said}."
+    return f"{said} {near}".strip()
