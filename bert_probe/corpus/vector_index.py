@@ -1,0 +1,298 @@
+"""An index of a layer's vectors, for stores that are too large to look at every vector of.
+
+Vectors are put into as many lists as the root of their number, each into that of the nearest of as many
+centres (IVF; Sivic and Zisserman 2003), as 8 bits a number; a search looks at the lists whose centres are
+nearest, and what it brings is ordered anew by the exact cosines. How many lists is chosen by what is found of
+the ten truly nearest, for some vectors of the store itself; what is said of it is measured with others.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+
+from bert_probe.analyses.cosine import unit_rows
+from bert_probe.corpus.nearest import Hits, LayerVectors, direction
+from bert_probe.corpus.store import write_json
+from bert_probe.errors import StoreError, UnavailableError
+from bert_probe.model.progress import Report, ignore
+from bert_probe.model.trace import Array
+
+if TYPE_CHECKING:
+    import faiss
+
+RECALLED = 10
+"""Of so many of the nearest it is counted how many an index finds."""
+
+_QUERIES = 100
+"""Vectors that choose how many lists are searched, and as many others that the recall is stated of."""
+_ENOUGH = 0.98
+"""Recall at which no more lists are added."""
+_SAMPLE = 64
+"""Vectors a list from which the centres are made."""
+_BLOCKS = 256
+"""Blocks of vectors that are put into lists in memory, 0.2 GB for 384 numbers, before they are written."""
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class About:
+    """What is written beside an index.
+
+    Attributes:
+        digest: of the store that it was made of.
+        layer: from 0, which is the output of the embeddings.
+        vectors: how many it holds: those that have a direction.
+        lists, probes: how many lists there are, and are searched.
+        recall: share of the ten nearest that are found, and of how many vectors of the store it is the mean.
+        files: name → bytes.
+    """
+
+    digest: str
+    layer: int
+    vectors: int
+    lists: int
+    probes: int
+    recall: float
+    recall_of: int
+    files: dict[str, int]
+
+
+class VectorIndex:
+    """An index that lies in a folder; its lists are read where they lie.
+
+    Args:
+        folder: with the files of the index, and what is said of it.
+    """
+
+    def __init__(self, folder: Path, about: About, vectors: LayerVectors) -> None:
+        self.about, self._vectors = about, vectors
+        self._lists = _read(folder)
+
+    @classmethod
+    def of(
+        cls, folder: Path, digest: str, layer: int, vectors: LayerVectors, report: Report = ignore
+    ) -> Self:
+        """The index of a store's layer: the one that is there, or a new one.
+
+        Args:
+            folder: where indexes of the store lie.
+            digest: of the store; an index of another state of it is made anew.
+
+        Raises:
+            UnavailableError: the library that makes it is not there.
+            StoreError: the folder cannot be written.
+        """
+        _faiss()
+        place = folder / f"{layer:02}-{digest[:16]}"
+        about = _said(place)
+        if about is None or (about.digest, about.layer) != (digest, layer):
+            try:
+                about = _made(place, digest, layer, vectors, report)
+            except OSError as error:
+                raise StoreError(
+                    f"{folder} cannot be written: {error.strerror or error}. An index is needed for so many "
+                    "vectors; make room, or ask with exact, which looks at each of them."
+                ) from None
+        return cls(place, about, vectors)
+
+    def search(self, query: Array) -> Callable[[int], Hits]:
+        """Called with a number, it gives as many of the nearest that are found."""
+        unit = direction(query, self._vectors.hidden)
+        return lambda count: self._best(unit, count)
+
+    def _best(self, unit: Array, count: int) -> Hits:
+        """Several times as many are looked at as are wanted, in more lists if need be."""
+        probes = self.about.probes
+        while True:
+            places = _places(self._lists, unit, 4 * count + 100, probes)
+            if len(places) >= min(count, self.about.vectors) or probes >= self.about.lists:
+                break
+            probes *= 4
+        _, hits = self._vectors.exactly(unit, places)
+        return hits.first(count)
+
+
+def _places(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Array:
+    """Places of vectors that seem nearest."""
+    wanted = _faiss().SearchParametersIVF(nprobe=min(probes, lists.nlist))
+    _, found = lists.search(unit[None].astype(np.float32), min(count, lists.ntotal), params=wanted)
+    places: Array = found[0][found[0] >= 0]
+    return places
+
+
+def _made(place: Path, digest: str, layer: int, vectors: LayerVectors, report: Report) -> About:
+    """An index in its place, written whole or not at all; those of the layer that were there before go."""
+    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    part.mkdir(parents=True)
+    try:
+        vectors.prepare()
+        count = 2 * len(vectors)
+        _write(part, vectors, lambda done, _: report(done, count))
+        lists = _read(part)
+        probes, recall, queries = _measured(
+            lists, vectors, lambda done, _: report(len(vectors) + done, count)
+        )
+        about = About(
+            digest,
+            layer,
+            lists.ntotal,
+            lists.nlist,
+            probes,
+            recall,
+            queries,
+            {one.name: one.stat().st_size for one in sorted(part.iterdir())},
+        )
+        write_json(part / _ABOUT, asdict(about))
+        shutil.rmtree(place, ignore_errors=True)  # a broken one
+        part.rename(place)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    for other in place.parent.glob(f"{layer:02}-*"):
+        if other != place:
+            shutil.rmtree(other, ignore_errors=True)
+    return about
+
+
+_ABOUT, _LISTS, _CODES = "about.json", "lists.faiss", "codes.ivfdata"
+
+
+def _said(place: Path) -> About | None:
+    """What is said of an index; None where none is whole."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        about = About(**json.loads((place / _ABOUT).read_bytes()))
+        if all((place / name).stat().st_size == size for name, size in about.files.items()):
+            return about
+    return None
+
+
+def _read(folder: Path) -> faiss.IndexIVF:
+    faiss = _faiss()
+    return faiss.read_index(str(folder / _LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_ONDISK_SAME_DIR)
+
+
+def _write(folder: Path, vectors: LayerVectors, report: Report) -> None:
+    """Put all vectors into lists: some at a time in memory, and these together on the disk."""
+    faiss = _faiss()
+    from faiss.contrib.ondisk import merge_ondisk
+
+    empty = _trained(vectors)
+    written: list[str] = []
+    every = _units(vectors)
+    while blocks := [*islice(every, 1)]:
+        some = faiss.clone_index(empty)
+        for places, units in chain(blocks, islice(every, _BLOCKS - 1)):
+            some.add_with_ids(units.numpy(), places)
+            report(int(places[-1]) + 1, len(vectors))
+        written.append(str(folder / f"{len(written)}.faiss"))
+        faiss.write_index(some, written[-1])
+    merge_ondisk(empty, written, str(folder / _CODES))
+    faiss.write_index(empty, str(folder / _LISTS))
+    for name in written:
+        Path(name).unlink()
+
+
+def _trained(vectors: LayerVectors) -> faiss.IndexIVF:
+    """Lists with their centres, and nothing in them."""
+    faiss = _faiss()
+    count = max(1, 2 ** round(np.log2(len(vectors)) / 2))
+    sample = _drawn(vectors, _SAMPLE * count)
+    units = unit_rows(vectors.take(sample)[2]).astype(np.float32)
+    centres = faiss.IndexFlatIP(vectors.hidden)
+    kind = faiss.ScalarQuantizer.QT_8bit
+    lists = faiss.IndexIVFScalarQuantizer(
+        centres, vectors.hidden, min(count, len(sample)), kind, faiss.METRIC_INNER_PRODUCT
+    )
+    lists.cp.min_points_per_centroid = 1  # small ones are made by tests, and said nothing of
+    lists.train(units)
+    return lists
+
+
+def _units(vectors: LayerVectors) -> Iterator[tuple[Array, torch.Tensor]]:
+    """Places of the vectors that have a direction, and these in float32, some at a time."""
+    start = 0
+    for part in vectors.parts:
+        for block, scales in part.blocks():
+            plain = torch.isfinite(scales)
+            if plain.any():
+                yield start + np.flatnonzero(plain.numpy()), (block * scales[:, None])[plain]
+            start += len(block)
+
+
+def _drawn(vectors: LayerVectors, count: int) -> Array:
+    """So many places of vectors that have a direction, or all, in order; the same ones each time."""
+    scales = torch.cat([part.scales for part in vectors.parts]).numpy()
+    plain = np.flatnonzero(np.isfinite(scales))
+    drawn = np.random.default_rng(_SEED).choice(plain, min(count, len(plain)), replace=False)
+    return np.sort(drawn)
+
+
+def _measured(lists: faiss.IndexIVF, vectors: LayerVectors, report: Report) -> tuple[int, float, int]:
+    """How many lists are to be searched, the recall then, and of how many vectors that is the mean.
+
+    A vector is asked for the ten others that are nearest to it; the first half of the vectors chooses.
+    """
+    places = np.random.default_rng(_SEED).permutation(_drawn(vectors, 2 * _QUERIES))
+    queries = unit_rows(vectors.take(places)[2])
+    true = _nearest(vectors, places, queries, report)
+
+    def recall(probes: int, some: slice) -> float:
+        return float(np.mean([found(probes, one) for one in range(len(places))[some]]))
+
+    def found(probes: int, one: int) -> float:
+        seen = _places(lists, queries[one], 4 * (RECALLED + 1) + 100, probes)
+        order, _ = vectors.exactly(queries[one], seen[seen != places[one]])
+        return float(np.isin(true[one], order[:RECALLED]).mean())
+
+    half, probes = len(places) // 2, min(_FEWEST, lists.nlist)
+    while probes < lists.nlist and recall(probes, slice(half)) < _ENOUGH:
+        probes *= 2
+    return probes, recall(probes, slice(half, None)), len(places) - half
+
+
+_FEWEST = 8
+"""Lists that are searched at least."""
+
+
+def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Report) -> Array:
+    """Of each query, itself a vector of the store, the places of the ten others that are nearest.
+
+    All vectors are looked at; a few more than ten are then compared in float64.
+    """
+    count = min(4 * RECALLED, len(vectors))
+    given = torch.from_numpy(queries.astype(np.float32)).T
+    cosines = torch.full((count, len(places)), -torch.inf)
+    best = torch.zeros((count, len(places)), dtype=torch.int64)
+    for here, units in _units(vectors):
+        every = torch.cat([cosines, units @ given])
+        names = torch.cat([best, torch.from_numpy(here)[:, None].expand(-1, len(places))])
+        cosines, order = every.topk(count, dim=0)
+        best = names.gather(0, order)
+        report(int(here[-1]) + 1, len(vectors))
+    found = []
+    for one, (query, seen) in enumerate(zip(queries, best.T.numpy(), strict=True)):
+        order, _ = vectors.exactly(query, seen[seen != places[one]])
+        found.append(order[:RECALLED])
+    return np.stack(found)
+
+
+def _faiss() -> Any:
+    """The library, which only large stores need."""
+    try:
+        import faiss
+    except ImportError:
+        raise UnavailableError(
+            "So many vectors are searched with faiss, which is not installed. Install it with "
+            "pip install 'bert-probe[index]', or ask with exact, which looks at each vector."
+        ) from None
+    return faiss
