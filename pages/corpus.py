@@ -7,13 +7,19 @@ import streamlit as st
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
-from bert_probe.web.corpus import about, distribution, find, making, query, stores
+from bert_probe.web.corpus import about, distribution, find, making, near, query, stores
 
 NEW = "new"
 """Stands in the address for a store that is yet to be made."""
 
-PARTS = {"heads": "Heads", "find": "Find", "sql": "Query", "about": "About"}
-DRAWN = {"heads": distribution.part, "find": find.part, "sql": query.part, "about": about.part}
+PARTS = {"heads": "Heads", "near": "Nearest contexts", "find": "Find", "sql": "Query", "about": "About"}
+DRAWN = {
+    "heads": distribution.part,
+    "near": near.part,
+    "find": find.part,
+    "sql": query.part,
+    "about": about.part,
+}
 
 COMMAND = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe app --corpus corpora"
 

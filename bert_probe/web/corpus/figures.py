@@ -1,15 +1,20 @@
-"""A measure of one head over all rows, as a Plotly figure. Nothing here knows Streamlit."""
+"""A measure of one head over all rows, and contexts on a plane, as Plotly figures.
+
+Nothing here knows Streamlit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from bert_probe.corpus.around import Around
 from bert_probe.model.trace import Array
-from bert_probe.web.figures import ACCENT, SECOND
+from bert_probe.web.corpus.lines import Line
+from bert_probe.web.figures import ACCENT, SECOND, as_text
 
 _TICKS = 8
 
@@ -68,5 +73,44 @@ def histogram(
         yaxis={"title": "rows", "zeroline": False},
         showlegend=False,
         dragmode=False,
+    )
+    return figure
+
+
+def contexts(
+    placed: Around, lines: Sequence[Line], names: Sequence[str], colours: Mapping[str, str], chosen: int
+) -> Any:
+    """Contexts as points, in the colours of what surrounds them, with their words on hover."""
+    figure = go.Figure()
+    for name in sorted(set(names), key=lambda one: (-names.count(one), one)):
+        some = [place for place, one in enumerate(names) if one == name]
+        figure.add_scatter(
+            x=placed.points[some, 0],
+            y=placed.points[some, 1],
+            mode="markers",
+            name=as_text(name),
+            customdata=[
+                (place, as_text(f"{lines[place].left[-40:]} [{lines[place].word}] {lines[place].right[:40]}"))
+                for place in some
+            ],
+            hovertemplate="%{customdata[1]}<extra></extra>",
+            marker={
+                "color": colours[name],
+                "size": [16 if place == chosen else 10 for place in some],
+                "line": {"width": 1, "color": "rgba(128,128,128,0.5)"},
+            },
+            unselected={"marker": {"opacity": 0.6}},
+        )
+    axes = [
+        {"title": f"component {number}, {share:.0%} of the variance", "zeroline": False}
+        for number, share in enumerate(placed.explained, 1)
+    ]
+    figure.update_layout(
+        height=420,
+        margin={"l": 0, "r": 0, "t": 8, "b": 0},
+        xaxis=axes[0],
+        yaxis={**axes[1], "scaleanchor": "x"},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        dragmode="pan",
     )
     return figure
