@@ -1,25 +1,63 @@
-"""The sentences of a corpus, as a stream."""
+"""What a corpus is made of: files that are checked before anything runs, and their rows as a stream."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
+from bert_probe.corpus.finding import ENDINGS, meant
+from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, rows_of
+from bert_probe.corpus.formats.row import Row, refused
+from bert_probe.corpus.lines import opened, reason_of, unpacked
+from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.model.progress import Report, ignore
 from bert_probe.text.tagged import TaggedSentence
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file to be read.
+
+    Attributes:
+        name: as the reader knows it: below the folder or the pattern that found it, or as it was given.
+            No two files of a run have the same.
+        path: where it lies.
+    """
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile(FoundFile):
+    """A file, and what tells it from one that was changed.
+
+    Attributes:
+        size: in bytes.
+        sha256: of its bytes, packed as they are.
+    """
+
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A sentence where it stands.
+    """A row of the inputs.
 
     Attributes:
-        row: from 1, over all inputs; what cannot be read counts too.
-        file, line: where it stands; lines count from 1.
-        text: None where it cannot be read.
-        tagged: of CoNLL-U.
-        trouble: why there is no text.
+        row: from 1, over all files in order; those without a text count too.
+        file: its name.
+        line: that it begins on, from 1; in Parquet, which has no lines, the number of the row in its file.
+        text: without the spaces around it, and a space for each line break; None where it cannot be read.
+        tagged: its words with their tags, where the format has them.
+        trouble: why there is no text, as a sentence; else "".
     """
 
     row: int
@@ -30,32 +68,115 @@ class Record:
     trouble: str = ""
 
 
-@dataclass(frozen=True)
-class InputFile:
-    """A file, and what tells whether it has changed."""
+def find_inputs(given: Sequence[str | Path] | str | Path, column: str | None = None) -> tuple[FoundFile, ...]:
+    """The files that are meant, each once, in the order given; those of a folder or a pattern by name.
 
-    name: str
-    path: Path
-    size: int
-    sha256: str
+    A folder gives all that have one of `ENDINGS`, at any depth; so does a pattern such as ``data/**/*.txt``.
+    Hidden files are left out, and links to folders are not followed. A file that is named itself may end in
+    anything, and is then a text with a sentence a line.
 
+    Args:
+        column: of the tables among them; None takes the only one, or the one called sentence or text.
 
-def find_inputs(given: Sequence[str | Path], column: str | None = None) -> tuple[Path, ...]:  # noqa: ARG001
-    """Files of text."""
-    return tuple(Path(one) for one in given)
-
-
-def described(files: Sequence[Path]) -> tuple[InputFile, ...]:
-    """Their digests."""
-    every = [(one, one.read_bytes()) for one in files]
-    return tuple(InputFile(one.name, one, len(read), hashlib.sha256(read).hexdigest()) for one, read in every)
-
-
-def records(files: Sequence[Path], column: str | None = None) -> Iterator[Record]:  # noqa: ARG001
-    """A line each."""
-    row = 0
+    Raises:
+        TextError: a file cannot be opened, or is none that can be read; EmptyTextError: there is none.
+        SelectionError: a table has no such column, or several and none named.
+    """
+    every = [given] if isinstance(given, (str, Path)) else given
+    files = _named(chain.from_iterable(meant(one) for one in every))
+    if not files:
+        raise EmptyTextError("There is nothing to read. Give files, folders or patterns.")
     for file in files:
-        for line, text in enumerate(file.read_text("utf-8").split("\n"), 1):
-            if text.strip():
-                row += 1
-                yield Record(row, file.name, line, text.strip())
+        _check(file, column)
+    if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
+        raise SelectionError(
+            f"None of the files has columns, so there is none called {column}. Leave it out."
+        )
+    return files
+
+
+def described(files: Sequence[FoundFile], report: Report = ignore) -> tuple[InputFile, ...]:
+    """The files with their sizes and digests.
+
+    Args:
+        report: is told how many bytes are read, and how many there are.
+
+    Raises:
+        TextError: a file cannot be read.
+    """
+    done, found = 0, []
+    try:
+        total = sum(file.path.stat().st_size for file in files)
+        for file in files:
+            digest, size = hashlib.sha256(), 0
+            with opened(file.path) as stream:
+                while piece := stream.read(_CHUNK):
+                    digest.update(piece)
+                    size += len(piece)
+                    report(done + size, total)
+            done += size
+            found.append(InputFile(file.name, file.path, size, digest.hexdigest()))
+    except OSError as error:
+        raise TextError(f"{error.filename or 'A file'} cannot be read: {reason_of(error)}.") from None
+    return tuple(found)
+
+
+def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:
+    """Each file once, under a name of its own."""
+    found: dict[str, FoundFile] = {}
+    names: set[str] = set()
+    for short, path in meant:
+        place = os.path.realpath(path)
+        if place not in found:
+            told = (
+                _legible(one) for one in chain((short, path.as_posix()), (f"{short} ({n})" for n in count(2)))
+            )
+            name = next(one for one in told if one not in names)
+            names.add(name)
+            found[place] = FoundFile(name, path)
+    return tuple(found.values())
+
+
+def _legible(name: str) -> str:
+    """A name that can be written down: of a file it may hold any bytes."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _check(file: FoundFile, column: str | None) -> None:
+    """Read the header of a file, or look whether one of an unknown ending can be a text."""
+    if ending_of(file.path):
+        with rows_of(file.path, file.name, column):
+            return
+    if {".json", PARQUET} & {one.lower() for one in file.path.suffixes[-2:]}:
+        raise TextError(f"{file.name} is not read as it is. Give {' or '.join(ENDINGS)}.")
+    try:
+        with unpacked(file.path) as stream:
+            text = b"\0" not in stream.read(_CHUNK)
+    except (OSError, EOFError) as error:
+        raise TextError(f"{file.name} cannot be unpacked: {reason_of(error)}.") from None
+    if not text:
+        raise TextError(f"{file.name} is no text in UTF-8: it holds a NUL. Give {' or '.join(ENDINGS)}.")
+
+
+def records(files: Iterable[FoundFile], column: str | None = None) -> Iterator[Record]:
+    """The rows of files, as they are read: what is held of a file does not grow with it.
+
+    The same files give the same records. Blank lines are none. What cannot be read is a record with its
+    trouble, and the rest goes on; a file that cannot be read to its end has one such record for what is left.
+
+    Args:
+        column: of the tables among them; None takes the only one, or the one called sentence or text.
+    """
+    number = 0
+    for file in files:
+        for row in _rows(file, column):
+            number += 1
+            yield Record(number, file.name, row.line, row.text, row.tagged, row.trouble)
+
+
+def _rows(file: FoundFile, column: str | None) -> Iterator[Row]:
+    try:
+        with rows_of(file.path, file.name, column) as rows:
+            yield from rows
+    except ProbeError as error:  # it was changed since it was found
+        yield refused(1, str(error))

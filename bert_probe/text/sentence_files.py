@@ -124,7 +124,7 @@ def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ..
     written = lines_of(stream, name)
     if is_table(name):
         header, rows = table_of(written, name)
-        place = _column(header, column, name)
+        place = column_of(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
         cells = ((line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place)
     else:
@@ -231,13 +231,16 @@ def table_of(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tup
         begun.append(line)
         if line != "\n":
             break
-    head = begun[-1] if begun else ""
-    separator = max("\t;,", key=head.count) if any(mark in head for mark in "\t;,") else ","
-    rows = _rows(chain(begun, written), separator, name)
+    rows = _rows(chain(begun, written), separator_of(begun[-1] if begun else ""), name)
     header = next(rows, None)
     if header is None:
         raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
     return [cell.strip() for cell in header[1]], rows
+
+
+def separator_of(header: str) -> str:
+    """What parts the cells of a table: the mark that its header has most of."""
+    return max("\t;,", key=header.count) if any(mark in header for mark in "\t;,") else ","
 
 
 def _rows(written: Iterator[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -257,7 +260,12 @@ def _rows(written: Iterator[str], separator: str, name: str) -> Iterator[tuple[i
             yield line, row
 
 
-def _column(header: list[str], column: str | None, name: str) -> int:
+def column_of(header: Sequence[str], column: str | None, name: str) -> int:
+    """Index of a table's column; None takes the only one, or the one called sentence or text.
+
+    Raises:
+        SelectionError: no such column, or several and none named.
+    """
     if column is None:
         usual = usual_column(header)
         if usual is None:
@@ -270,6 +278,6 @@ def _column(header: list[str], column: str | None, name: str) -> int:
     return places[0]
 
 
-def _listed(header: list[str]) -> str:
+def _listed(header: Sequence[str]) -> str:
     shown = [one[:40] + ("…" if len(one) > 40 else "") for one in header[:8]]
     return ", ".join(shown) + (", …" if len(header) > 8 else "")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 from conllu import parser
 from conllu.exceptions import ParseException
@@ -102,10 +102,10 @@ def _read(stream: BinaryIO, name: str) -> tuple[TaggedSentence, ...]:
 
 def _sentences(stream: BinaryIO, name: str, treebank: bool) -> tuple[TaggedSentence, ...]:
     faults = Faults(name)
-    reader = _Treebank(faults) if treebank else _Columns(faults)
+    reader = block_reader(treebank)
     found: list[TaggedSentence] = []
     for block in _blocks(lines_of(stream, name), name):
-        sentence = reader.sentence(block)
+        sentence = reader.sentence(block, faults)
         if sentence is None:
             continue
         found.append(sentence)
@@ -138,14 +138,30 @@ def _comment(line: str, about: dict[str, str]) -> None:
     about.update((key, value) for key, value in parser.parse_comment_line(line) if value)
 
 
+class BlockReader(Protocol):
+    """Reads the sentences of a file, one after another."""
+
+    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
+        """What the lines of a block say; None where they hold no words.
+
+        Args:
+            block: lines, each with its number.
+            faults: to which those of the block are added; the sentence is whole where none are.
+        """
+
+
+def block_reader(treebank: bool) -> BlockReader:
+    """A reader of CoNLL-U, or else of CoNLL, for one file."""
+    return _Treebank() if treebank else _Columns()
+
+
 class _Columns:
     """Reads CoNLL."""
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
+    def __init__(self) -> None:
         self._columns: int | None = None
 
-    def sentence(self, block: list[tuple[int, str]]) -> TaggedSentence | None:
+    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
         words: list[str] = []
         tags: list[str] = []
         about: dict[str, str] = {}
@@ -158,7 +174,7 @@ class _Columns:
             columns = [one.strip() for one in columns]
             if columns[0] == "-DOCSTART-":
                 continue
-            if self._are_right(line, columns):
+            if self._are_right(line, columns, faults):
                 first = first or line
                 words.append(columns[0])
                 tags.append(columns[-1])
@@ -167,17 +183,17 @@ class _Columns:
         text, spans = _joined(words, [True] * len(words))
         return TaggedSentence(tuple(words), tuple(tags), (), (), text, spans, MappingProxyType(about), first)
 
-    def _are_right(self, line: int, columns: Sequence[str]) -> bool:
+    def _are_right(self, line: int, columns: Sequence[str], faults: Faults) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            self._faults.add(line, f"“{_short(columns[0])}” has no tag, in a column after the word")
+            faults.add(line, f"“{_short(columns[0])}” has no tag, in a column after the word")
             return False
         if not columns[0]:
-            self._faults.add(line, f"tag {_short(columns[-1])} has no word, in a column before it")
+            faults.add(line, f"tag {_short(columns[-1])} has no word, in a column before it")
             return False
         # A word with a space in it would else lend its second half to be a tag.
         self._columns = self._columns or len(columns)
         if len(columns) != self._columns:
-            self._faults.add(line, f"{len(columns)} columns, where lines before have {self._columns}")
+            faults.add(line, f"{len(columns)} columns, where lines before have {self._columns}")
             return False
         return True
 
@@ -210,21 +226,18 @@ class _Block:
 class _Treebank:
     """Reads CoNLL-U."""
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-
-    def sentence(self, block: list[tuple[int, str]]) -> TaggedSentence | None:
-        found, before = _Block(), self._faults.count
+    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
+        found, before = _Block(), faults.count
         for line, text in block:
             if text.startswith("#"):
                 _comment(text, found.about)
             else:
-                self._word(line, text, found)
-            if self._faults.count > before:  # the numbers of all words after it would be faults too
+                self._word(line, text, found, faults)
+            if faults.count > before:  # the numbers of all words after it would be faults too
                 return None
         words = found.words
-        self._check_tree(words)
-        if self._faults.count > before or not words:
+        self._check_tree(words, faults)
+        if faults.count > before or not words:
             return None
         text, spans = _placed(found)
         tree = words[0].head is not None
@@ -239,10 +252,10 @@ class _Treebank:
             words[0].line,
         )
 
-    def _word(self, line: int, text: str, found: _Block) -> None:
+    def _word(self, line: int, text: str, found: _Block, faults: Faults) -> None:
         columns = text.split("\t")
         if len(columns) != _COLUMNS:
-            self._faults.add(line, f"{len(columns)} columns with tabs between, where CoNLL-U has {_COLUMNS}")
+            faults.add(line, f"{len(columns)} columns with tabs between, where CoNLL-U has {_COLUMNS}")
             return
         number = head = None
         with suppress(ParseException, ValueError):  # a ValueError of more digits than Python reads
@@ -250,7 +263,7 @@ class _Treebank:
             number = parser.parse_id_value(columns[0])
         if number is None:
             told = f"“{_short(columns[0])}” with head “{_short(columns[6])}”"
-            self._faults.add(line, f"{told}, where a word and its head have numbers")
+            faults.add(line, f"{told}, where a word and its head have numbers")
             return
         form, tag, relation = columns[1], columns[3], columns[7]
         space = "SpaceAfter=No" not in columns[9].split("|")
@@ -260,28 +273,28 @@ class _Treebank:
                 found.contracted.append((number[0] - 1, number[2] - number[0] + 1, form, space))
             return
         if number != len(found.words) + 1:
-            self._faults.add(line, f"word {number}, where word {len(found.words) + 1} was due")
+            faults.add(line, f"word {number}, where word {len(found.words) + 1} was due")
             return
         if not form.strip() or not tag.strip():
-            self._faults.add(line, "a word without a form or without a tag; _ is for what there is none of")
+            faults.add(line, "a word without a form or without a tag; _ is for what there is none of")
             return
         found.words.append(_Word(line, form, tag, head, relation, space))
 
-    def _check_tree(self, words: list[_Word]) -> None:
+    def _check_tree(self, words: list[_Word], faults: Faults) -> None:
         if all(word.head is None for word in words):
             return
-        before = self._faults.count
+        before = faults.count
         for number, word in enumerate(words, 1):
             if word.head is None:
-                self._faults.add(word.line, "no head, where other words of its sentence have one")
+                faults.add(word.line, "no head, where other words of its sentence have one")
             elif not 0 <= word.head <= len(words):
-                self._faults.add(word.line, f"head {word.head} of a sentence of {len(words)} words")
+                faults.add(word.line, f"head {word.head} of a sentence of {len(words)} words")
             elif word.head == number:
-                self._faults.add(word.line, "a word that is its own head")
-        if self._faults.count == before:
+                faults.add(word.line, "a word that is its own head")
+        if faults.count == before:
             turning = _circle([word.head or 0 for word in words])
             if turning is not None:
-                self._faults.add(words[turning].line, "its heads go round in a circle and reach no root")
+                faults.add(words[turning].line, "its heads go round in a circle and reach no root")
 
 
 def _circle(heads: list[int]) -> int | None:

@@ -99,7 +99,7 @@ def part(corpus: Store) -> None:
 
 
 def _checkpoint(corpus: Store) -> Checkpoint | None:
-    """The store's own model; None while the reader has not agreed to open it, as a store may be a stranger's."""
+    """The store's own model; None until the reader agrees to open it: a store may be a stranger's."""
     model, now = corpus.manifest["model"], workbench.request()
     there = shared.opened(now.model, now.revision)
     if there is not None and there.description.weights_sha256 == model["weights_sha256"]:

@@ -1,0 +1,1 @@
+"""One file each: how the rows of a format are read, one after another, whatever the file's size."""

@@ -1,0 +1,102 @@
+"""CSV and TSV: a header, and a sentence in a column of each row. Blank lines are no rows."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from bert_probe.corpus.formats.row import Row, refused, row_of
+from bert_probe.corpus.lines import MAX_LINE, Line
+from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.sentence_files import column_of, separator_of
+
+
+def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
+    """The rows of a table.
+
+    Raises:
+        TextError: no header, or none that can be read; SelectionError: no such column, or none named.
+    """
+    head = next((line for line in lines if line.trouble or _holds(line)), None)
+    if head is None:
+        raise EmptyTextError(f"{name} is empty. Give a header and a sentence in each row.")
+    written = _Table(chain([head], lines), separator_of(head.text or "")).rows()
+    first = next(written)
+    if first.trouble:
+        raise TextError(f"{name} has no header that can be read, in line {first.line:,}. {first.trouble}")
+    header = [cell.strip() for cell in first.cells]
+    place = column_of(header, column, name)
+    return (_row(one, len(header), place) for one in written)
+
+
+def _row(written: _Written, columns: int, place: int) -> Row:
+    count = len(written.cells)
+    if written.trouble:
+        return refused(written.line, written.trouble)
+    if count != columns:
+        return refused(
+            written.line, f"The row has not as many cells as the header: {count:,}, not {columns:,}."
+        )
+    return row_of(written.line, written.cells[place])
+
+
+def _holds(line: Line) -> bool:
+    return bool(line.text and line.text.strip(" "))
+
+
+class _Written(NamedTuple):
+    """A row as it is written: the line it begins on, its cells, and why they cannot be read or ""."""
+
+    line: int
+    cells: list[str]
+    trouble: str
+
+
+class _Table:
+    """Parts lines into rows.
+
+    A quote that is never closed would swallow all that follows. It costs its own row alone: the lines after
+    it are read again, each as a row of its own, so that no line is read more than three times.
+    """
+
+    def __init__(self, lines: Iterator[Line], separator: str) -> None:
+        self._lines = lines
+        self._separator = separator
+        self._swallowed: deque[Line] = deque()
+        """The last of them broke the row, and may itself go on over several lines."""
+
+    def rows(self) -> Iterator[_Written]:
+        """Row by row."""
+        while (line := self._next()) is not None:
+            if line.text is None:
+                yield _Written(line.number, [], line.trouble)
+            elif line.trouble or _holds(line):
+                yield self._row(line, line.text)
+
+    def _next(self) -> Line | None:
+        return self._swallowed.popleft() if self._swallowed else next(self._lines, None)
+
+    def _row(self, line: Line, text: str) -> _Written:
+        if '"' not in text:
+            return _Written(line.number, text.split(self._separator), line.trouble)
+        taken = [line]
+        written = iter([text]) if self._swallowed else chain([f"{text}\n"], self._following(taken))
+        try:
+            cells = next(csv.reader(written, delimiter=self._separator, strict=True))
+        except csv.Error as error:
+            self._swallowed.extendleft(reversed(taken[1:]))
+            return _Written(line.number, [], f"Its quotes are not closed as they should be: {error}.")
+        return _Written(line.number, cells, next((one.trouble for one in taken if one.trouble), ""))
+
+    def _following(self, taken: list[Line]) -> Iterator[str]:
+        """Lines after the first, as far as they are asked for; each is noted."""
+        size = 0
+        while (line := self._next()) is not None:
+            taken.append(line)
+            size += len(line.text or "")
+            if line.text is None or size > MAX_LINE:
+                raise csv.Error("no end in sight")
+            yield f"{line.text}\n"

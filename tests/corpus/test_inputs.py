@@ -1,0 +1,573 @@
+"""A corpus's inputs: which files are meant, and what is read of them, whatever they hold."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import socket
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_probe.corpus import lines
+from bert_probe.corpus.formats import table
+from bert_probe.corpus.inputs import FoundFile, InputFile, Record, described, find_inputs, records
+from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.text.sentence_files import Sentence, sentences_of
+from bert_probe.text.tagged import tagged_of
+
+TREE = (
+    "# sent_id = one\n"
+    "# text = We left.\n"
+    "1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n"
+    "2\tleft\tleave\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No\n"
+    "3\t.\t.\tPUNCT\t_\t_\t2\tpunct\t_\t_\n"
+)
+
+
+def zst(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as packing:
+        packing.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def read(folder: Path, name: str, content: bytes | str, column: str | None = None) -> list[Record]:
+    file = folder / name
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(records([FoundFile(name, file)], column))
+
+
+def told(found: list[Record]) -> list[tuple[int, str]]:
+    """Line, and text or the reason why there is none."""
+    assert all((one.text is None) == bool(one.trouble) for one in found)
+    assert [one.row for one in found] == list(range(1, len(found) + 1))
+    return [(one.line, one.trouble if one.text is None else one.text) for one in found]
+
+
+@contextmanager
+def few_bytes(most: int) -> Iterator[None]:
+    """Within it, no more than so many bytes are held at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def names(found: tuple[FoundFile, ...]) -> list[str]:
+    return [one.name for one in found]
+
+
+# ---------------------------------------------------------------- formats
+
+READ = [
+    (
+        "a.txt",
+        "\ufeffOne.\r\n\r\n  Two, “two”\u2028still two. \rÇelik 🙂",
+        [(1, "One."), (3, "Two, “two”\u2028still two."), (4, "Çelik 🙂")],
+    ),
+    (
+        "a.csv",
+        'sentence,n\nOne,1\n\n"Two, ""too""\nand on",2\nHe said "no",3',
+        [(2, "One"), (4, 'Two, "too" and on'), (6, 'He said "no"')],
+    ),
+    ("a.tsv", "id\tText\n1\tOne, one\n", [(2, "One, one")]),
+    ("a.csv", "id;text\n1;One\n", [(2, "One")]),
+    (
+        "a.jsonl",
+        '\n{"n": 1, "text": "One\\nand on"}\n{"text": " Two "}\n"Three"',
+        [(2, "One and on"), (3, "Two"), (4, "Three")],
+    ),
+    ("a.ndjson", '"One"\r\n"Two"\r\n', [(1, "One"), (2, "Two")]),
+    ("a.conllu", f"{TREE}\n\n{TREE}", [(3, "We left."), (10, "We left.")]),
+    ("a.conll", "-DOCSTART- O\n\nWe O\nleft O\n", [(3, "We left")]),
+    ("notes", "One.\nTwo.\n", [(1, "One."), (2, "Two.")]),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), READ, ids=[one[0] for one in READ])
+@pytest.mark.parametrize("packed", ["", ".gz", ".ZST"])
+def test_a_format_is_read_packed_or_not(
+    tmp_path: Path, name: str, content: str, expected: list[tuple[int, str]], packed: str
+) -> None:
+    pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".ZST": zst}
+    assert told(read(tmp_path, name + packed, pack[packed](content.encode()))) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet_is_read_row_group_by_row_group(tmp_path: Path, kind: pa.DataType) -> None:
+    texts = ["One", None, " Two\ntwo ", "", "Three"]
+    rows = pa.table({"id": range(5), "text": pa.array(texts, kind), "sentences": texts})
+    file = tmp_path / "a.parquet"
+    pq.write_table(rows, file, row_group_size=2)
+    expected = [(1, "One"), (2, "There is no text."), (3, "Two two"), (4, "The text is empty."), (5, "Three")]
+    for column in (None, "text", "sentences"):
+        assert told(list(records(find_inputs([file], column), column))) == expected
+
+
+def test_parquet_that_is_not_utf_8_costs_its_row_alone(tmp_path: Path) -> None:
+    odd = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"\xff", b"c"]).buffers())
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": odd}), file)
+    assert told(list(records(find_inputs(file)))) == [(1, "a"), (2, "The text is not UTF-8."), (3, "c")]
+
+
+def test_a_treebank_keeps_its_words_and_what_is_said_of_it(tmp_path: Path) -> None:
+    first, second = read(tmp_path, "a.conllu", f"{TREE}\n{TREE}")
+    assert first.tagged == tagged_of(f"{TREE}\n{TREE}".encode(), "a.conllu")[0]
+    assert (first.tagged.words, first.tagged.about) == (("We", "left", "."), {"sent_id": "one"})
+    assert (second.line, second.tagged.line, second.tagged.heads) == (9, 9, (1, -1, 1))
+
+
+# ---------------------------------------------------------------- bad rows
+
+LONG = "x" * 1_000_001
+TOO_LONG = "The line is longer than 1,000,000 bytes."
+NOT_UTF_8 = "The line is not UTF-8."
+BREAKS_OFF = "From here on the file cannot be read, and what comes before may be damaged: "
+QUOTES = "Its quotes are not closed as they should be: "
+
+
+def cells(found: int, due: int) -> str:
+    return f"The row has not as many cells as the header: {found}, not {due}."
+
+
+BAD = [
+    (
+        "a.txt",
+        b"One\nStra\xdfe\nTwo\0\nThree\n",
+        [(1, "One"), (2, NOT_UTF_8), (3, "The line holds a NUL."), (4, "Three")],
+    ),
+    ("a.txt", f"One\n{LONG}\n{LONG[1:]}\n\n", [(1, "One"), (2, TOO_LONG), (3, LONG[1:])]),
+    ("a.txt", LONG, [(1, TOO_LONG)]),
+    (
+        "a.csv",
+        b"text,n\n\xff,1\nTwo,2\n ,3\n,\n",
+        [(2, NOT_UTF_8), (3, "Two"), (4, "The text is empty."), (5, "The text is empty.")],
+    ),
+    ("a.csv", "text,n\nOne\nTwo,2,2\nThree,3", [(2, cells(1, 2)), (3, cells(3, 2)), (4, "Three")]),
+    ("a.csv", b'text,n\n"One\n\xff one",1\nTwo,2', [(2, NOT_UTF_8), (4, "Two")]),
+    ("a.csv", 'text\n"One"one\nTwo', [(2, QUOTES + "',' expected after '\"'."), (3, "Two")]),
+    # An open quote swallows what follows: to the end, to the next quote, or for as long as is looked.
+    ("a.csv", 'text\n"One\nTwo\nThree', [(2, QUOTES + "unexpected end of data."), (3, "Two"), (4, "Three")]),
+    (
+        "a.csv",
+        'text\n"One\nTwo\n"Three\nthree"\nFour',
+        [(2, QUOTES + "',' expected after '\"'."), (3, "Two"), (4, "Three three"), (6, "Four")],
+    ),
+    (
+        "a.csv",
+        f'text,n\n"One,1\nTwo,2\n{LONG}\nThree,3',
+        [(2, QUOTES + "no end in sight."), (3, "Two"), (4, TOO_LONG), (5, "Three")],
+    ),
+    (
+        "a.jsonl",
+        '{"text": 1}\n{"text": null}\n{"n": "x"}\n{"text": true}\n[]\n{"text": {}}\n{"text": " "}',
+        [
+            (1, "The text is a number."),
+            (2, "There is no text."),
+            (3, "There is no text in it."),
+            (4, "The text is true or false."),
+            (5, "The text is a list."),
+            (6, "The text is an object."),
+            (7, "The text is empty."),
+        ],
+    ),
+    (
+        "a.jsonl",
+        '{"text": "a"\n"b"\n"\\ud800"\n"\\u0000"\n' + "[" * 100_000 + "\n" + "9" * 5000,
+        [
+            (1, "It is broken JSON: Expecting ',' delimiter, at character 13."),
+            (2, "b"),
+            (3, "The text holds half a character, which UTF-8 has no bytes for."),
+            (4, "The text holds a NUL."),
+            (5, "It is JSON with too many brackets within each other."),
+            (6, "It is JSON with a number that is too long."),
+        ],
+    ),
+    (
+        "a.jsonl",
+        '"a"\n' * 100 + '{"text": "b"}',
+        [(n, "a") for n in range(1, 101)] + [(101, "It is an object, where the lines before are texts.")],
+    ),
+    (
+        "a.conllu",
+        TREE.replace("\t2\tnsubj", "\t9\tnsubj") + "\n" + TREE,
+        [(3, "Head 9 of a sentence of 3 words."), (9, "We left.")],
+    ),
+    (
+        "a.conllu",
+        TREE.encode() + b"\n1\tStra\xdfe\n2\tx\n\n" + TREE.encode(),
+        [(3, "We left."), (7, NOT_UTF_8), (12, "We left.")],
+    ),
+    (
+        "a.conllu",
+        TREE + "\n" + f"# {LONG[:9_998]}\n" * 100 + TREE + "\n" + TREE,
+        [
+            (3, "We left."),
+            (107, "The sentence is longer than 1,000,000 characters."),
+            (115, "We left."),
+        ],
+    ),
+    (
+        "a.conll",
+        "We O\nleft\n\nThey O\ngo O",
+        [(2, "“left” has no tag, in a column after the word."), (4, "They go")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), BAD, ids=[one[0] for one in BAD])
+def test_a_bad_row_ends_nothing(
+    tmp_path: Path, name: str, content: bytes | str, expected: list[tuple[int, str]]
+) -> None:
+    assert told(read(tmp_path, name, content)) == expected
+    assert read(tmp_path, name, content) == read(tmp_path, name, content)
+
+
+def test_quotes_that_never_close_are_looked_for_no_further_than_a_row_may_be_long(tmp_path: Path) -> None:
+    """Each line ends a cell and opens another. None is looked at more than three times."""
+    taken = 0
+
+    def counted(self: object) -> lines.Line | None:
+        nonlocal taken
+        taken += 1
+        return following(self)
+
+    following = table._Table._next
+    file = tmp_path / "a.csv"
+    file.write_text("text,n\n" + f'{LONG[:997]}","\n' * 3000)
+    with patch.object(table._Table, "_next", counted):
+        every = records([FoundFile("a.csv", file)])
+        assert next(every).trouble == QUOTES + "no end in sight."
+        assert taken < 1010
+        assert len([*every]) == 2999
+    assert taken < 3 * 3000
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.txt.gz", gzip.compress), ("a.csv.zst", zst)])
+@pytest.mark.parametrize("spoil", ["cut off", "changed", "another"])
+def test_what_is_left_of_a_broken_file_is_one_refusal(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes], spoil: str
+) -> None:
+    digests = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(8_000)]
+    packed = pack("\n".join(["text", *digests]).encode())
+    half = len(packed) // 2
+    broken = {
+        "cut off": packed[:half],
+        "changed": packed[:half] + bytes(99) + packed[half + 99 :],
+        "another": b"no",
+    }
+    found = read(tmp_path, name, broken[spoil])
+    whole = read(tmp_path, f"whole-{name}", packed)
+    assert BREAKS_OFF in found[-1].trouble
+    if spoil == "another":
+        assert len(found) == 1
+    else:  # a changed byte may be noticed late
+        sure = len(found) - 1 if spoil == "cut off" else 2000
+        assert len(found) > 2000
+        assert all(one.text == same.text for one, same in zip(found[:sure], whole, strict=False))
+    after = list(records([FoundFile(name, tmp_path / name), FoundFile("whole", tmp_path / f"whole-{name}")]))
+    assert len(after) == len(found) + len(whole)
+    assert all(one.text == same.text for one, same in zip(after[len(found) :], whole, strict=True))
+
+
+def test_parquet_that_breaks_off_is_one_refusal(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"{n} {n * n}" for n in range(4000)]}), file, row_group_size=1000)
+    content = bytearray(file.read_bytes())
+    place = pq.ParquetFile(file).metadata.row_group(2).column(0).data_page_offset
+    content[place : place + 200] = bytes(200)
+    found = read(tmp_path, "b.parquet", bytes(content))
+    assert (len(found), found[-2].text) == (2001, f"1999 {1999 * 1999}")
+    assert found[-1].trouble.startswith(BREAKS_OFF)
+
+
+def test_a_file_that_is_gone_or_changed_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,m\n1,2\n")
+    (tmp_path / "b.txt").write_text("One\n")
+    files = [FoundFile(name, tmp_path / name) for name in ("none.txt", "a.csv", "b.txt")]
+    found = list(records(files))
+    assert [one.text for one in found] == [None, None, "One"]
+    assert "none.txt cannot be opened: No such file or directory" in found[0].trouble
+    assert found[1].trouble == "a.csv has 2 columns: n, m. Name one of them."
+
+
+# ---------------------------------------------------------------- flat memory
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.txt.gz", "a.txt.zst"])
+def test_a_record_is_read_when_it_is_asked_for(tmp_path: Path, name: str) -> None:
+    piece = b'"text"\n' * 15_000
+    file = tmp_path / name
+    with file.open("wb") as written:
+        for _ in range(3 if name.endswith(("gz", "zst")) else 30):
+            written.write(
+                gzip.compress(piece * 100)
+                if name.endswith("gz")
+                else zst(piece * 100)
+                if name.endswith("zst")
+                else piece
+            )
+    handed = 0
+
+    def counted(stream: object) -> object:
+        nonlocal handed
+        for one in parted(stream):
+            handed += 1
+            yield one
+
+    parted = lines._parted
+    with patch.object(lines, "_parted", counted), few_bytes(1_000_000):
+        every = records(find_inputs(file))
+        handed = 0
+        first = list(islice(every, 10))
+    assert [one.text for one in first] == (["text"] * 10 if name in ("a.csv", "a.jsonl") else ['"text"'] * 10)
+    assert handed <= 100
+
+
+def test_a_bomb_of_one_line_takes_no_memory(tmp_path: Path) -> None:
+    files = [tmp_path / "a.txt.gz", tmp_path / "a.jsonl.zst"]
+    for file, pack in zip(files, (gzip.compress, zst), strict=True):
+        file.write_bytes(pack(b" " * 20_000_000))
+    with few_bytes(4_000_000):
+        found = list(records(find_inputs(files)))
+    assert [one.trouble for one in found] == [TOO_LONG] * 2
+
+
+# ---------------------------------------------------------------- any lines
+
+
+@given(st.lists(st.sampled_from(["a", "é", "👩", " ", "\r", "\n", "\r\n", "\ufeff"])), st.integers(1, 5))
+def test_lines_are_those_of_other_files_in_pieces_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[str], size: int
+) -> None:
+    content = "".join(parts).encode()
+    try:
+        expected = [
+            (one.line, str(one)) for one in sentences_of(content, "a.txt") if isinstance(one, Sentence)
+        ]
+    except EmptyTextError:
+        expected = []
+    folder = tmp_path_factory.getbasetemp()
+    for chunk in (1 << 16, size):
+        with patch.object(lines, "_CHUNK", chunk):
+            assert told(read(folder, "lines.txt", content)) == expected
+
+
+TEXTS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1).map(str.strip).filter(bool)
+)
+
+
+@given(TEXTS)
+@settings(max_examples=30)
+def test_texts_come_back_from_every_format(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), folder / "t.parquet")
+    quoted = "".join('"' + one.replace('"', '""') + '"\n' for one in ["text", *texts])
+    for name, content in {
+        "t.txt": "\n".join(texts),
+        "t.csv": quoted,
+        "t.jsonl": "\n".join(json.dumps({"text": one}) for one in texts),
+        "t.ndjson": "\n".join(json.dumps(one, ensure_ascii=False) for one in texts),
+        "t.parquet": (folder / "t.parquet").read_bytes(),
+    }.items():
+        assert [one.text for one in read(folder, name, content)] == texts
+
+
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["a.txt", "a.csv", "a.jsonl", "a.conllu", "a.conll", "a.parquet", "a.gz", "a.zst"]),
+)
+def test_no_bytes_are_a_traceback(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    found = read(folder, name, content)
+    assert len(told(found)) == len(found)
+    for one in found:
+        assert (one.text or one.trouble).encode().strip()
+    with suppress(ProbeError):
+        find_inputs(folder / name)
+
+
+# ---------------------------------------------------------------- which files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "b.txt",
+        "a.csv",
+        "sub/a.csv",
+        "sub/deep/c.jsonl.gz",
+        ".hidden/x.txt",
+        ".x.txt",
+        "picture.png",
+        "notes",
+    ):
+        file = tmp_path / "data" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(gzip.compress(b'"One"') if name.endswith("gz") else b"text\nOne\n")
+    return tmp_path / "data"
+
+
+def test_a_folder_gives_what_can_be_read_by_name(folder: Path) -> None:
+    found = find_inputs(folder)
+    assert names(found) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
+    assert all(one.path == folder / one.name for one in found)
+    assert [one.text for one in records(found)] == ["One", "text", "One", "One", "One"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.csv", ["a.csv"]),
+        ("**/*.csv", ["a.csv", "sub/a.csv"]),
+        ("*", ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]),
+        ("**", ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]),
+        ("s?b/[a-c].csv", ["s?b/a.csv"]),
+        ("sub/*", ["a.csv", "deep/c.jsonl.gz"]),
+    ],
+)
+def test_a_pattern_gives_what_it_matches(folder: Path, pattern: str, expected: list[str]) -> None:
+    assert names(find_inputs([str(folder / pattern)])) == [one.replace("s?b", "sub") for one in expected]
+
+
+def test_each_file_comes_once_and_has_a_name_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "link.csv").symlink_to(folder / "a.csv")
+    monkeypatch.chdir(folder.parent)
+    every = ["data/b.txt", "data/sub", "data", Path("data") / "*.csv", "data/notes", folder / "b.txt"]
+    found = find_inputs(every)
+    assert names(found) == ["data/b.txt", "a.csv", "deep/c.jsonl.gz", "data/a.csv", "data/notes"]
+    assert found[3].path == Path("data/a.csv")
+
+
+def test_a_file_may_be_called_like_a_pattern_or_by_any_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("One")
+    assert names(find_inputs(str(tmp_path / "a[1].txt"))) == [str(tmp_path / "a[1].txt")]
+    for odd in (b"\xff.txt", b"\xfe.txt"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + odd)).write_text("One")
+    assert names(find_inputs(tmp_path)) == ["a[1].txt", "\ufffd.txt", f"{tmp_path}/\ufffd.txt"]
+
+
+def test_folders_that_link_to_each_other_have_an_end(folder: Path) -> None:
+    (folder / "sub" / "again").symlink_to(folder)
+    (folder / "self").symlink_to(folder / "self")
+    for meant in (folder, folder / "**" / "*", folder / "sub" / "again"):
+        assert names(find_inputs(meant)) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "error", "sentence"),
+    [
+        ("none.txt", None, None, TextError, "none.txt cannot be opened: No such file or directory. Check"),
+        ("nul\0.txt", None, None, TextError, "cannot be opened: embedded null byte. Check the path."),
+        ("*.txt", None, None, EmptyTextError, "*.txt matches no file that ends in .txt, "),
+        ("**a", None, None, TextError, "**a is no pattern that can be looked for: "),
+        (".", None, None, EmptyTextError, " holds no file that ends in .txt, "),
+        ("a.csv", b"n,m\n", None, SelectionError, "a.csv has 2 columns: n, m. Name one of them."),
+        ("a.csv", b"n,m\n", "text", SelectionError, "a.csv has no column text; there are n, m. "),
+        ("a.csv", b"n,n\n", "n", SelectionError, "a.csv has several columns n; there are n, n. "),
+        ("a.csv", b"", None, EmptyTextError, "a.csv is empty. Give a header and a sentence in each row."),
+        (
+            "a.csv",
+            b"a\xff\n",
+            None,
+            TextError,
+            "a.csv has no header that can be read, in line 1. The line is",
+        ),
+        ("a.csv.gz", b"text\n", None, TextError, "a.csv.gz has no header that can be read, in line 1. From"),
+        ("a.jsonl", b'{"a": 1, "b": 2}\n', None, SelectionError, "a.jsonl has 2 columns: a, b. Name one"),
+        ("a.parquet", b"PAR1", None, TextError, "a.parquet cannot be read: "),
+        (
+            "a.txt",
+            b"One",
+            "text",
+            SelectionError,
+            "None of the files has columns, so there is none called text",
+        ),
+        ("a.json", b"[]", None, TextError, "a.json is not read as it is. Give .txt or "),
+        ("a.parquet.gz", b"", None, TextError, "a.parquet.gz is not read as it is. Give .txt or "),
+        ("a.xlsx", b"PK\0", None, TextError, "a.xlsx is no text in UTF-8: it holds a NUL. Give .txt or "),
+        ("notes.gz", b"no", None, TextError, "notes.gz cannot be unpacked: Not a gzipped file (b'no')."),
+    ],
+)
+def test_what_cannot_be_read_is_said_before_anything_runs(
+    tmp_path: Path,
+    name: str,
+    content: bytes | None,
+    column: str | None,
+    error: type[Exception],
+    sentence: str,
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(error) as refused:
+        find_inputs([tmp_path / name], column)
+    assert sentence in str(refused.value)
+
+
+def test_parquet_needs_a_column_of_texts(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(SelectionError, match=r"Column n of .*a.parquet holds int64, no texts. Name another."):
+        find_inputs(tmp_path / "a.parquet")
+
+
+def test_a_column_is_that_of_the_tables_among_the_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("said,n\nOne,1\n")
+    (tmp_path / "b.txt").write_text("Two\n")
+    (tmp_path / "c.jsonl").write_text('{"n": 1, "said": "Three"}\n')
+    assert [one.text for one in records(find_inputs(tmp_path, "said"), "said")] == ["One", "Two", "Three"]
+
+
+def test_nothing_is_read_that_may_never_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("socket.txt")
+        for meant in ("pipe.txt", "socket.txt", "/dev/zero", tmp_path):
+            with pytest.raises(TextError, match=r"is no ordinary file\. Write what it gives to a file"):
+                find_inputs(meant)
+    assert "no ordinary file" in told(list(records([FoundFile("pipe.txt", tmp_path / "pipe.txt")])))[0][1]
+
+
+@pytest.mark.parametrize("nothing", [[], ()])
+def test_nothing_given_is_said(nothing: list[str]) -> None:
+    with pytest.raises(EmptyTextError, match=r"There is nothing to read\. Give files, folders or patterns\."):
+        find_inputs(nothing)
+
+
+def test_a_file_is_described_by_its_bytes(tmp_path: Path) -> None:
+    contents = {"a.txt": (b"x" * 799_999 + b"\n") * 3, "b.txt.gz": gzip.compress(b"Two")}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    reports: list[tuple[int, int]] = []
+    found = described(find_inputs(tmp_path), lambda done, total: reports.append((done, total)))
+    assert found == tuple(
+        InputFile(name, tmp_path / name, len(content), hashlib.sha256(content).hexdigest())
+        for name, content in contents.items()
+    )
+    total = sum(map(len, contents.values()))
+    assert reports == [(1 << 20, total), (2 << 20, total), (2_400_000, total), (total, total)]
+    assert list(records(found))[-1] == Record(4, "b.txt.gz", 1, "Two")
+    with pytest.raises(TextError, match="none cannot be read: No such file or directory"):
+        described([FoundFile("none", tmp_path / "none")])
