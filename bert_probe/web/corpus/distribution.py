@@ -104,7 +104,13 @@ def picture(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> None
 def _table(found: HeadHistograms) -> pd.DataFrame:
     told = found.statistics
     layer, head = np.indices(told.means.shape)
-    columns = {"layer": layer + 1, "head": head + 1, "mean": told.means, "low": told.lows, "high": told.highs}
+    columns: dict[str, Any] = {
+        "layer": layer + 1,
+        "head": head + 1,
+        "mean": told.means,
+        "low": told.lows,
+        "high": told.highs,
+    }
     columns |= {"least": told.least, "most": told.most}
     frame = pd.DataFrame({name: values.ravel() for name, values in columns.items()})
     return frame.sort_values("mean", ascending=False, kind="stable")
@@ -204,4 +210,4 @@ def _show(corpus: Store, found: HeadRows, head: tuple[int, int]) -> None:
     if at is not None:
         shown = rows.of_attention(corpus, head)
         name = MEASURES[found.question.measure].name
-        rows.detail(corpus, found.sentences[at], shown, f"{name} **{found.values[at]:.4f}**")
+        rows.detail(corpus, found.sentences[at], {"attention": shown}, f"{name} **{found.values[at]:.4f}**")

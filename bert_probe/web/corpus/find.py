@@ -92,6 +92,9 @@ def _show(corpus: Store, found: FoundPairs, head: tuple[int, int]) -> None:
             shown |= {"pins": f"query.{found.queries[at] - 1}"}
         words = [state.plain(one[at]) for one in (found.query_words, found.key_words)]
         rows.detail(
-            corpus, found.sentences[at], shown, f"**{words[0]}** → **{words[1]}** {found.weights[at]:.4f}"
+            corpus,
+            found.sentences[at],
+            {"attention": shown},
+            f"**{words[0]}** → **{words[1]}** {found.weights[at]:.4f}",
         )
     blocks.caveat("The tags are the file's own. Attention says where a head reads from, not what it is for.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.results.kinds_of_several import OneHead
@@ -18,8 +19,7 @@ def chosen_head(corpus: Store) -> tuple[int, int] | None:
     if written is None:
         return None
     try:
-        kind = OneHead()
-        return kind.resolve(KEY, kind.read(KEY, written, corpus.sizes), corpus.sizes)
+        return resolved([OneHead().read(KEY, written, corpus.sizes)], corpus)[0]
     except SelectionError:
         st.caption(f":orange[There is no head {state.plain(written)} here.]")
         state.remember(KEY, None)

@@ -186,7 +186,6 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
     lines = [line(one.at.text, one.at.start, one.at.end) for one in found.contexts]
     names, said = _surroundings(lines, placed, by)
     colours = _colours(names)
-    st.markdown(_legend(names, colours))
     event: Any = st.dataframe(
         _table(found, lines, names, colours),
         hide_index=True,
@@ -197,18 +196,19 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
         selection_mode="single-row",
         column_config={
             "cosine": st.column_config.NumberColumn(format="%.4f", width=80),
-            "left": st.column_config.TextColumn("", width=430, alignment="right"),
-            "word": st.column_config.TextColumn("word", width=110, alignment="center"),
-            "right": st.column_config.TextColumn("", width=430),
+            "left": st.column_config.TextColumn("", width=350, alignment="right"),
+            "word": st.column_config.TextColumn("word", width=120, alignment="center"),
+            "right": st.column_config.TextColumn("", width=350),
             "around": st.column_config.TextColumn(BY[by].lower(), width=130),
             "row": st.column_config.NumberColumn(format="%d", width=70),
         },
         alt="The word in its nearest contexts, with the cosine of each",
     )
-    st.caption(said)
-    st.caption(_baseline(corpus, layer))
+    blocks.caveat(_baseline(corpus, layer))
     at = event.selection.rows[0] if event.selection.rows and event.selection.rows[0] < len(lines) else 0
-    chart: Any = st.plotly_chart(
+    with st.container(key="judged_contexts"):
+        left, right = st.columns([3, 2], gap="large")
+    chart: Any = left.plotly_chart(
         figures.contexts(placed, lines, names, colours, at),
         width="stretch",
         config=plotly.CONFIG,
@@ -218,14 +218,15 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
         alt="The contexts on two principal components of their vectors",
     )
     both = placed.explained[0] + placed.explained[1]
-    blocks.caveat(
-        f"The directions of these {len(lines):,} vectors on their first two principal components, which hold "
-        f"{both:.0%} of their variance; what is near here may be apart in a direction that is not shown."
+    left.caption(
+        f"{said} The directions of these {len(lines):,} vectors lie on their first two principal components, "
+        f"which hold {both:.0%} of their variance; what is near here may be apart in another direction."
     )
     points = chart.selection.points if chart else []
     if points and not event.selection.rows:
         at = min(int(points[0]["customdata"][0]), len(lines) - 1)
-    _row(corpus, found, at)
+    with right:
+        _row(corpus, found, at)
 
 
 def _surroundings(lines: Sequence[Line], placed: Around, by: str) -> tuple[list[str], str]:
@@ -247,11 +248,6 @@ def _colours(names: Sequence[str]) -> dict[str, str]:
     """The most frequent first, so that these differ most."""
     order = sorted(set(names) - {OTHER}, key=lambda name: (-names.count(name), name))
     return {name: HEADS[place % len(HEADS)] for place, name in enumerate(order)} | {OTHER: _GRAY}
-
-
-def _legend(names: Sequence[str], colours: Mapping[str, str]) -> str:
-    counts = {name: names.count(name) for name in colours if name in names}
-    return " · ".join(f"{state.plain(name, 40)} {count}" for name, count in counts.items())
 
 
 def _table(
@@ -277,7 +273,9 @@ def _table(
 def _baseline(corpus: Store, layer: int) -> str:
     found = shared.answers.of(unrelated, corpus, layer)
     if found is None:
-        return "A cosine is never zero for unrelated words: compare it with others of this store."
+        return (
+            "This store has too few words to draw pairs of at random; compare these cosines with each other."
+        )
     return (
         f"Two words of different rows, drawn at random from this store, have a cosine of {found.mean:.2f} on "
         f"average at this layer, and one pair in twenty reaches {found.high:.2f} ({found.pairs:,} pairs). "
@@ -288,7 +286,17 @@ def _baseline(corpus: Store, layer: int) -> str:
 def _row(corpus: Store, found: NearContexts, at: int) -> None:
     one = found.contexts[at]
     (sentence,) = sentences(corpus, [one.row])
-    rows.detail(corpus, sentence, {}, f"**{state.plain(shown(one.at.word))}** cosine **{one.cosine:.4f}**")
+    (asked,) = found.subject.texts
+    pair = {
+        "context": f"{asked['text']}\n{one.at.text}",
+        "context_words": f"{found.question.word}\n{one.at.word}",
+    }
+    rows.detail(
+        corpus,
+        sentence,
+        {"context": pair},
+        f"**{state.plain(shown(one.at.word))}** cosine **{one.cosine:.4f}**",
+    )
     st.button("Look from this context", on_click=look_for, args=(one.at.text, one.at.word))
 
 

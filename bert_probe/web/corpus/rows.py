@@ -60,25 +60,26 @@ def listed(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ())
     return rows[0] if rows and rows[0] < len(frame) else 0
 
 
-def detail(corpus: Store, one: Sentence, of_attention: Mapping[str, str], said: str = "") -> None:
+def detail(corpus: Store, one: Sentence, choices: Mapping[str, Mapping[str, str]], said: str = "") -> None:
     """A row in full, and the ways from it to the other pages.
 
     Args:
-        of_attention: what the page of attention shows of it.
+        choices: page → what it shows of it, also of one that shows no text otherwise.
         said: what is to be told of it, as Markdown.
     """
     with st.container(border=True, key="corpus_row"):
         where = f"Row {one.row:,} · {state.plain(one.file)}, line {one.line:,}"
         st.caption(" · ".join(filter(None, [where, said])))
         st.markdown(state.plain(one.text, _LONGEST) + (" …" if len(one.text) > _LONGEST else ""))
-        given = address(corpus, one)
+        given = address_of(corpus, one)
         if given is None:
             st.caption("Its model was in memory only: open it again to see this row in other pages.")
             return
         with st.container(horizontal=True, gap="small"):
-            for page in _PAGES:
-                more = of_attention if page == "attention" else {}
-                st.page_link(places.page(page), label=page.title(), query_params={**given, **more})
+            for page in dict.fromkeys((*_PAGES, *choices)):
+                address = {**given, **choices.get(page, {})}
+                if long_texts.length(address) <= long_texts.LINK:
+                    st.page_link(places.page(page), label=page.title(), query_params=address)
 
 
 def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
@@ -87,7 +88,7 @@ def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
     return shown | ({"words": "1"} if corpus.question.words else {})
 
 
-def address(corpus: Store, one: Sentence) -> dict[str, str] | None:
+def address_of(corpus: Store, one: Sentence) -> dict[str, str] | None:
     """The parameters by which all pages read a row with the model of its store; None where there is none."""
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
     given = spelling.address(Subject(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
