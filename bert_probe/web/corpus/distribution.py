@@ -185,7 +185,7 @@ def _pick_bin(counts: Any, edges: Any) -> int | None:
         for one in np.flatnonzero(counts).tolist()
     }
     with st.container(width=300):
-        chosen = state.choose(_BIN, "Bar", options, "")
+        chosen = state.choose(_BIN, "Bar", options, "", labelled=True)
     return int(chosen) if chosen else None
 
 

@@ -37,8 +37,8 @@ def part(corpus: Store) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         head = choose_head(corpus)
         query = _choice("find_query", "From a word tagged", tags, usual)
-        key = _choice("find_key", "to a word tagged", tags, "NOUN" if "NOUN" in tags else "")
-        relation = _choice("find_relation", "related by", relations, "")
+        key = _choice("find_key", "To a word tagged", tags, "NOUN" if "NOUN" in tags else "")
+        relation = _choice("find_relation", "Related by", relations, "")
         place = st.container(width="content")
     if not (query or key or relation):
         st.info("Choose a tag of either word, or a relation.")
@@ -69,9 +69,9 @@ def _names(corpus: Store, column: str) -> list[str]:
 
 
 def _choice(key: str, label: str, names: list[str], default: str) -> str:
-    with st.container(width=190):
-        st.caption(label)
-        return state.choose(key, label, {"": "anything", **{name: name for name in names}}, default)
+    with st.container(width=170):
+        options = {"": "anything", **{name: name for name in names}}
+        return state.choose(key, label, options, default, labelled=True)
 
 
 def _show(corpus: Store, found: FoundPairs, head: tuple[int, int]) -> None:

@@ -40,8 +40,7 @@ def choose_head(corpus: Store) -> tuple[int, int]:
         for layer in range(sizes.layers)
         for head in range(sizes.heads)
     }
-    with st.container(width=190):
-        st.caption("Head")
-        chosen = state.choose(KEY, "Head", options, next(iter(options)))
+    with st.container(width=170):
+        chosen = state.choose(KEY, "Head", options, next(iter(options)), labelled=True)
     layer, head = chosen.split(".")
     return int(layer) - 1, int(head) - 1

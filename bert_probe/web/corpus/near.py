@@ -38,6 +38,8 @@ BY: Final = {"group": "Groups of vectors", "before": "The word before", "after":
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _AGREED: Final = "corpus models agreed"
 """Session key of the names of models that the reader lets a store open."""
+_COLOURS: Final = tuple(HEADS[place] for place in (0, 1, 6, 4, 2, 10))
+"""Far from each other and from gray, which is that of all others."""
 _GRAY: Final = "#8A8797"
 
 
@@ -176,7 +178,7 @@ def _asked_unit(trace: Trace) -> Unit | None:
 def _layer(corpus: Store) -> int:
     options = {str(one): f"Layer {one}" if one else "Embeddings" for one in corpus.layers}
     with st.container(width=170):
-        return int(state.choose("near_layer", "Layer", options, str(corpus.layers[-1])))
+        return int(state.choose("near_layer", "Layer", options, str(corpus.layers[-1]), labelled=True))
 
 
 # ---------------------------------------------------------------- what is found
@@ -247,7 +249,7 @@ def _surroundings(lines: Sequence[Line], placed: Around, by: str) -> tuple[list[
 def _colours(names: Sequence[str]) -> dict[str, str]:
     """The most frequent first, so that these differ most."""
     order = sorted(set(names) - {OTHER}, key=lambda name: (-names.count(name), name))
-    return {name: HEADS[place % len(HEADS)] for place, name in enumerate(order)} | {OTHER: _GRAY}
+    return {name: _COLOURS[place % len(_COLOURS)] for place, name in enumerate(order)} | {OTHER: _GRAY}
 
 
 def _table(
