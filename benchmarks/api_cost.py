@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import statistics
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
+
+import psutil
 
 from benchmarks import running_app
 from benchmarks.pairs import Line
@@ -29,6 +33,31 @@ _numbers = count()
 _lock = threading.Lock()
 
 
+@dataclass
+class Turns:
+    """What clients of one kind found, over all rounds.
+
+    Attributes:
+        took: seconds of each answer.
+        seconds: that the turns lasted.
+        worked: seconds that cores of the machine were busy with the app meanwhile.
+    """
+
+    took: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    worked: float = 0.0
+
+    @property
+    def p95(self) -> float:
+        """Seconds within which 95 in 100 answers came."""
+        return statistics.quantiles(self.took, n=20)[-1]
+
+    @property
+    def each(self) -> float:
+        """Seconds of one core for an answer."""
+        return self.worked / len(self.took)
+
+
 def lines() -> Iterator[Line]:
     with running_app.started() as app:
         _client(app.port, 0.0, 0.0)  # imports, and opens the model
@@ -36,28 +65,46 @@ def lines() -> Iterator[Line]:
             (PAUSE, f"each pausing {PAUSE:.2f} s after an answer"),
             (0.0, "each asking on at once"),
         ):
-            alone, together = _measured(app.port, pause)
-            ratio = _p95(together) / _p95(alone)
+            alone, together = _measured(app, pause)
+            ratio = together.p95 / alone.p95
             yield Line(
                 f"HTTP: attention of a new text of {len(_WORDS)} words, {CLIENTS} clients, {who}",
                 "one client of the same kind, p95",
-                f"{ratio:.2f} × ({_p95(together) * 1e3:.0f} ms ÷ {_p95(alone) * 1e3:.0f} ms; "
-                f"{len(together) / (ROUNDS * SECONDS):.0f} answers a second)",
-                f"at most {TARGET:g} ×" if pause else "",
-                ratio <= TARGET if pause else None,
+                f"{ratio:.2f} × ({together.p95 * 1e3:.0f} ms ÷ {alone.p95 * 1e3:.0f} ms; "
+                f"{len(together.took) / together.seconds:.0f} answers a second; "
+                f"{_work(alone, together, pause)})",
+                f"at most {TARGET:g} ×",
+                ratio <= TARGET,
             )
 
 
-def _measured(port: int, pause: float) -> tuple[list[float], list[float]]:
-    """Seconds of each answer, for one client and for eight."""
-    alone: list[float] = []
-    together: list[float] = []
+def _work(alone: Turns, together: Turns, pause: float) -> str:
+    """What an answer costs, and, where nobody pauses, what the ratio is at least for that."""
+    cost = f"{together.each * 1e3:.0f} ms of a core an answer"
+    if pause:
+        return cost
+    cores = os.cpu_count() or 1
+    least = CLIENTS * together.each / cores / alone.p95
+    return f"{cost}, so that {cores} cores with nothing else to do give {least:.1f} ×"
+
+
+def _measured(app: running_app.Served, pause: float) -> tuple[Turns, Turns]:
+    """One client, and eight."""
+    process, found = psutil.Process(app.process.pid), {1: Turns(), CLIENTS: Turns()}
     for _ in range(ROUNDS):
-        alone += _client(port, SECONDS, pause)
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            asked = [pool.submit(_client, port, SECONDS, pause) for _ in range(CLIENTS)]
-        together += [took for one in asked for took in one.result()]
-    return alone, together
+        for clients, turns in found.items():
+            began, before = time.monotonic(), _busy(process)
+            with ThreadPoolExecutor(clients) as pool:
+                asked = [pool.submit(_client, app.port, SECONDS, pause) for _ in range(clients)]
+            turns.seconds += time.monotonic() - began
+            turns.worked += _busy(process) - before
+            turns.took += [took for one in asked for took in one.result()]
+    return found[1], found[CLIENTS]
+
+
+def _busy(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def _client(port: int, seconds: float, pause: float) -> list[float]:
@@ -84,7 +131,3 @@ def _text() -> str:
     with _lock:
         number = next(_numbers)
     return " ".join(_WORDS[(number // len(_WORDS) ** place) % len(_WORDS)] for place in range(len(_WORDS)))
-
-
-def _p95(took: list[float]) -> float:
-    return statistics.quantiles(took, n=20)[-1]

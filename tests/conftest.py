@@ -21,8 +21,8 @@ from xdist.scheduler import LoadFileScheduling
 import bert_probe
 from bert_probe.cli import later
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.doubles import keep_doubles
 from tests.helpers import families, trained
-from tests.helpers.raw import keep_doubles
 
 # A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import bert_probe
+from bert_probe.cli import corpus
 from bert_probe.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -85,6 +86,7 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
     assert not packages(found) & (HEAVY | BROWSER_SIDE)
     assert {name for name in found if name.startswith("bert_probe.")} == {
         "bert_probe.cli",
+        "bert_probe.cli.later",
         "bert_probe.cli.main",
         "bert_probe.errors",
         "bert_probe.run",
@@ -93,9 +95,11 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
     }
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_line_in_the_list_is_that_of_the_command(name: str) -> None:
-    module, line = COMMANDS[name]
+@pytest.mark.parametrize(
+    ("name", "module", "line"),
+    [(name, *about) for name, about in (*COMMANDS.items(), *corpus.COMMANDS.items())],
+)
+def test_the_line_in_the_list_is_that_of_the_command(name: str, module: str, line: str) -> None:
     command = getattr(import_module(f"bert_probe.cli.{module}"), name)
     assert command.name == name
     assert command.get_short_help_str(1000) == line
@@ -106,14 +110,15 @@ def test_every_command_is_in_the_list() -> None:
 
     found = set()
     for path in (ROOT / "bert_probe" / "cli").glob("*.py"):
-        if path.stem not in ("__init__", "main"):
+        if path.stem not in ("__init__", "later", "main"):
             held = vars(import_module(f"bert_probe.cli.{path.stem}")).values()
             found |= {thing.name for thing in held if isinstance(thing, click.Command)}
-    assert found == set(COMMANDS)
+    assert found == {*COMMANDS, *corpus.COMMANDS}
 
 
 def test_no_command_but_one_imports_what_the_browser_sees() -> None:
-    others = sorted({module for module, _ in COMMANDS.values()} - {"app"})
+    every = {module for module, _ in (*COMMANDS.values(), *corpus.COMMANDS.values())}
+    others = sorted(every - {"app"})
     found = packages(modules_after(f"import {', '.join(f'bert_probe.cli.{module}' for module in others)}"))
     assert "torch" in found
     assert not found & (BROWSER_SIDE | {"sklearn", "umap"})

@@ -23,10 +23,10 @@ from benchmarks.pairs import Line
 from benchmarks.proof.broken_checkpoints import Broken, every
 from benchmarks.proof.theme import Run
 from bert_probe.errors import ProbeError
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.loading import load
 from tests.helpers.exactness import EXACT, largest
 from tests.helpers.families import TEXT, build
-from tests.helpers.raw import keep_doubles
 
 CHECKPOINTS = 150
 MEMORY = 2_000_000_000

@@ -218,8 +218,11 @@ class AttentionMaps(Result):
 
     def frame(self) -> pd.DataFrame:
         """All of them, one below the other."""
-        parts = [one.long() for one in self.maps()]
-        whole = pd.concat(parts, ignore_index=True)
+        return self.joined([one.long() for one in self.maps()])
+
+    def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """`table`, of all its `parts`."""
+        whole = super().joined(parts)
         if len({part["head"].dtype for part in parts}) > 1:
             whole["head"] = whole["head"].astype(str)  # "mean" beside numbers: files need one type
         return whole

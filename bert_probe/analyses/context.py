@@ -21,6 +21,7 @@ from bert_probe.results.kinds_of_several import Several
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
+from bert_probe.text.shortened import shortened
 from bert_probe.text.words import Unit, find_word, word_name
 
 
@@ -92,7 +93,8 @@ class Context(Question):
             try:
                 found.append(find_word(trace, word))
             except SelectionError as error:
-                raise SelectionError(f"Text {number}, “{_shortened(trace.encoding.text)}”: {error}") from None
+                text = shortened(trace.encoding.text, 60)
+                raise SelectionError(f"Text {number}, “{text}”: {error}") from None
         return tuple(found)
 
     def arguments(self) -> list[str]:
@@ -194,7 +196,3 @@ def _vector(trace: Trace, unit: Unit, layer: int) -> Array:
     """A word's vector after a layer, float64 [hidden]: the mean of those of its pieces."""
     mean: Array = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype=np.float64)
     return mean
-
-
-def _shortened(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

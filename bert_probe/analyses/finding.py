@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_probe.model.trace import Array, resolve
+from bert_probe.text.shortened import shortened
 
 if TYPE_CHECKING:
     from bert_probe.analyses.minimal_pair import MinimalPair
@@ -72,8 +73,8 @@ def _name(pair: MinimalPair, place: int) -> str:
     """A unit in quotation marks, with its position where another is written the same."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
-    shown = unit.display if len(unit.display) <= 40 else f"{unit.display[:39]}…"
-    return f"‘{shown}’" if names.count(unit.display) == 1 else f"‘{shown}’ ({unit.position})"
+    shown = f"‘{shortened(unit.display)}’"
+    return shown if names.count(unit.display) == 1 else f"{shown} ({unit.position})"
 
 
 def _unit(pair: MinimalPair) -> str:

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention import WORDS
+from bert_probe.analyses.encoded import encoded
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, Labels, check_grid, head_labels
-from bert_probe.errors import SelectionError, TextError, memory_errors
+from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
@@ -78,7 +79,8 @@ class HeadMeans(Question):
             UnavailableError: a model in memory that changes meanwhile.
         """
         checkpoint = checkpoint.now()
-        encodings = encoded(checkpoint, sentences, truncate, report)
+        lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
+        encodings = encoded(checkpoint, lines, truncate, report)
         values = self._measured(checkpoint, encodings, report)
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
         mean = _named(values.mean(axis=0))
@@ -159,21 +161,6 @@ class ProfileMeans(Result):
         for name, mean in self.mean.items():
             columns |= {name: mean, f"{name}_low": self.low[name], f"{name}_high": self.high[name]}
         return frames.by_head(columns, self.labels)
-
-
-def encoded(
-    checkpoint: Checkpoint, sentences: Sequence[str], truncate: bool, report: Report
-) -> list[Encoding]:
-    """All of them before any is traced: a mistake in the last line is told at once."""
-    lines = numbered(sentences, "sentence")
-    encodings = []
-    for line, text in lines:
-        report(0, len(lines))
-        try:
-            encodings.append(checkpoint.encode(text, truncate=truncate))
-        except TextError as error:
-            raise type(error)(f"Line {line}: {error}") from None
-    return encodings
 
 
 def _draws(count: int, resamples: int, seed: int) -> Iterator[Array]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
 
+from bert_probe.analyses.encoded import encoded
 from bert_probe.analyses.text_classes import problem_of
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
@@ -28,7 +28,6 @@ _KINDS = {
     "multi_label_classification": SEVERAL,
     "regression": NUMBER,
 }
-_Given = TypeVar("_Given", Row, TaggedSentence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +90,7 @@ def of_texts(
         TextError: a text cannot be read; with its line.
         UnavailableError: numbers that are not finite.
     """
-
-    def read(row: Row) -> Encoding:
-        return checkpoint.encode(row.text, row.pair, truncate)
-
-    encodings = _encoded(rows, read)
+    encodings = encoded(checkpoint, [(row.line, row.text, row.pair) for row in rows], truncate)
     found = np.empty((len(rows), len(output.labels)), dtype=np.float64)
     for index, logits in _logits(checkpoint, output, encodings, report):
         found[index] = _finite(logits, checkpoint, rows[index].line)
@@ -117,11 +112,7 @@ def of_words(
     Raises:
         TextError, UnavailableError: as `of_texts`.
     """
-
-    def read(sentence: TaggedSentence) -> Encoding:
-        return checkpoint.encode(sentence.text, truncate=truncate)
-
-    encodings = _encoded(sentences, read)
+    encodings = encoded(checkpoint, [(one.line, one.text, None) for one in sentences], truncate)
     places = [
         _first_tokens(encoding, sentence) for encoding, sentence in zip(encodings, sentences, strict=True)
     ]
@@ -152,16 +143,6 @@ def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | No
             place += 1
         reaches = place < len(own) and (own[place].start or 0) < end
         found.append(own[place].position if reaches else None)
-    return found
-
-
-def _encoded(given: Sequence[_Given], read: Callable[[_Given], Encoding]) -> list[Encoding]:
-    found = []
-    for one in given:
-        try:
-            found.append(read(one))
-        except TextError as error:
-            raise type(error)(f"Line {one.line:,}: {error}") from None
     return found
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.head_means import BATCH_TOKENS, encoded
+from bert_probe.analyses.encoded import encoded
+from bert_probe.analyses.head_means import BATCH_TOKENS
 from bert_probe.analyses.two_models import ModelChange, are_one, check_encodings, check_tokenizers
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -21,6 +22,7 @@ from bert_probe.results.kinds import Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import asked, question
 from bert_probe.results.result import Result
+from bert_probe.text.sentence_files import numbered
 
 
 @question("alikeness of layers", command="diff")
@@ -64,7 +66,8 @@ class LayerAlikeness(ModelChange):
         """
         a, b = a.now(), b.now()
         check_tokenizers(a, b)
-        read = [encoded(one, sentences, truncate, report) for one in (a, b)]
+        lines = [(line, text, None) for line, text in numbered(sentences, "sentence")]
+        read = [encoded(one, lines, truncate, report) for one in (a, b)]
         for number, (mine, yours) in enumerate(zip(*read, strict=True), start=1):
             check_encodings(mine, yours, f"sentence {number:,}")
         texts, dropped = [one.text for one in read[0]], sum(one.dropped for one in read[0])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 
+from bert_probe.analyses.encoded import Line, encoded
 from bert_probe.analyses.planes import BASES, Planes, planes
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -144,7 +145,7 @@ class LayerMapOfMany(_OnPlanes):
             UnavailableError: see `planes`; a model in memory that changes meanwhile.
         """
         checkpoint = checkpoint.now()
-        encodings = _encoded(checkpoint, rows, truncate, report)
+        encodings = encoded(checkpoint, _lines(rows), truncate, report)
         parts = _parts(rows)
         read = [
             self._marks(one, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, Labelled) else 0)
@@ -259,23 +260,10 @@ def _all_of(read: Sequence[_Marks]) -> tuple[Mark, ...]:
     return tuple(mark for one in read for mark in one.marks)
 
 
-def _encoded(
-    checkpoint: Checkpoint, rows: Sequence[str] | Labelled, truncate: bool, report: Report
-) -> list[Encoding]:
-    """All of them before any is read by the model: a mistake in the last line is told at once."""
-    lines = (
-        [(row.line, row.text, row.pair) for row in rows.rows]
-        if isinstance(rows, Labelled)
-        else [(line, text, None) for line, text in numbered(rows, "text")]
-    )
-    encodings = []
-    for line, text, pair in lines:
-        report(0, len(lines))
-        try:
-            encodings.append(checkpoint.encode(text, pair, truncate))
-        except TextError as error:
-            raise type(error)(f"Line {line}: {error}") from None
-    return encodings
+def _lines(rows: Sequence[str] | Labelled) -> list[Line]:
+    if isinstance(rows, Labelled):
+        return [(row.line, row.text, row.pair) for row in rows.rows]
+    return [(line, text, None) for line, text in numbered(rows, "text")]
 
 
 def _parts(rows: Sequence[str] | Labelled) -> tuple[str, ...]:

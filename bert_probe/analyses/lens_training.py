@@ -17,6 +17,7 @@ from bert_probe.model.forward import as_array, batch, batches
 from bert_probe.model.layers import Pass
 from bert_probe.model.outputs import Output
 from bert_probe.model.trace import Array
+from bert_probe.text.faults import Faults
 
 SHARE = 0.15
 """Of a line's tokens that are masked at a time, as in the training of BERT (Devlin et al. 2019)."""
@@ -98,6 +99,22 @@ def readings(checkpoint: Checkpoint, lines: Sequence[Inputs], seed: int) -> Read
         )
     groups = batches([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
     return Readings(texts, [*range(len(lines))] * READINGS, places, groups)
+
+
+def inputs_of(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[Inputs]:
+    """What the model is given for each line, which comes with its number.
+
+    Raises:
+        FaultyFileError: some that cannot be read, all of them named.
+    """
+    found, faults = [], Faults("The list")
+    for number, line in lines:
+        try:
+            found.append(checkpoint.encoder.inputs(line, truncate=truncate))
+        except TextError as error:
+            faults.add(number, str(error))
+    faults.check()
+    return found
 
 
 def masked(line: Inputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> Inputs:

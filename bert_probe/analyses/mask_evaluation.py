@@ -13,8 +13,8 @@ import torch
 
 from bert_probe.analyses import scores
 from bert_probe.analyses.fill_mask import mask_of
-from bert_probe.analyses.lens_training import masked
-from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
+from bert_probe.analyses.lens_training import inputs_of, masked
+from bert_probe.errors import EmptyTextError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.encoding import Inputs
 from bert_probe.model.forward import BATCH_TOKENS, batch, batches, forward
@@ -25,7 +25,6 @@ from bert_probe.results.kinds import Choice, Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.faults import Faults
 from bert_probe.text.sentence_files import numbered
 
 AMONG = 5
@@ -77,7 +76,7 @@ class EvaluateMasks(Question):
         output = output_of(checkpoint, FILLING)
         mask_of(checkpoint)
         lines = numbered(sentences, "line")
-        given = _read(checkpoint, lines, truncate)
+        given = inputs_of(checkpoint, lines, truncate)
         texts = _masked(checkpoint, given, self.seed)
         places = [
             np.flatnonzero(text.inputs["input_ids"] != one.inputs["input_ids"])
@@ -117,17 +116,6 @@ class EvaluateMasks(Question):
 
 _Guess = tuple[int, float, int]
 """Rank of the masked token, its log probability in nats, and the token that is guessed first."""
-
-
-def _read(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[Inputs]:
-    found, faults = [], Faults("The list")
-    for number, line in lines:
-        try:
-            found.append(checkpoint.encoder.inputs(line, truncate=truncate))
-        except TextError as error:
-            faults.add(number, str(error))
-    faults.check()
-    return found
 
 
 def _masked(checkpoint: Checkpoint, texts: Sequence[Inputs], seed: int) -> list[Inputs]:

@@ -17,10 +17,9 @@ import torch.nn.functional as F
 from safetensors.numpy import save as to_bytes
 
 from bert_probe.analyses.fill_mask import mask_of
-from bert_probe.analyses.lens_training import BATCH, Head, losses, read, readings, trained
+from bert_probe.analyses.lens_training import BATCH, Head, inputs_of, losses, read, readings, trained
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.encoding import Inputs
 from bert_probe.model.layers import passing
 from bert_probe.model.outputs import output_of
 from bert_probe.model.progress import Report, ignore
@@ -30,7 +29,6 @@ from bert_probe.results.kinds import Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
 from bert_probe.results.result import Result
-from bert_probe.text.faults import Faults
 from bert_probe.text.sentence_files import numbered
 
 ENDING = ".safetensors"
@@ -93,7 +91,11 @@ class TuneLens(Question):
         mask_of(checkpoint)
         lines = numbered(sentences, "line")
         report(0, 0)
-        texts = _inputs(checkpoint, lines, truncate)
+        inputs = inputs_of(checkpoint, lines, truncate)
+        # Equal lines once, lest one be held out and learned from.
+        texts = [*dict(zip((line for _, line in lines), inputs, strict=True)).values()]
+        if len(texts) < 2:
+            raise TextError("There is one line; a lens learns from some and is judged by others. Give more.")
         held = _held_out(len(texts), self.held_out, self.seed)
         given = readings(checkpoint, texts, self.seed)
         held_places = sum(len(own) for own, line in zip(given.places, given.lines, strict=True) if held[line])
@@ -117,27 +119,6 @@ class TuneLens(Question):
     def arguments(self) -> list[str]:
         """The file of lines is an option."""
         return ["--tune"]
-
-
-def _inputs(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[Inputs]:
-    """What each line becomes for the model; equal ones once, lest one be held out and learned from.
-
-    Raises:
-        TextError: fewer than two, or some that cannot be read.
-    """
-    found: dict[str, Inputs] = {}
-    faults = Faults("The list")
-    for number, line in lines:
-        try:
-            inputs = checkpoint.encoder.inputs(line, truncate=truncate)
-        except TextError as error:
-            faults.add(number, str(error))
-        else:
-            found.setdefault(line, inputs)
-    faults.check()
-    if len(found) < 2:
-        raise TextError("There is one line; a lens learns from some and is judged by others. Give more.")
-    return [*found.values()]
 
 
 def _held_out(count: int, share: float, seed: int) -> Array:

@@ -12,6 +12,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question
 from bert_probe.text.common_spans import CommonSpans, common_spans
+from bert_probe.text.shortened import shortened
 
 _NAMES = frozenset({"model", "origin", "revision"})
 """What one and the same model may be called in two ways by."""
@@ -131,6 +132,4 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _quoted(piece: str | None) -> str:
-    if piece is None:
-        return "nothing"
-    return f"‘{piece if len(piece) <= 40 else f'{piece[:39]}…'}’"
+    return "nothing" if piece is None else f"‘{shortened(piece)}’"

@@ -18,6 +18,7 @@ from bert_probe.results import frames
 from bert_probe.results.kinds import Flag
 from bert_probe.results.question import asked, question
 from bert_probe.results.result import Result
+from bert_probe.text.shortened import shortened
 from bert_probe.text.words import Unit, word_lens
 
 
@@ -102,10 +103,9 @@ class ChangedVectors(Result):
         layer, place = np.unravel_index(int(peaks.argmax()), peaks.shape)
         where = "in the output of the embeddings" if layer == 0 else f"after layer {layer}"
         unit = self.units[int(place)]
-        name = unit.display if len(unit.display) <= 40 else f"{unit.display[:39]}…"
         return (
-            f"The vector of ‘{name}’ ({unit.position}) turned most, {where}: 1 − cosine {peaks.max():.3g}, "
-            f"where the mean of that layer is {self.mean[layer]:.3g}."
+            f"The vector of ‘{shortened(unit.display)}’ ({unit.position}) turned most, {where}: "
+            f"1 − cosine {peaks.max():.3g}, where the mean of that layer is {self.mean[layer]:.3g}."
         )
 
     def frame(self) -> pd.DataFrame:

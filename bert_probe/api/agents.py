@@ -100,7 +100,8 @@ def answer(
 
     try:
         rows = {name: _taken(name, given.pop(name, taken["default"])) for name, taken in _ROWS.items()}
-        result = body.read(one, given).answer(shared, report)
+        # As over HTTP: in JSON 5.0 is 5, and nothing is infinite.
+        result = body.read(one, body.parsed(json.dumps(given).encode())).answer(shared, report)
         record = told(result, rows["first_row"], rows["most_rows"])
         picture = _picture(result) if rows["picture"] else []
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
@@ -28,13 +28,18 @@ class Alone:
         )
 
     def traces(
-        self, checkpoint: Checkpoint, texts: Sequence[tuple[str, str | None]], truncate: bool
+        self,
+        checkpoint: Checkpoint,
+        texts: Sequence[tuple[str, str | None]],
+        truncate: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> list[Trace]:
         """Traces of texts, each made once."""
         return [
             self._traces.once(
                 (checkpoint.description, text, truncate),
                 lambda text=text: checkpoint.trace(*text, truncate=truncate),  # type: ignore[misc]
+                check,
             )
             for text in texts
         ]

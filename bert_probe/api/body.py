@@ -7,9 +7,10 @@ and heads count from 1, tokens from 0.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from bert_probe.analyses.attention import Attention, AttentionLong
@@ -41,9 +42,13 @@ class Shared(Protocol):
         ...
 
     def traces(
-        self, checkpoint: Checkpoint, texts: Sequence[tuple[str, str | None]], truncate: bool
+        self,
+        checkpoint: Checkpoint,
+        texts: Sequence[tuple[str, str | None]],
+        truncate: bool,
+        check: Callable[[], None],
     ) -> list[Trace]:
-        """Traces of texts, each made once."""
+        """Traces of texts, each made once; who waits for that calls ``check``, which may end it."""
         ...
 
 
@@ -89,12 +94,16 @@ class Body:
         checkpoints = [shared.open_checkpoint(*one, report) for one in self.models]
         report(0, 0)
         question = self.served.question.from_plain(self.asked, checkpoints[0].description)
-        given = self._subjects(shared, checkpoints)
-        report(0, 0)
+
+        def check() -> None:
+            report(0, 0)
+
+        given = self._subjects(shared, checkpoints, check)
+        check()
         ask: Any = question
         more: dict[str, Any] = {"report": report} if self.served.reports else {}
         long = self.served.reports and _takes_long(question, given)
-        with SLOTS.turn(lambda: report(0, 0)) if long else nullcontext():
+        with SLOTS.turn(check) if long else nullcontext():
             if self.files or isinstance(question, AttentionLong):
                 # Rows of a file are no key; and what is computed as it is written would keep its trace alive.
                 answer: Result = ask.of(*given, **more)
@@ -102,12 +111,15 @@ class Body:
                 answer = shared.answers.of(ask.of, *given, **more)
         return answer
 
-    def _subjects(self, shared: Shared, checkpoints: Sequence[Checkpoint]) -> list[Any]:
+    def _subjects(
+        self, shared: Shared, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
+    ) -> list[Any]:
         """What `of` is given, in its order."""
+        read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
         if self.served.models > 1:
-            traces = [shared.traces(one, self.texts, self.truncate)[0] for one in checkpoints if self.texts]
+            traces = [read(one)[0] for one in checkpoints if self.texts]
         else:
-            traces = shared.traces(checkpoints[0], self.texts, self.truncate)
+            traces = read(checkpoints[0])
         rest, models = iter(traces), iter(checkpoints)
         given: list[Any] = []
         for name, kind in self.served.arguments.items():

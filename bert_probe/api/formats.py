@@ -29,9 +29,9 @@ def chosen(accept: str) -> str:
     Raises:
         NotAcceptableError: none does.
     """
-    if not accept.strip():
+    wanted = dict(_wished(part) for part in accept.split(",") if part.strip())
+    if not wanted:
         return JSON
-    wanted = dict(map(_wished, accept.split(",")))
     # Of equal wishes the first of ours.
     best = max(FORMS, key=lambda media: _wish(wanted, media))
     if not _wish(wanted, best):
@@ -66,17 +66,17 @@ def written(result: Result, media: str) -> bytes:
 
 
 def table_of(result: Result) -> pd.DataFrame:
-    """The table, if it is not too large to be sent; one that comes in parts is not made whole to find out.
+    """The table, if it is not too large to be sent; its parts are made once, and no more than can be sent.
 
     Raises:
         TooLargeError: more than `MOST_CELLS`.
     """
-    cells, parts = 0, 0
+    parts: list[pd.DataFrame] = []
     for part in result.parts():
-        cells, parts = cells + part.size, parts + 1
-        if cells > MOST_CELLS:
+        parts.append(part)
+        if sum(one.size for one in parts) > MOST_CELLS:
             raise TooLargeError(
                 f"The table has more than {MOST_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
                 "use the command line."
             )
-    return part if parts == 1 else result.table()
+    return result.joined(parts)

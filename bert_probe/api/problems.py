@@ -22,6 +22,8 @@ from bert_probe.errors import (
 )
 
 MEDIA: Final = "application/problem+json"
+MOST_DETAIL: Final = 2_000
+"""Characters of a sentence on what was given."""
 PAGE: Final = "/api"
 """Where kinds of problems are told, each under its name."""
 
@@ -132,10 +134,18 @@ def of(error: BaseException) -> Problem | None:
     """What an error is to whoever asked; None for one that nobody foresaw."""
     if isinstance(error, MemoryError) and not isinstance(error, ProbeError):
         return Problem(TOO_LARGE, "The machine has too little memory for this. Ask for less.")
+    if isinstance(error, RecursionError):
+        return Problem(NO_JSON, "Lists of the body lie within each other too deep. Send it flatter.")
     for cls in type(error).__mro__:
         if cls in _OF_ERRORS:
-            return Problem(_OF_ERRORS[cls], str(error), _faults(error))
+            return Problem(_OF_ERRORS[cls], _shortened(str(error)), _faults(error))
     return None
+
+
+def _shortened(sentence: str) -> str:
+    """A sentence that repeats what was given, which may be megabytes; its end is the remedy."""
+    half = MOST_DETAIL // 2
+    return sentence if len(sentence) <= MOST_DETAIL else f"{sentence[:half]} … {sentence[-half:]}"
 
 
 def _faults(error: BaseException) -> dict[str, Any]:

@@ -54,6 +54,9 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="N",
     help="Rows that are written together: what is lost when a run is ended.",
 )
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Shards at once."
+)
 @click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
 @click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON a shard.")
 @_opening
@@ -65,6 +68,7 @@ def run(
     out: Path,
     column: str | None,
     shard_rows: int,
+    workers: int,
     truncate: bool,
     log: Path | None,
 ) -> None:
@@ -77,7 +81,15 @@ def run(
     question = Gather(truncate=truncate, **asked)
     with _logging(log) as told, terminal_bar("Reading", "sentences") as report:
         store = make_store(
-            checkpoint, question, inputs, out, column=column, shard_rows=shard_rows, report=report, told=told
+            checkpoint,
+            question,
+            inputs,
+            out,
+            column=column,
+            shard_rows=shard_rows,
+            workers=workers,
+            report=report,
+            told=told,
         )
     click.echo(terminal.visible(_said(store)), err=True)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count as counted
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import InputFile, Record, described, find_inputs, records
+from bert_probe.corpus.inputs import FoundFile, InputFile, Record, described, find_inputs, records
 from bert_probe.corpus.passes import gathered
 from bert_probe.corpus.store import (
     FORMAT,
@@ -27,7 +30,7 @@ from bert_probe.corpus.store import (
 from bert_probe.corpus.tables import layouts
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Cancelled, Report, ignore
 
 SHARD_ROWS = 2000
 """Records of a shard, unless somebody says otherwise: what is lost when a run is ended, and held at once."""
@@ -44,6 +47,7 @@ def make_store(
     *,
     column: str | None = None,
     shard_rows: int = SHARD_ROWS,
+    workers: int = 1,
     report: Report = ignore,
     told: Told = lambda _: None,
 ) -> Store:
@@ -53,6 +57,7 @@ def make_store(
         inputs: files, folders and patterns, see `find_inputs`.
         folder: of the store; it is made, or goes on.
         column: of tables, JSON lines and Parquet; the usual one where none is named.
+        workers: shards that are worked on at once, each by a thread of its own; all share the weights.
         report: told how many records are done, and of how many.
         told: told of every shard that is done.
 
@@ -62,6 +67,7 @@ def make_store(
         StoreError: the folder cannot be written, or somebody else is writing it.
         OutOfMemoryError: the machine is too small for one batch.
     """
+    checkpoint = checkpoint.now()
     question = question.of(checkpoint)
     files = find_inputs(inputs, column)
     place = Path(folder)
@@ -69,25 +75,85 @@ def make_store(
         manifest = _manifest(checkpoint, question, described(files), files, column, shard_rows)
         done = _begun(place, manifest)
         layout = layouts(question, checkpoint.description.hidden_size)
-        count = sum(one.records for one in done.values())
-        total = manifest["records"]
-        report(count, total)
-        for number, part in shards(files, column, shard_rows):
-            if number in done:
-                continue
+        progress = _Progress(sum(one.records for one in done.values()), manifest["records"], report)
 
-            def within(read: int, _: int, before: int = count) -> None:
-                report(before + read, total)
+        def work(number: int, part: Sequence[Record]) -> Shard:
+            tables = gathered(checkpoint, question, part, progress.of(number))
+            return write_shard(place, number, len(part), tables, layout)
 
-            tables = gathered(checkpoint, question, part, within)
-            shard = write_shard(place, number, len(part), tables, layout)
-            count += shard.records
-            told({"shard": number, "records": count, "of": total, "refusals": shard.refusals})
+        missing = (one for one in shards(files, column, shard_rows) if one[0] not in done)
+        try:
+            for shard in _each(work, missing, workers):
+                told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
+        finally:
+            progress.over = True  # for shards that others still work on
     return open_store(place)
 
 
+class _Progress:
+    """How many records are done, of all shards that are worked on.
+
+    Attributes:
+        over: nobody wants more of them.
+    """
+
+    over = False
+
+    def __init__(self, before: int, total: int, report: Report) -> None:
+        self._total, self._report = total, report
+        self._done = {-1: before}
+        report(before, total)
+
+    def of(self, number: int) -> Report:
+        """The report of a shard."""
+
+        def within(done: int, _: int) -> None:
+            if self.over:
+                raise Cancelled
+            self._done[number] = done
+            self._report(sum(list(self._done.values())), self._total)
+
+        return within
+
+    def plain(self) -> dict[str, int]:
+        """For a log."""
+        return {"records": sum(list(self._done.values())), "of": self._total}
+
+
+def _each(
+    work: Callable[[int, Sequence[Record]], Shard],
+    parts: Iterator[tuple[int, Sequence[Record]]],
+    workers: int,
+) -> Iterator[Shard]:
+    """The shards as they are done; no more parts are read than are worked on."""
+    if workers == 1:
+        yield from (work(*part) for part in parts)
+        return
+    pool = ThreadPoolExecutor(workers, "bert-probe corpus")
+    try:
+        with _threads_shared(workers):
+            waiting = {pool.submit(work, *part) for part in islice(parts, workers)}
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                waiting |= {pool.submit(work, *part) for part in islice(parts, len(done))}
+                yield from (one.result() for one in done)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _threads_shared(workers: int) -> Iterator[None]:
+    """Several passes at once share the processor's cores, instead of each using all of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // workers))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def shards(
-    files: Sequence[Any], column: str | None, shard_rows: int
+    files: Sequence[FoundFile], column: str | None, shard_rows: int
 ) -> Iterator[tuple[int, tuple[Record, ...]]]:
     """The records of the inputs, so many at a time, each part with its number."""
     every = iter(records(files, column))
@@ -102,7 +168,7 @@ def _manifest(
     checkpoint: Checkpoint,
     question: Gather,
     inputs: Sequence[InputFile],
-    files: Sequence[Any],
+    files: Sequence[FoundFile],
     column: str | None,
     shard_rows: int,
 ) -> dict[str, Any]:

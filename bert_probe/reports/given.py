@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bert_probe.errors import ReportError
+from bert_probe.text.shortened import shortened
 
 W = TypeVar("W", bound=str)
 
@@ -153,5 +154,4 @@ def bytes_of(path: Path, most: int) -> bytes:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return shortened(json.dumps(value, ensure_ascii=False, default=str), 60)

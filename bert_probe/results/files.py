@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pandas as pd
 import pyarrow
 import pyarrow.csv
@@ -150,12 +151,35 @@ def _csv(frame: pd.DataFrame, csv_safe: bool) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> bytes:
-    whole = plain(frame)
-    columns = {str(name): [_value(cell) for cell in _cells(whole[name])] for name in whole}
-    return _dumps({"provenance": frame.attrs.get("provenance", {}), "columns": columns})
+    """Provenance, then each column on a line of its own."""
+    provenance = _dumps(frame.attrs.get("provenance", {})).replace(b"\n", b"\n ")
+    columns = (b"  %s: %s" % (_dumps(name), _listed(cells)) for name, cells in _columns(frame))
+    return b'{\n "provenance": %s,\n "columns": {\n%s\n }\n}' % (provenance, b",\n".join(columns))
 
 
-def _cells(series: pd.Series) -> Any:
+def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+    """Those of `plain`, which would make a frame for it."""
+    if frame.index.name is not None:
+        yield str(frame.index.name), _cells(frame.index)
+    for name, (_, series) in zip(_names(frame), pd.DataFrame(frame).items(), strict=True):
+        yield name, _cells(series)
+
+
+def _listed(cells: Any) -> bytes:
+    """A column as JSON has it; null where it is missing or not a number.
+
+    Raises:
+        ExportError: infinite values.
+    """
+    if cells.dtype.kind not in "biuf" or cells.dtype == np.float16:
+        return _dumps([_value(cell) for cell in cells], indent=None)
+    if cells.dtype.kind == "f" and np.isinf(cells).any():
+        raise ExportError("There are infinite values, which JSON cannot hold. Choose another format.")
+    # Of each type the fewest digits that read back as the same number.
+    return orjson.dumps(np.ascontiguousarray(cells), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _cells(series: pd.Series | pd.Index) -> Any:
     """The values as they are; those that may be missing as objects, lest they become floats."""
     return series.to_numpy() if isinstance(series.dtype, np.dtype) else series.to_numpy(dtype=object)
 
@@ -211,13 +235,19 @@ def _column(series: pd.Series) -> Any:
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The index as a column, and every column's name once: repeated tokens get their position."""
+    whole = pd.DataFrame(frame)  # without its attributes, which pandas would copy again for every column
     if frame.index.name is None:
-        return frame
-    whole = frame.copy(deep=False)
-    names = [str(name) for name in frame.columns]
-    repeated = len(set(names) | {str(frame.index.name)}) <= len(names)
-    whole.columns = pd.Index([f"{i} {name}" for i, name in enumerate(names)] if repeated else names)
+        return whole
+    whole.columns = pd.Index(_names(frame))
     return whole.reset_index()
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    """Of the columns; beside an index each is there once, and none is called as that is."""
+    names = [str(name) for name in frame.columns]
+    label = frame.index.name
+    repeated = label is not None and len({*names, str(label)}) <= len(names)
+    return [f"{i} {name}" for i, name in enumerate(names)] if repeated else names
 
 
 def _value(cell: Any) -> Any:
@@ -239,9 +269,9 @@ def _meta(frame: pd.DataFrame, csv_safe: bool) -> bytes:
     return _dumps(frame.attrs.get("provenance", {}) | ({"csv_safe": True} if csv_safe else {}))
 
 
-def _dumps(record: Any) -> bytes:
+def _dumps(record: Any, indent: int | None = 1) -> bytes:
     """JSON in UTF-8. Half a surrogate pair, as in a folder's undecodable name, is escaped."""
-    text = json.dumps(record, ensure_ascii=False, indent=1, allow_nan=False)
+    text = json.dumps(record, ensure_ascii=False, indent=indent, allow_nan=False)
     return text.encode("utf-8", "backslashreplace")
 
 

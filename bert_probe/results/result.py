@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +16,7 @@ from bert_probe.model.trace import Array
 from bert_probe.results import files, spelling
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question
+from bert_probe.text.shortened import shortened
 
 if TYPE_CHECKING:
     import bert_probe
@@ -58,6 +59,10 @@ class Result(ABC):
     def parts(self) -> Iterator[pd.DataFrame]:
         """`table` in pieces of rows, for one too large to hold at once."""
         yield self.table()
+
+    def joined(self, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+        """`table`, of all its `parts`."""
+        return parts[0] if len(parts) == 1 else self._with_provenance(pd.concat(parts, ignore_index=True))
 
     def _with_provenance(self, frame: pd.DataFrame) -> pd.DataFrame:
         frame.attrs["provenance"] = self.provenance
@@ -141,7 +146,7 @@ class Result(ABC):
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.subject.texts]
-        of = ", ".join(f"“{_short(text)}”" for text in texts if text)
+        of = ", ".join(f"“{shortened(text)}”" for text in texts if text)
         if self.subject.sentences:
             of = f"{self.subject.sentences['sentences']:,} sentences"
         models = ", ".join(str(one.get("model", "given")) for one in self.subject.models)
@@ -172,7 +177,3 @@ def _bytes(value: Any) -> int:
     if isinstance(value, Mapping):
         return sum(map(_bytes, value.values()))
     return sum(map(_bytes, value)) if isinstance(value, tuple) else 0
-
-
-def _short(text: str, most: int = 40) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""Long work in a thread of its own, with its progress; whoever started it can wait for it or give it up.
+"""Long work in a thread to itself, with its progress; whoever started it can wait for it or give it up.
 
 It ends at its next report when it is given up, or when whoever it is for is gone.
 """
@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.run.slots import Slots
+from bert_probe.run.threads import Threads
 
 T = TypeVar("T")
 
@@ -29,8 +31,9 @@ LAST_REPORT = 3.0
 SLOTS: Final = Slots(AT_ONCE)
 """Of all jobs, whoever they are for."""
 
-_working: Final[dict[threading.Thread, Job[Any]]] = {}
-"""Threads that have not ended, and what they work on."""
+_threads: Final = Threads("bert-probe job")
+_working: Final[dict[Job[Any], threading.Event]] = {}
+"""Jobs that a thread is at, and what is set when it is so no more: given up is not ended."""
 
 
 @atexit.register
@@ -38,14 +41,14 @@ def _end_all() -> None:
     """Threads that are left when Python ends are killed, and one within torch takes the process with it."""
     last = time.monotonic() + LAST_REPORT
     left = dict(_working)
-    for job in left.values():
+    for job in left:
         job.cancel()
-    for thread in left:
-        thread.join(max(0.0, last - time.monotonic()))
+    for ended in left.values():
+        ended.wait(max(0.0, last - time.monotonic()))
 
 
 class Job(Generic[T]):
-    """Work in a thread of its own, and how far it is.
+    """Work in a thread to itself, and how far it is.
 
     Attributes:
         cause: all inputs of the work.
@@ -80,9 +83,8 @@ class Job(Generic[T]):
         self._alive, self._queued, self._silence, self._ended = alive, queued, silence, ended
         self._seen = self._heard = time.monotonic()
         self._lock, self._over = threading.Lock(), threading.Event()
-        thread = threading.Thread(target=self._run, args=(work,), name="bert-probe job", daemon=True)
-        _working[thread] = self
-        thread.start()
+        _working[self] = threading.Event()
+        _threads.start(partial(self._run, work))
 
     @property
     def over(self) -> bool:
@@ -128,7 +130,7 @@ class Job(Generic[T]):
         except BaseException as error:  # raised where its value is asked for
             self._end("failed", error=error)
         finally:
-            _working.pop(threading.current_thread())
+            _working.pop(self).set()
 
     def _slot(self) -> AbstractContextManager[None]:
         return SLOTS.turn(self._check) if self._queued else nullcontext()

@@ -23,6 +23,7 @@ from conllu.exceptions import ParseException
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.text.faults import Faults
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, opened
+from bert_probe.text.shortened import shortened
 
 MAX_WORDS = 2_000_000
 """In a file: a line may have only a few bytes, and a word takes several hundred."""
@@ -185,10 +186,10 @@ class _Columns:
 
     def _are_right(self, line: int, columns: Sequence[str], faults: Faults) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            faults.add(line, f"“{_short(columns[0])}” has no tag, in a column after the word")
+            faults.add(line, f"“{shortened(columns[0])}” has no tag, in a column after the word")
             return False
         if not columns[0]:
-            faults.add(line, f"tag {_short(columns[-1])} has no word, in a column before it")
+            faults.add(line, f"tag {shortened(columns[-1])} has no word, in a column before it")
             return False
         # A word with a space in it would else lend its second half to be a tag.
         self._columns = self._columns or len(columns)
@@ -262,7 +263,7 @@ class _Treebank:
             head = parser.parse_int_value(columns[6])
             number = parser.parse_id_value(columns[0])
         if number is None:
-            told = f"“{_short(columns[0])}” with head “{_short(columns[6])}”"
+            told = f"“{shortened(columns[0])}” with head “{shortened(columns[6])}”"
             faults.add(line, f"{told}, where a word and its head have numbers")
             return
         form, tag, relation = columns[1], columns[3], columns[7]
@@ -365,7 +366,3 @@ def _joined(forms: Sequence[str], spaces: Sequence[bool]) -> tuple[str, tuple[tu
         spans.append((len(text), len(text) + len(form)))
         text += form + " " * space
     return text.rstrip(" "), tuple(spans)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -173,7 +173,7 @@ def similarity_axes(found: TokenSimilarity) -> tuple[str, str]:
 
 def of_context(found: WordsInContext, layer: int) -> Heatmap:
     """The chosen words against each other at a layer."""
-    return _cosines(
+    return cosines(
         found.cosine(layer),
         [shown(name) for name in found.names],
         "word",
@@ -185,7 +185,7 @@ def of_context(found: WordsInContext, layer: int) -> Heatmap:
 def of_sentences(found: SentenceVectors) -> Heatmap:
     """Every two sentences, in their order."""
     names = [f"{index + 1} {shown(found.sentences[index])}" for index in found.order]
-    return _cosines(found.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
+    return cosines(found.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
 
 
 def of_vectors(found: TextVectors) -> Heatmap:
@@ -278,13 +278,16 @@ def between(
     return Heatmap(values, labels(rows), labels(columns), drawing)
 
 
-def _cosines(values: Array, names: list[str], axis: str, caption: str, file_name: str) -> Heatmap:
+def cosines(
+    values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, whole: bool = False
+) -> Heatmap:
     """Names against themselves."""
     drawing = Drawing(
         scale=COSINES,
         row_axis=axis,
         column_axis=axis,
         value_name="cosine",
+        whole=whole,
         caption=caption,
         file_name=file_name,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bert_probe.analyses.positions import COSINES as BY_COSINE
 from bert_probe.analyses.positions import RELATIVE, TABLE, ModelPositions, spans
 from bert_probe.model.trace import Array
-from bert_probe.views.heatmaps import COSINES
-from bert_probe.views.matrix import Drawing, Heatmap
+from bert_probe.views.heatmaps import cosines
+from bert_probe.views.matrix import Heatmap
 from bert_probe.views.scale import Scale
 from bert_probe.views.steps import strips
 
@@ -28,27 +26,19 @@ def of_positions(found: ModelPositions) -> list[Heatmap]:
         ]
     if found.question.show == RELATIVE and found.relative is not None:
         caption, names = "Cosine of every two distances' vectors", spans(found.relative)
-        return [_cosines(found.relative_cosines, caption, "positions-relative", names, "distance")]
+        values = found.relative_cosines
+        return [cosines(values, names, "distance", caption, "positions-relative", whole=True)]
     return []
 
 
-def _cosines(
-    values: Array, caption: str, file_name: str, names: Sequence[str] | None = None, axis: str = "position"
-) -> Heatmap:
-    drawing = Drawing(
-        scale=COSINES,
-        row_axis=axis,
-        column_axis=axis,
-        value_name="cosine",
-        whole=True,
-        caption=caption,
-        file_name=file_name,
-    )
-    numbered = [*map(str, range(len(values)))] if names is None else names
-    return Heatmap(values, numbered, numbered, drawing)
+def _cosines(values: Array, caption: str, name: str) -> Heatmap:
+    return cosines(values, _numbered(values), "position", caption, name, whole=True)
 
 
 def _table(vectors: Array, caption: str, name: str) -> Heatmap:
-    rows = [*map(str, range(len(vectors)))]
-    drawn = strips(vectors, rows, Scale.around_zero(vectors), name, caption, "position")
+    drawn = strips(vectors, _numbered(vectors), Scale.around_zero(vectors), name, caption, "position")
     return drawn._replace(drawing={**drawn.drawing, "whole": True})
+
+
+def _numbered(rows: Array) -> list[str]:
+    return [*map(str, range(len(rows)))]

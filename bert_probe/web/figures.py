@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.projection import SentenceMap
 from bert_probe.model.trace import Array
+from bert_probe.text.shortened import shortened
 from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
@@ -59,7 +60,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
         xaxis={
             "title": "token",
             "tickvals": positions[::step],
-            "ticktext": [text if len(text) <= 16 else f"{text[:15]}…" for text in shown[::step]],
+            "ticktext": [as_text(shortened(token, 16)) for token in tokens[::step]],
             "tickangle": -45 if len(tokens) > 8 else 0,
             "zeroline": False,
         },
@@ -107,15 +108,20 @@ def class_bars(
         margin={"l": 0, "r": 56, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": name, "range": None if most is None else [0, most]},
-        yaxis={
-            "tickvals": list(range(len(names))),
-            "ticktext": [text if len(text) <= 24 else f"{text[:23]}…" for text in shown],
-            "autorange": "reversed",
-            "zeroline": False,
-        },
+        yaxis=named_rows([shortened(one, 24) for one in names]),
         showlegend=False,
     )
     return figure
+
+
+def named_rows(names: Sequence[str]) -> dict[str, Any]:
+    """The y axis of rows 0, 1, … with a name each, the first at the top."""
+    return {
+        "tickvals": list(range(len(names))),
+        "ticktext": [as_text(name) for name in names],
+        "autorange": "reversed",
+        "zeroline": False,
+    }
 
 
 def as_text(text: str) -> str:

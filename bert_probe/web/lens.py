@@ -12,6 +12,7 @@ from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
 from bert_probe.errors import UnavailableError, WeightsError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace
+from bert_probe.text.shortened import shortened
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store, tuned_lens
@@ -191,7 +192,7 @@ def _grid(
     """Names in cells, [row, column], the likelier the darker."""
     places = np.indices(shares.shape)
     cells = [figures.as_text(name) for row in names for name in row]
-    short = [figures.as_text(name if len(name) <= 14 else f"{name[:13]}…") for row in names for name in row]
+    short = [figures.as_text(shortened(name, 14)) for row in names for name in row]
     figure = go.Figure()
     figure.add_heatmap(
         z=np.sqrt(shares),
@@ -209,7 +210,7 @@ def _grid(
         y=places[0].ravel(),
         mode="text",
         text=short,
-        textfont={"color": "#ECEBF2" if blocks.dark() else "#1C1B22"},
+        textfont={"color": figures.ink(blocks.dark())},
         customdata=np.array([cells, [f"{share:.4f}" for share in shares.ravel()]]).T,
         hovertemplate=f"{axes[0]} %{{y}}, {axes[1]} %{{x}}: "
         "%{customdata[0]}, %{customdata[1]}<extra></extra>",

@@ -1,4 +1,4 @@
-"""Where the sentences page gets its sentences from: a field to type in, or a file. Both are kept.
+"""Where pages get sentences from: a field to type in, or a file. Both are kept.
 
 Also how many sentences, and how large a file, a page takes; the library has no such bounds.
 """
@@ -12,7 +12,7 @@ import streamlit as st
 
 from bert_probe.errors import TextError
 from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
-from bert_probe.web import long_texts, state
+from bert_probe.web import blocks, long_texts, state
 from bert_probe.web.examples import SENTENCES
 
 T = TypeVar("T")
@@ -69,6 +69,40 @@ def kept_file(
     st.file_uploader(label, types, key=upload, on_change=keep, help=about)
     found: T | None = st.session_state.get(kept)
     return found
+
+
+def pasted(key: str, label: str, placeholder: str, height: int = 180, about: str | None = None) -> str:
+    """Ask for lines, which are kept while other pages are shown.
+
+    Raises:
+        TextError: larger than `MAX_BYTES`.
+    """
+    state.hold(key)
+    written = st.text_area(
+        label, key=key, height=height, placeholder=placeholder, help=about, persist_state="session"
+    )
+    check_size("What is pasted here", written or "")
+    return written or ""
+
+
+def uploaded(key: str, label: str) -> tuple[str, ...]:
+    """Ask for a text file, which is kept as it is; its sentences, none while there is no file.
+
+    Raises:
+        TextError: larger than `MAX_BYTES`, or it cannot be read; see `sentences_of`.
+    """
+    kept = f"{key}_file"
+    given = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
+    if given is not None:
+        st.session_state[kept] = (given.name, given.getvalue())
+        state.hold(kept)
+    if kept not in st.session_state:
+        return ()
+    name, content = st.session_state[kept]
+    check_size(name, content)
+    if given is None:
+        blocks.caveat(f"{state.plain(name)}, as uploaded before.")
+    return sentences_of(content, name)
 
 
 def check_number(sentences: Sized, most: int) -> None:

@@ -12,7 +12,7 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED, ModelConfig, open_config
 from bert_probe.web import state
-from bert_probe.web.figures import GRAY, as_text
+from bert_probe.web.figures import GRAY, named_rows
 from bert_probe.web.parameters import PART_COLOURS
 
 OPEN = "this"
@@ -79,10 +79,7 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
             marker={"color": PART_COLOURS.get(part, GRAY), "line": {"width": 0}},
             hovertemplate=f"{part}: %{{customdata[0]}}<br>%{{customdata[1]}} of the model<extra></extra>",
         )
-    names = [
-        as_text(one.name if len(one.name) <= _LONGEST else f"…{one.name[1 - _LONGEST :]}")
-        for one in found.sizes
-    ]
+    names = [one.name if len(one.name) <= _LONGEST else f"…{one.name[1 - _LONGEST :]}" for one in found.sizes]
     figure.update_layout(
         barmode="stack",
         height=110 + 40 * len(places),
@@ -93,7 +90,7 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
             "tickformat": ".0%" if shares else "~s",
             "range": [0, 1] if shares else None,
         },
-        yaxis={"tickvals": places, "ticktext": names, "autorange": "reversed", "zeroline": False},
+        yaxis=named_rows(names),
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     )
     return figure

@@ -6,7 +6,7 @@ Keys are tuples of every cause of a result, compared as a whole, so two texts ca
 from __future__ import annotations
 
 import secrets
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,7 @@ def lend(checkpoint: Checkpoint, name: str = "") -> str:
     """
     given = name or f"{_LENT}{secrets.token_hex(8)}"
     _checkpoints.once((given, ""), lambda: checkpoint)
+    _let_go()
     return given
 
 
@@ -108,6 +109,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
         CheckpointError, OutOfMemoryError: see `bert_probe.load`.
     """
     key = (model, revision)
+    mine: list[Checkpoint] = []
 
     def made() -> Checkpoint:
         if model.startswith(_LENT):
@@ -130,6 +132,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
             made_of = load(model or None, revision or None, progress=progress, notice=notice)
             if there is not None:
                 _stamps[key] = there
+            mine.append(made_of)
             return made_of
         finally:
             del _openings[key]
@@ -140,14 +143,24 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
 
     opened(*key)  # which lets go of one whose files were replaced
     found = _checkpoints.once(key, made, waiting)
-    # A trace holds its model: those of models that had to go go too.
-    held = {one.description for one in _checkpoints.values()} | {found.description}
-    _traces.drop(lambda key: key[0] not in held)
+    if mine:
+        _let_go()
     return found
 
 
-def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> list[Trace]:
+def _let_go() -> None:
+    """A trace holds its model: those of models that had to go for another go too."""
+    held = {one.description for one in _checkpoints.values()}
+    _traces.drop(lambda key: key[0] not in held)
+
+
+def traces(
+    checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool, check: Callable[[], None] = lambda: None
+) -> list[Trace]:
     """Traces of texts, each made once for all sessions.
+
+    Args:
+        check: called now and then by one who waits for a turn; what it raises ends the waiting.
 
     Raises:
         TextError, OutOfMemoryError: see `Checkpoint.trace`.
@@ -155,10 +168,10 @@ def traces(checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool) -> lis
 
     def traced(text: Text) -> Trace:
         def make() -> Trace:
-            with passes:
+            with passes.turn(check):
                 return checkpoint.trace(*text, truncate=truncate)
 
         # All of the description: the same weights under another config or tokenizer give other numbers.
-        return _traces.once((checkpoint.description, text, truncate), make)
+        return _traces.once((checkpoint.description, text, truncate), make, check)
 
     return [traced(text) for text in texts]

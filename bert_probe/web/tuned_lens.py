@@ -13,7 +13,7 @@ from bert_probe.analyses.tuned_lens import TunedLens, TuneLens
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.cache import key_of
-from bert_probe.text.sentence_files import lines, sentences_of
+from bert_probe.text.sentence_files import lines
 from bert_probe.web import blocks, figures, jobs, sentence_input, state
 from bert_probe.web.export import export
 
@@ -24,7 +24,7 @@ STEPS = TuneLens().steps
 
 _SOURCES = {"paste": "Paste", "file": "Upload a file"}
 _LENSES = {"plain": "Plain lens", "tuned": "Tuned lens"}
-_FILE, _PASTED = "tune_file", "tune_pasted"
+_EXAMPLE = "The first line\nThe second line"
 
 
 def training(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TunedLens] | None:
@@ -39,39 +39,16 @@ def training(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TunedLens] |
         )
         source = state.pick("tune_from", "Where the lines are", _SOURCES, "paste")
         try:
-            given = _pasted() if source == "paste" else _uploaded()
+            given = (
+                tuple(lines(sentence_input.pasted("tune_pasted", "Lines of text", _EXAMPLE, 140)))
+                if source == "paste"
+                else sentence_input.uploaded("tune", "A text file in UTF-8, one line a text")
+            )
             if given:
                 _trained(checkpoint, given, truncate)
         except ProbeError as error:
             blocks.refusal(error, "Blank lines do not count. What you gave is still there.")
     return newest(checkpoint)
-
-
-def _pasted() -> tuple[str, ...]:
-    state.hold(_PASTED)
-    text = st.text_area(
-        "Lines of text",
-        key=_PASTED,
-        height=140,
-        placeholder="The first line\nThe second line",
-        persist_state="session",
-    )
-    sentence_input.check_size("What is pasted here", text or "")
-    return tuple(lines(text or ""))
-
-
-def _uploaded() -> tuple[str, ...]:
-    given = st.file_uploader("A text file in UTF-8, one line a text", type=["txt"], key="tune_upload")
-    if given is not None:
-        st.session_state[_FILE] = (given.name, given.getvalue())
-        state.hold(_FILE)
-    if _FILE not in st.session_state:
-        return ()
-    name, content = st.session_state[_FILE]
-    sentence_input.check_size(name, content)
-    if given is None:
-        blocks.caveat(f"{state.plain(name)}, as uploaded before.")
-    return sentences_of(content, name)
 
 
 def _trained(checkpoint: Checkpoint, given: tuple[str, ...], truncate: bool) -> None:

@@ -15,6 +15,7 @@ from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange
 from bert_probe.analyses.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
 from bert_probe.errors import SelectionError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.text.words import word_lens
 from bert_probe.views import pictures
 from tests.helpers import families, in_memory
@@ -22,7 +23,7 @@ from tests.helpers.changed import after, changed, folder_after
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.folders import change_config, change_weights, copy
-from tests.helpers.raw import Raw, keep_doubles
+from tests.helpers.raw import Raw
 
 Folders = Callable[[str], Path]
 Opened = Callable[[str], Checkpoint]

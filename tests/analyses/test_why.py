@@ -21,12 +21,12 @@ from bert_probe import Checkpoint, HeadsRemoved, Why, WhyAlike, WhyCheck, WhyHea
 from bert_probe.analyses.attributions import methods
 from bert_probe.analyses.why_check import SHARES
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.gradients import frozen, onward
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import FAMILIES, PAIR, TEXT
-from tests.helpers.raw import keep_doubles
 
 Trained = Callable[[str, str], Checkpoint]
 A = "The cat sat on the mat because it was tired."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -127,11 +129,11 @@ def test_statistics_are_those_of_the_profiles(family: Checkpoints) -> None:
     profiles = found["profiles"].groupby(["layer", "head"])
     for line in found["statistics"].itertuples():
         values = profiles.get_group((line.layer, line.head))[line.measure].to_numpy(np.float64)
-        assert (line.count, line.least, line.most) == (len(TEXTS), values.min(), values.max())
+        assert [line.count, line.least, line.most] == [len(TEXTS), values.min(), values.max()]
         assert np.isclose(line.sum, values.sum(), rtol=1e-12)
         assert np.isclose(line.squares, (values**2).sum(), rtol=1e-12)
         ends = edges(line.measure, 160)
-        inside = [sum(low <= one < high for one in values) for low, high in zip(ends, ends[1:], strict=False)]
+        inside = [sum(low <= one < high for one in values) for low, high in pairwise(ends)]
         inside[-1] += sum(values >= ends[-1])
         assert list(line.bins) == inside
 
@@ -160,7 +162,9 @@ def test_tags_stand_beside_tokens(words: bool, minilm: bert_probe.Checkpoint) ->
     ("task", "asked"),
     [(CLASSIFYING, bert_probe.ClassifyText()), (LABELLING, bert_probe.LabelTokens(outside=True))],
 )
-def test_answers_are_those_of_one_text(task: str, asked: bert_probe.ClassifyText, double_trained_on) -> None:
+def test_answers_are_those_of_one_text(
+    task: str, asked: Any, double_trained_on: Callable[[str, str], bert_probe.Checkpoint]
+) -> None:
     checkpoint = double_trained_on("bert", task)
     found = tables(checkpoint, Gather(keep=("answers",)), records(TEXTS))["answers"]
     for row, text in enumerate(TEXTS, 1):
@@ -174,7 +178,7 @@ def test_answers_are_those_of_one_text(task: str, asked: bert_probe.ClassifyText
 
 def test_only_what_is_there_is_kept(family: Checkpoints) -> None:
     with pytest.raises(
-        UnavailableError, match="no trained head for classes or labels.*Keep profiles, vectors"
+        UnavailableError, match=r"no trained head for classes or labels.*Keep profiles, vectors"
     ):
         Gather(keep=("answers",)).of(family("bert"))
     with pytest.raises(SelectionError, match="There is no layer 9"):

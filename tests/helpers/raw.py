@@ -1,19 +1,22 @@
-"""The model as transformers opens it, with the code of the project out of the way."""
+"""The model as transformers opens it, with the code of the project out of the way.
+
+But for `keep_doubles`, which both share: `tests/model/test_doubles.py` tests it by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 from transformers import AutoModel
 
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT, Expected, allowed, own_error
@@ -25,37 +28,6 @@ _PROJECTIONS = (
     "attn.Wo",
     "self_attn.o_proj",
 )
-
-
-class Doubles(TorchFunctionMode):
-    """What is float64 stays float64.
-
-    Some models compute a softmax, a norm or rotary positions in float32 whatever they are given, which is
-    meant for half precision. In float64 it would be the coarsest step of all.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if args and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64:
-            if func is torch.Tensor.float or (func is torch.Tensor.to and torch.float32 in args):
-                return args[0]
-            if func is torch.nn.functional.softmax:
-                kwargs.pop("dtype", None)
-        return func(*args, **kwargs)
-
-
-def keep_doubles(model: torch.nn.Module) -> None:
-    """Let a float64 model compute in float64 throughout, from now on."""
-    forward = model.forward
-
-    @wraps(forward)
-    def doubled(*args: Any, **options: Any) -> Any:
-        with Doubles():
-            return forward(*args, **options)
-
-    model.forward = doubled
 
 
 @dataclass(frozen=True, eq=False)

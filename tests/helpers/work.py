@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from bert_probe.model.progress import Report
+from bert_probe.run import jobs
 
 
 class Steps:
@@ -37,5 +38,5 @@ class Steps:
 
 
 def all_jobs_ended() -> bool:
-    """Whether no thread of a job is left."""
-    return not [thread for thread in threading.enumerate() if thread.name == "bert-probe job"]
+    """Whether no thread is at a job any more."""
+    return not jobs._working

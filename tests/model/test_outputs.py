@@ -15,13 +15,13 @@ import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model import output_loading
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.outputs import output_of
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
 from tests.helpers.families import PAIR, TEXT, config, save_tokenizer
 from tests.helpers.folders import change_config, change_weights
 from tests.helpers.in_memory import left_alone, tokenizer_of
-from tests.helpers.raw import keep_doubles
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]

@@ -14,10 +14,11 @@ import transformers
 import bert_probe
 from bert_probe.errors import ArchitectureError, TokenizerError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.wrapping import digest
 from tests.helpers.families import FAMILIES, PAIR, SENTENCES, TEXT, build, config
 from tests.helpers.in_memory import Folders, left_alone, opened, step, tokenizer_of
-from tests.helpers.raw import Raw, keep_doubles
+from tests.helpers.raw import Raw
 
 NAMES = sorted(FAMILIES)
 

@@ -237,8 +237,9 @@ def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str
     assert result.provenance["weights_sha256"] == asked(example).description.weights_sha256
     assert json.dumps(result.provenance)
     assert type(result.question) is type(example.asked)
-    parts = pd.concat(result.parts())
-    assert len(parts) == len(result.table())
+    whole, table = result.joined([*result.parts()]), result.table()
+    pd.testing.assert_frame_equal(whole, table)
+    assert whole.attrs == table.attrs
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

@@ -137,3 +137,8 @@ def test_a_token_that_is_none_is_refused(
     monkeypatch.setenv(entrance.VARIABLE, "short")
     with pytest.raises(SystemExit, match=r"bert-probe: The token in BERT_PROBE_TOKEN has 5 characters"):
         serve.use_settings()
+
+
+def test_a_line_end_after_the_token_of_the_environment_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(entrance.VARIABLE, f"{TOKEN}\r\n")
+    assert entrance.token() == TOKEN

@@ -18,13 +18,11 @@ from bert_probe.analyses.head_measures import is_punctuation, measure_heads
 from bert_probe.analyses.pictured import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
+from bert_probe.text.shortened import shortened
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MOST_TOKENS = 512
 """Of a text whose attention, or every two of whose tokens, are looked at."""
-
-_LONGEST = 40
-"""Characters of a word in a sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +119,5 @@ def _found() -> tuple[Kind, ...]:
 
 def quoted(unit: Token | Unit, among: Sequence[Token | Unit] = ()) -> str:
     """A word in quotation marks, with its position where another is written the same."""
-    text = unit.display
-    name = f"“{text if len(text) <= _LONGEST else f'{text[: _LONGEST - 1]}…'}”"
-    return f"{name} ({unit.position})" if sum(one.display == text for one in among) > 1 else name
+    name = f"“{shortened(unit.display)}”"
+    return f"{name} ({unit.position})" if sum(one.display == unit.display for one in among) > 1 else name

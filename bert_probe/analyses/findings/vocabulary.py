@@ -5,9 +5,9 @@ from __future__ import annotations
 from bert_probe.analyses.findings import Found, Kind, Seen
 from bert_probe.analyses.pictured import Pieces
 from bert_probe.model.encoding import Token
+from bert_probe.text.shortened import shortened
 
 _LISTED = 5
-_LONGEST = 40
 
 
 def _split(seen: Seen) -> Found | None:
@@ -20,7 +20,7 @@ def _split(seen: Seen) -> Found | None:
     others = f"{split} of {len(words)} words {'is' if split == 1 else 'are'} read in pieces"
     return Found(
         len(pieces),
-        f"{others}; {_short(most.text)} in the most, {len(pieces)}: {_listed(pieces)}.",
+        f"{others}; “{shortened(most.text)}” in the most, {len(pieces)}: {_listed(pieces)}.",
         "tokens",
         {},
         lambda: Pieces(pieces),
@@ -39,7 +39,7 @@ def _unknown(seen: Seen) -> Found | None:
     return Found(
         len(found),
         f"{len(found)} of {len(trace.tokens)} tokens {are} unknown to the vocabulary, which holds one entry "
-        f"for all such: {_listed([_short(text) for text in texts])}.",
+        f"for all such: {_listed([f'“{shortened(text)}”' for text in texts])}.",
         "tokens",
         {},
         lambda: Pieces([str(token) for token in found]),
@@ -50,10 +50,6 @@ def _unknown(seen: Seen) -> Found | None:
 def _written(seen: Seen, token: Token) -> str:
     encoding = seen.trace.encoding
     return (encoding.text, encoding.pair or "")[token.segment][token.start : token.end]
-
-
-def _short(text: str) -> str:
-    return f"“{text if len(text) <= _LONGEST else f'{text[: _LONGEST - 1]}…'}”"
 
 
 def _listed(texts: list[str]) -> str:

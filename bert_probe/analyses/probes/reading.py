@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_probe.analyses.encoded import encoded
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
@@ -59,7 +60,8 @@ def read(
         sentences = _sentences(name, given, tables)
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give one or more.")
-        found.append(Read(sentences, _encoded(checkpoint, name, sentences, truncate, report)))
+        lines = [(one.line, one.text, getattr(one, "pair", None)) for one in sentences]
+        found.append(Read(sentences, tuple(encoded(checkpoint, lines, truncate, report, name))))
     return tuple(found)
 
 
@@ -75,19 +77,6 @@ def _sentences(name: str, given: Texts, tables: bool) -> tuple[Any, ...]:
         labelled = ", or texts with labels, as read_labelled does" if tables else ""
         raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it{labelled}.")
     return tuple(given)
-
-
-def _encoded(
-    checkpoint: Checkpoint, name: str, sentences: Sequence[Any], truncate: bool, report: Report
-) -> tuple[Encoding, ...]:
-    encodings = []
-    for one in sentences:
-        report(0, len(sentences))
-        try:
-            encodings.append(checkpoint.encode(one.text, getattr(one, "pair", None), truncate))
-        except TextError as error:
-            raise type(error)(f"{name}, line {one.line:,}: {error}") from None
-    return tuple(encodings)
 
 
 def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:

@@ -14,9 +14,10 @@ from bert_probe.analyses.baseline import BaselineCosines
 from bert_probe.analyses.vector_change import ChangedVectors
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.common_spans import CommonSpans
+from bert_probe.text.shortened import shortened
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
-from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, ink
+from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, ink, named_rows
 
 MOST_BARS = 16
 """Answers that are drawn; the table has all."""
@@ -120,8 +121,7 @@ def cuts(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
 
 def _named(trace: Trace, places: Sequence[int]) -> list[str]:
     """Tokens as they are drawn."""
-    names = [shown(trace.tokens[place].display) for place in places]
-    return [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in names]
+    return [shortened(shown(trace.tokens[place].display), _LONGEST) for place in places]
 
 
 def _wide(name: str) -> float:
@@ -144,8 +144,7 @@ def _box(left: float, right: float, row: int, colour: str) -> dict[str, Any]:
 
 def answer_bars(found: ChangedAnswers) -> Any:
     """A pair of bars for each answer, A's above B's."""
-    names = [as_text(shown(name)) for name in found.names[:MOST_BARS]]
-    short = [name if len(name) <= 28 else f"{name[:27]}…" for name in names]
+    names = [shown(name) for name in found.names[:MOST_BARS]]
     figure = go.Figure()
     for side, values, colour in (("A", found.a, GRAY), ("B", found.b, ACCENT)):
         figure.add_bar(
@@ -153,7 +152,7 @@ def answer_bars(found: ChangedAnswers) -> Any:
             y=list(range(len(names))),
             orientation="h",
             name=side,
-            customdata=names,
+            customdata=[as_text(name) for name in names],
             marker={"color": colour},
             hovertemplate=f"%{{customdata}}: %{{x:.6f}}<extra>{side}</extra>",
         )
@@ -163,12 +162,7 @@ def answer_bars(found: ChangedAnswers) -> Any:
         margin={"l": 0, "r": 24, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": found.kind, "range": _range(found)},
-        yaxis={
-            "tickvals": list(range(len(names))),
-            "ticktext": short,
-            "autorange": "reversed",
-            "zeroline": False,
-        },
+        yaxis=named_rows([shortened(name, 28) for name in names]),
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     )
     return figure

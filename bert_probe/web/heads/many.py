@@ -10,7 +10,7 @@ from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
-from bert_probe.text.sentence_files import lines, sentences_of
+from bert_probe.text.sentence_files import lines
 from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING
 from bert_probe.views.scale import Scale
@@ -23,7 +23,6 @@ MOST = 10_000
 """Sentences that this page takes; their measures are all held until the last is known."""
 
 SOURCES = {"sample": "Example sentences", "paste": "Paste", "file": "Upload a file"}
-_FILE, _PASTED = "many_file", "many_pasted"
 
 
 def part(request: Request, checkpoint: Checkpoint) -> None:
@@ -60,27 +59,12 @@ def sentences_of_source(source: str) -> tuple[str, ...]:
             st.text("\n".join(baseline_sentences()))
         return baseline_sentences()
     if source == "paste":
-        state.hold(_PASTED)
-        text = st.text_area(
-            "Sentences, one a line",
-            key=_PASTED,
-            height=180,
-            placeholder="The first sentence\nThe second sentence",
-            persist_state="session",
-        )
-        return tuple(lines(text or ""))
-    given = st.file_uploader("A text file in UTF-8, one sentence a line", type=["txt"])
-    if given is not None:
-        st.session_state[_FILE] = (given.name, given.getvalue())
-        state.hold(_FILE)
-    if _FILE not in st.session_state:
+        example = "The first sentence\nThe second sentence"
+        return tuple(lines(sentence_input.pasted("many_pasted", "Sentences, one a line", example)))
+    found = sentence_input.uploaded("many", "A text file in UTF-8, one sentence a line")
+    if not found:
         blocks.caveat(f"Blank lines do not count. At most {MOST:,} sentences.")
-        return ()
-    name, content = st.session_state[_FILE]
-    sentence_input.check_size(name, content)
-    if given is None:
-        blocks.caveat(f"{state.plain(name)}, as uploaded before.")
-    return sentences_of(content, name)
+    return found
 
 
 def refusal(error: ProbeError) -> None:

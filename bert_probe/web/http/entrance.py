@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,7 +26,9 @@ VARIABLE: Final = "BERT_PROBE_TOKEN"
 LEAST: Final = 16
 """Characters of a token: a shorter one can be guessed."""
 
-_PASSED_ON: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_PASSED_ON: Final = re.compile(
+    r"forwarded|via|x-forwarded-.*|x-real-ip|x-(original|cluster|envoy)-.*|(x-|true-|cf-|fastly-)[a-z-]*-ip"
+)
 """What a proxy adds to the requests of others."""
 
 
@@ -35,7 +38,7 @@ def token(file: Path | None = None) -> str:
     Raises:
         AddressError: a file that cannot be read, or a token that can be guessed or not be sent.
     """
-    given, where = os.environ.get(VARIABLE, ""), VARIABLE
+    given, where = os.environ.get(VARIABLE, "").strip(), VARIABLE
     if file is not None:
         where = str(file)
         try:
@@ -91,7 +94,7 @@ class Entrance:
 
     def _is_here(self, request: Request) -> bool:
         """Whether a program of this machine asks, and for itself: a proxy asks for others."""
-        if any(name in request.headers for name in _PASSED_ON):
+        if any(map(_PASSED_ON.fullmatch, request.headers.keys())):
             return False
         return _is_loopback(request.client.host if request.client else "") and hosts.is_own(
             request.headers.get("host", "")

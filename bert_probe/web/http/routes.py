@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -39,6 +40,8 @@ _GONE: Final = 499
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Awaitable[Response]]
+Work = Callable[[Report], Response]
+"""What a thread does for a request."""
 
 
 class Door:
@@ -80,7 +83,8 @@ class Api:
 
     def __init__(self) -> None:
         self.asked = metrics.Asked()
-        self._under_way = 0
+        self._under_way = self._at_work = 0
+        self._lock = threading.Lock()
         self._opening: Job[Any] | None = None
 
     async def ask(self, request: Request) -> Response:
@@ -88,17 +92,30 @@ class Api:
         name, began = request.path_params["analysis"], time.monotonic()
         if name not in await _served():
             return _nothing(f"There is no question {name[:100]!r}.")
-        if self._under_way >= limits.AT_ONCE:
+        # Work for somebody who is gone, or gave it up, goes on until its next report.
+        if max(self._under_way, self._at_work) >= limits.AT_ONCE:
             refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
             answer = said(Problem(problems.BUSY, refused, headers={"Retry-After": "1"}))
         else:
             self._under_way += 1
             try:
-                answer = await _answered(name, request)
+                answer = await _answered(name, request, self._counted)
             finally:
                 self._under_way -= 1
         self.asked.note(name, answer.status_code, time.monotonic() - began)
         return answer
+
+    def _counted(self, work: Work) -> Work:
+        def counted(report: Report) -> Response:
+            with self._lock:
+                self._at_work += 1
+            try:
+                return work(report)
+            finally:
+                with self._lock:
+                    self._at_work -= 1
+
+        return counted
 
     async def readyz(self, _request: Request) -> Response:
         """Whether the built-in model is open; the first who asks has it opened."""
@@ -117,7 +134,7 @@ class Api:
         return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
 
 
-async def _answered(name: str, request: Request) -> Response:
+async def _answered(name: str, request: Request, counted: Callable[[Work], Work]) -> Response:
     """The answer to a question, or the problem with it."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json" or "content-encoding" in request.headers:
@@ -134,7 +151,7 @@ async def _answered(name: str, request: Request) -> Response:
             Problem(problems.TOO_LARGE, f"The body has more than {limits.MOST_BYTES:,} bytes. Send less.")
         )
     accept = ",".join(request.headers.getlist("accept"))
-    return await _computed(lambda report: _table(name, content, accept, report), request)
+    return await _computed(counted(lambda report: _table(name, content, accept, report)), request)
 
 
 async def _content(request: Request) -> bytes | None:
@@ -160,7 +177,7 @@ def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
     return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
 
 
-async def _computed(work: Callable[[Report], Response], request: Request) -> Response:
+async def _computed(work: Work, request: Request) -> Response:
     """What a thread makes of it, for as long as somebody waits for it."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
 
@@ -249,5 +266,6 @@ def routes(entrance: Entrance, version: str) -> list[BaseRoute]:
         Route("/api/openapi.json", Door("GET", document)),
         Route("/api/page.js", Door("GET", script)),
         Route("/api", Door("GET", page)),
+        Route("/api/", Door("GET", page)),
         Route("/api/{path:path}", Door("", missing)),
     ]

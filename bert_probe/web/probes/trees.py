@@ -17,6 +17,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
+from bert_probe.text.shortened import shortened
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state, store, workbench
 from bert_probe.web.export import More, export
@@ -166,7 +167,7 @@ def _told(tree: PredictedTree) -> str:
 
 def arcs(tree: PredictedTree) -> Any:
     """Words in a row, and an arc over those that are joined; as wide as the words need."""
-    names = [word if len(word) <= _LONGEST else f"{word[: _LONGEST - 1]}…" for word in tree.words]
+    names = [shortened(word, _LONGEST) for word in tree.words]
     widths = [_LETTER * len(name) + _GAP for name in names]
     centres = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]
     turn = np.linspace(0, np.pi, 33)

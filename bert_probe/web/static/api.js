@@ -93,9 +93,17 @@ const lines = (path, body) => {
   return [element("div", { className: "row", role: "tablist" }, ...buttons), shown];
 };
 
+/** Names of columns as they are written, each on a line of its own: in an object numbers would go before all others. */
+const namesOf = (content, columns) => {
+  const written = content.slice(content.lastIndexOf('\n "columns": {\n')).matchAll(/^ {2}("(?:[^"\\]|\\.)*"): /gm);
+  const names = [...written].map(([, name]) => JSON.parse(name));
+  return names.length === Object.keys(columns).length ? names : Object.keys(columns);
+};
+
 /** The first rows of an answer. */
-const answerTable = ({ columns }) => {
-  const names = Object.keys(columns);
+const answerTable = (content) => {
+  const { columns } = JSON.parse(content);
+  const names = namesOf(content, columns);
   const count = names.length ? columns[names[0]].length : 0;
   const rows = Array.from({ length: Math.min(count, SHOWN) }, (_, row) =>
     element("tr", {}, ...names.map((name) => cell(element("span", { className: "number", textContent: written(columns[name][row]) })))),
@@ -120,10 +128,13 @@ const trial = (path, example) => {
     try {
       const headers = { "Content-Type": "application/json", Accept: "application/json" };
       const answer = await fetch(path, { method: "POST", headers, body: text.value });
-      const told = await answer.json();
+      const told = await answer.text();
       const took = `${answer.status} after ${Math.round(performance.now() - began)} ms.`;
       if (answer.ok) place.replaceChildren(element("p", { className: "said", textContent: took }), ...answerTable(told));
-      else place.replaceChildren(element("p", { className: "wrong", textContent: `${took} ${told.title}: ${told.detail}` }));
+      else {
+        const { title, detail } = JSON.parse(told);
+        place.replaceChildren(element("p", { className: "wrong", textContent: `${took} ${title}: ${detail}` }));
+      }
     } catch {
       place.replaceChildren(element("p", { className: "wrong", textContent: "The app did not answer. Is it still running?" }));
     } finally {

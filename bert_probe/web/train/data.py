@@ -107,17 +107,13 @@ def _given(source: str) -> tuple[str, Given] | None:
 
 def _pasted() -> tuple[str, Given] | None:
     """Lines that the reader writes; None while there are none."""
-    state.hold(_PASTED)
-    written = st.text_area(
-        "Texts, one a line",
-        key=_PASTED,
-        height=180,
-        placeholder="Paste texts of the kind whose words are to be guessed, one a line",
-        help="Press Ctrl+Enter, or leave the field, to have them read.",
-        persist_state="session",
-    )
     try:
-        sentence_input.check_size("What is pasted here", written)
+        written = sentence_input.pasted(
+            _PASTED,
+            "Texts, one a line",
+            "Paste texts of the kind whose words are to be guessed, one a line",
+            about="Press Ctrl+Enter, or leave the field, to have them read.",
+        )
     except TextError as error:
         _refused(error, "pasted lines")
         return None

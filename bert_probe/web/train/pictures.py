@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bert_probe.training.course import Evaluation as Reached
-from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
+from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 
 
 def course(reached: Sequence[Reached], measure: str, steps: int, kept: Reached | None = None) -> Any:
@@ -72,14 +72,14 @@ def course(reached: Sequence[Reached], measure: str, steps: int, kept: Reached |
 
 def against(bars: Mapping[str, float], interval: tuple[float, float] | None, measure: str) -> Any:
     """A bar for the model, the first, with its interval; and one for each baseline."""
-    names, values = [as_text(name) for name in bars], [*bars.values()]
+    names, values = [*bars], [*bars.values()]
     figure = go.Figure(
         go.Bar(
             x=values,
             y=list(range(len(names))),
             orientation="h",
             marker={"color": [ACCENT, *[GRAY] * (len(names) - 1)]},
-            customdata=names,
+            customdata=[as_text(name) for name in names],
             hovertemplate="%{customdata}: %{x:.4f}<extra></extra>",
         )
     )
@@ -103,12 +103,7 @@ def against(bars: Mapping[str, float], interval: tuple[float, float] | None, mea
         margin={"l": 0, "r": 16, "t": 8, "b": 0},
         bargap=0.35,
         xaxis={"title": measure, "range": None if measure == "mse" else [0, 1.005]},
-        yaxis={
-            "tickvals": list(range(len(names))),
-            "ticktext": names,
-            "autorange": "reversed",
-            "zeroline": False,
-        },
+        yaxis=named_rows(names),
         showlegend=False,
     )
     return figure

@@ -9,21 +9,20 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bert_probe.analyses.neighbours import PieceNeighbours
-from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text
+from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 
 _BINS = 60
 
 
 def counted_bars(counts: Mapping[str, int], of: int) -> Any:
     """A bar for each name, with its count and its share of all."""
-    names = [as_text(name) for name in counts]
     shares = [count / max(1, of) for count in counts.values()]
     figure = go.Figure(
         go.Bar(
             x=[*counts.values()],
-            y=list(range(len(names))),
+            y=list(range(len(counts))),
             orientation="h",
-            customdata=names,
+            customdata=[as_text(name) for name in counts],
             marker={"color": ACCENT},
             text=[
                 f"{count:,} · {_percent(share)}" for count, share in zip(counts.values(), shares, strict=True)
@@ -34,16 +33,11 @@ def counted_bars(counts: Mapping[str, int], of: int) -> Any:
         )
     )
     figure.update_layout(
-        height=24 + 30 * len(names),
+        height=24 + 30 * len(counts),
         margin={"l": 0, "r": 104, "t": 8, "b": 0},
         bargap=0.35,
         xaxis={"visible": False, "rangemode": "tozero"},
-        yaxis={
-            "tickvals": list(range(len(names))),
-            "ticktext": names,
-            "autorange": "reversed",
-            "zeroline": False,
-        },
+        yaxis=named_rows([*counts]),
         showlegend=False,
     )
     return figure

@@ -1,0 +1,36 @@
+"""Tables as they are sent."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from bert_probe import AttentionLong
+from bert_probe.analyses.attention import AttentionMap
+from bert_probe.api import formats
+from bert_probe.api.problems import TooLargeError
+from bert_probe.model.checkpoint import Checkpoint
+
+
+def test_each_part_of_a_table_is_made_once(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = AttentionLong().of(minilm.trace("A boat."))
+    long, made = AttentionMap.long, []
+
+    def counted(shown: AttentionMap) -> pd.DataFrame:
+        made.append(shown)
+        return long(shown)
+
+    monkeypatch.setattr(AttentionMap, "long", counted)
+    table = formats.table_of(result)
+    assert len(made) == len(result.chosen) > 1
+    pd.testing.assert_frame_equal(table, result.table())
+    monkeypatch.setattr(formats, "MOST_CELLS", table.size - 1)
+    made.clear()
+    with pytest.raises(TooLargeError, match="Ask for less of it"):
+        formats.table_of(result)
+    assert len(made) == len(result.chosen), "the last part is what is too much"
+    monkeypatch.setattr(formats, "MOST_CELLS", 1)
+    made.clear()
+    with pytest.raises(TooLargeError):
+        formats.table_of(result)
+    assert len(made) == 1, "no more than has to be"

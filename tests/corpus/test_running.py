@@ -1,0 +1,194 @@
+"""A corpus read into a store: whole or not at all, and gone on with where it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bert_probe
+from bert_probe.corpus import passes, running
+from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.running import make_store
+from bert_probe.corpus.store import open_store
+from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError
+from bert_probe.model.progress import Cancelled
+from tests.helpers.families import SENTENCES
+
+Checkpoints = Callable[[str], bert_probe.Checkpoint]
+QUESTION = Gather(keep=("profiles", "vectors", "neighbours"))
+LINES = [f"{text} {number}" for number in range(4) for text in SENTENCES]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    file = tmp_path / "lines.txt"
+    file.write_bytes("\n".join([*LINES[:5], "broken \udcff", *LINES[5:]]).encode("utf-8", "surrogateescape"))
+    return file
+
+
+def made(checkpoint: bert_probe.Checkpoint, lines: Path, name: str, **more: object) -> bert_probe.Store:
+    return make_store(checkpoint, QUESTION, [lines], lines.with_name(name), shard_rows=6, **more)
+
+
+def tables(store: bert_probe.Store) -> dict[str, pa.Table]:
+    return {name: store.table(name).to_table() for name in store.layouts}
+
+
+def test_a_run_that_is_ended_goes_on_where_it_was(family: Checkpoints, lines: Path) -> None:
+    checkpoint = family("bert")
+    straight = made(checkpoint, lines, "straight")
+    assert (straight.rows, straight.refusals, len(straight.shards)) == (len(LINES), 1, 5)
+    assert straight.finished
+    for ending in (0, 7, 13, 20):
+
+        def ended(done: int, _: int, ending: int = ending) -> None:
+            if done >= ending:
+                raise Cancelled
+
+        with pytest.raises(Cancelled):
+            made(checkpoint, lines, "resumed", report=ended)
+        assert not open_store(lines.with_name("resumed")).finished
+    resumed = made(checkpoint, lines, "resumed")
+    assert resumed.finished
+    assert tables(resumed) == tables(straight)
+    assert resumed.digest == straight.digest
+    assert not list(resumed.folder.rglob("*.part"))
+
+
+def test_what_a_killed_run_left_half_written_is_no_part_of_it(family: Checkpoints, lines: Path) -> None:
+    checkpoint = family("bert")
+    store = made(checkpoint, lines, "store")
+    digest = store.digest
+    # The files of a shard are there, and a half one, but not what is written last of it.
+    (store.folder / "shards" / "00002.json").unlink()
+    (store.folder / "vectors" / ".00002.arrow.ab12.part").write_bytes(b"half")
+    (store.folder / "vectors" / "00002.arrow").write_bytes(b"cut")
+    left = open_store(store.folder)
+    assert not left.finished
+    assert 2 not in [one.number for one in left.shards]
+    assert left.table("rows").count_rows() == left.rows == len(LINES) - 6
+    again = made(checkpoint, lines, "store")
+    assert (again.digest, again.rows) == (digest, len(LINES))
+    assert not list(store.folder.rglob("*.part"))
+
+
+def test_a_finished_store_is_not_computed_again(family: Checkpoints, lines: Path) -> None:
+    checkpoint = family("bert")
+    made(checkpoint, lines, "store")
+    told: list[object] = []
+    assert made(checkpoint, lines, "store", told=told.append).finished
+    assert told == []
+
+
+def test_several_workers_make_the_same_store(family: Checkpoints, lines: Path) -> None:
+    checkpoint = family("bert")
+    progress: list[tuple[int, int]] = []
+    told: list[dict[str, int]] = []
+    several = made(
+        checkpoint,
+        lines,
+        "several",
+        workers=3,
+        report=lambda *done: progress.append(done),
+        told=lambda one: told.append(dict(one)),
+    )
+    assert sorted(one["shard"] for one in told) == [0, 1, 2, 3, 4]
+    assert max(progress) == (len(LINES) + 1, len(LINES) + 1)
+    for name, table in tables(made(checkpoint, lines, "alone")).items():
+        assert tables(several)[name].equals(table), name
+
+
+def test_a_worker_that_fails_ends_the_run(
+    family: Checkpoints, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered = passes.gathered
+
+    def failing(*given: object) -> object:
+        if given[2][0].row == 7:
+            raise StoreError("The disk is full.")
+        return gathered(*given)
+
+    monkeypatch.setattr(running, "gathered", failing)
+    with pytest.raises(StoreError, match="The disk is full"):
+        made(family("bert"), lines, "store", workers=2)
+    monkeypatch.undo()
+    assert made(family("bert"), lines, "store").rows == len(LINES)
+
+
+def test_another_question_does_not_go_on_with_a_store(family: Checkpoints, lines: Path) -> None:
+    checkpoint, folder = family("bert"), lines.with_name("store")
+    made(checkpoint, lines, "store")
+    with pytest.raises(SelectionError, match="begun with other layers, or other things to keep"):
+        make_store(checkpoint, Gather(keep=("profiles",)), [lines], folder, shard_rows=6)
+    with pytest.raises(SelectionError, match="another number of rows in a shard"):
+        make_store(checkpoint, QUESTION, [lines], folder, shard_rows=7)
+    with pytest.raises(SelectionError, match="begun with another model"):
+        make_store(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
+    lines.write_text("Another line.")
+    with pytest.raises(SelectionError, match="begun with other inputs"):
+        make_store(checkpoint, QUESTION, [lines], folder, shard_rows=6)
+    assert open_store(folder).rows == len(LINES)
+
+
+def test_two_runs_do_not_write_one_store(family: Checkpoints, lines: Path) -> None:
+    checkpoint = family("bert")
+
+    def second(done: int, _: int) -> None:
+        if done:
+            made(checkpoint, lines, "store")
+
+    with pytest.raises(StoreError, match="is being written by another run"):
+        made(checkpoint, lines, "store", report=second)
+
+
+def test_a_folder_of_other_things_is_left_alone(family: Checkpoints, lines: Path) -> None:
+    folder = lines.with_name("mine")
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("Years.")
+    with pytest.raises(StoreError, match="holds other things than a store"):
+        made(family("bert"), lines, "mine")
+    assert [one.name for one in folder.iterdir()] == ["thesis.txt"]
+    with pytest.raises(StoreError, match="cannot be written"):
+        make_store(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
+
+
+def test_an_empty_corpus_is_none(family: Checkpoints, tmp_path: Path) -> None:
+    file = tmp_path / "empty.txt"
+    file.write_text("\n \n")
+    with pytest.raises(EmptyTextError, match="hold no sentences"):
+        make_store(family("bert"), QUESTION, [file], tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "is not there, or is broken"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is not there, or is broken"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is no store of a corpus"),
+        (lambda folder: _edit(folder / "manifest.json", version=2), "version 2 of a store"),
+        (lambda folder: (folder / "rows" / "00001.parquet").unlink(), "is gone or was cut"),
+        (lambda folder: (folder / "vectors" / "00001.arrow").write_bytes(b"ARROW1"), "is gone or was cut"),
+    ],
+)
+def test_a_broken_store_is_told(
+    change: Callable[[Path], object], said: str, family: Checkpoints, lines: Path
+) -> None:
+    store = made(family("bert"), lines, "store")
+    change(store.folder)
+    with pytest.raises(StoreError, match=said):
+        open_store(store.folder)
+
+
+def _edit(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def test_a_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
+    store = made(family("bert"), lines, "store")
+    assert store.checkpoint().description.weights_sha256 == family("bert").description.weights_sha256
+    with pytest.raises(CheckpointError, match=r"was made with .* of digest"):
+        store.check(family("roberta"))

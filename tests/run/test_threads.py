@@ -1,0 +1,54 @@
+"""Threads that are used again: for as long as there is work, each in a context of its own."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from bert_probe.run import threads
+from bert_probe.run.threads import Threads
+from tests.helpers.waiting import until
+
+LEFT_BEHIND: ContextVar[str] = ContextVar("left behind", default="nothing")
+
+
+def alive(name: str) -> int:
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
+def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before() -> None:
+    crew, seen = Threads("one after another"), []
+
+    def work() -> None:
+        seen.append((threading.get_ident(), LEFT_BEHIND.get()))
+        LEFT_BEHIND.set("something")
+
+    for _ in range(3):
+        crew.start(work)
+        until(lambda: crew._idle)
+    assert seen == [seen[0]] * 3
+    assert seen[0][1] == "nothing"
+
+
+def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE", 0.05)
+    crew, together = Threads("all at once"), threading.Barrier(6)
+    for _ in range(5):
+        crew.start(lambda: together.wait(20))
+    together.wait(20)  # not before all five are at it
+    until(lambda: alive("all at once") == 0)
+    assert crew._idle == []
+    done = threading.Event()
+    crew.start(done.set)
+    assert done.wait(20)
+
+
+def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "IDLE", 0.0)
+    crew, done = Threads("just then"), threading.Semaphore(0)
+    for _ in range(300):
+        crew.start(done.release)  # type: ignore[arg-type]
+    assert all(done.acquire(timeout=20) for _ in range(300))
+    until(lambda: alive("just then") == 0)
