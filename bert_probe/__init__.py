@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
-    from bert_probe.corpus.found_rows import FindRows
+    from bert_probe.corpus.find_rows import FindRows
     from bert_probe.corpus.gather import Gather
     from bert_probe.corpus.head_rows import CorpusRows
     from bert_probe.corpus.head_summary import CorpusHeads
@@ -209,7 +209,7 @@ _HOMES = {
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
-    "FindRows": "corpus.found_rows",
+    "FindRows": "corpus.find_rows",
     "Fragmentation": "analyses.fragmentation",
     "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",

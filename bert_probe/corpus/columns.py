@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 from bert_probe.corpus.gather import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
-from bert_probe.errors import UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
 from bert_probe.results.provenance import Subject
@@ -33,20 +32,6 @@ class Sentence:
     line: int
     text: str
     dropped: int
-
-
-def check_profiles(store: Store) -> None:
-    """Refuse a store without measures of heads.
-
-    Raises:
-        UnavailableError: it has none, or no sentence at all.
-    """
-    store.files(PROFILES)
-    if not store.rows:
-        raise UnavailableError(
-            f"{store.folder.name} holds no sentence yet; {store.refusals:,} were refused. "
-            "See its table of refusals, or run the corpus on."
-        )
 
 
 def profile(store: Store, measure: str, heads: Sequence[int], report: Report = ignore) -> Array:

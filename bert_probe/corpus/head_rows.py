@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.columns import Sentence, check_profiles, links, profile, row_numbers, sentences
+from bert_probe.corpus.columns import Sentence, links, profile, row_numbers, sentences
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.statistics import BINS, bins_of, edges
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.summary import check_profiles
 from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.columns import check_profiles, profile
-from bert_probe.corpus.histograms import CONFIDENCE, head_statistics
+from bert_probe.corpus.columns import profile
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.summary import CONFIDENCE, head_statistics
 from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Array, read_only, resolve
@@ -55,27 +55,29 @@ class CorpusHeads(Question):
             SelectionError: a head that is not there.
             UnavailableError: a store without profiles, or without sentences.
         """
-        check_profiles(store)
+        found = head_statistics(store)
         heads = resolved(self.heads, store)
         numbers = [layer * store.sizes.heads + head for layer, head in heads]
         measures = MEASURES if self.measure is None else (self.measure,)
-        columns: dict[str, list[Array]] = {name: [] for name in ("mean", "low", "high", "least", "most")}
-        quantiles, count = [], 0
-        for place, measure in enumerate(measures):
-            found = head_statistics(store, measure)
-            grids = (found.means, found.lows, found.highs, found.least, found.most)
-            for name, grid in zip(columns, grids, strict=True):
-                columns[name].append(grid.ravel()[numbers])
-            quantiles.append(_quantiles(store, measure, numbers, part_of(report, place, len(measures))))
-            count = found.count
-        given = None if self.heads is None else heads
+        quantiles = [
+            _quantiles(store, measure, numbers, part_of(report, place, len(measures)))
+            for place, measure in enumerate(measures)
+        ]
+
+        def of_heads(name: str) -> Array:
+            return np.stack([getattr(found[measure], name).ravel()[numbers] for measure in measures])
+
         return HeadSummary(
-            replace(self, heads=given),
+            replace(self, heads=None if self.heads is None else heads),
             store.subject,
             heads,
             measures,
-            count,
-            *(np.stack(columns[name]) for name in columns),
+            store.rows,
+            of_heads("means"),
+            of_heads("lows"),
+            of_heads("highs"),
+            of_heads("least"),
+            of_heads("most"),
             np.stack(quantiles),
         )
 

@@ -27,6 +27,7 @@ from bert_probe.corpus.store import (
     write_json,
     write_shard,
 )
+from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts
 from bert_probe.errors import EmptyTextError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
@@ -87,7 +88,9 @@ def make_store(
                 told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
         finally:
             progress.over = True  # for shards that others still work on
-    return open_store(place)
+        store = open_store(place)
+        write_summary(store)
+    return store
 
 
 class _Progress:

@@ -113,15 +113,15 @@ def opened(store: Store) -> Iterator[Tables]:
     import duckdb
 
     with tempfile.TemporaryDirectory(prefix="bert-probe-") as spilled:
-        settings = {
+        settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": MEMORY,
             "temp_directory": spilled,
             "max_temp_directory_size": SPILLED,
-            "python_enable_replacements": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "allow_community_extensions": "false",
-            "allow_persistent_secrets": "false",
+            "python_enable_replacements": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "allow_community_extensions": False,
+            "allow_persistent_secrets": False,
         }
         with duckdb.connect(":memory:", config=settings) as connection:
             for statement in _opening(store):

@@ -249,7 +249,7 @@ def write_shard(
 
 
 def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
-    with _beside(file) as part:
+    with beside(file) as part:
         if file.suffix == ".arrow":
             with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
                 writer.write_table(table)
@@ -264,14 +264,14 @@ def _write_table(file: Path, table: pa.Table) -> dict[str, Any]:
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
     """A file of JSON, whole or not at all."""
-    with _beside(file) as part, part.open("w", encoding="utf-8") as stream:
+    with beside(file) as part, part.open("w", encoding="utf-8") as stream:
         json.dump(content, stream, ensure_ascii=False, indent=1)
         stream.flush()
         os.fsync(stream.fileno())
 
 
 @contextmanager
-def _beside(file: Path) -> Iterator[Path]:
+def beside(file: Path) -> Iterator[Path]:
     """Where a file is written first; it takes its place when the block ends well."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
@@ -284,7 +284,7 @@ def _beside(file: Path) -> Iterator[Path]:
 
 def sweep(folder: Path) -> None:
     """Take away what a run that was ended left half-written; nobody else may be writing."""
-    for part in folder.glob(f"*/.*{_PART}"):
+    for part in folder.rglob(f".*{_PART}"):
         with suppress(OSError):
             part.unlink()
 

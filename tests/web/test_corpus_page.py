@@ -14,7 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.corpus.around import around, unrelated
-from bert_probe.corpus.found_rows import FindRows
+from bert_probe.corpus.find_rows import FindRows
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.head_rows import CorpusRows
 from bert_probe.corpus.histograms import CorpusHistograms

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.corpus.found_rows import FindRows, FoundPairs
+from bert_probe.corpus.find_rows import FindRows, FoundPairs
 from bert_probe.corpus.gather import NEIGHBOURS
 from bert_probe.corpus.query import Query
 from bert_probe.corpus.store import Store

@@ -1,0 +1,269 @@
+"""Measures of heads over all rows of a store: what loops over the raw model give."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import bert_probe
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.corpus import head_summary
+from bert_probe.corpus.head_summary import QUANTILES
+from bert_probe.corpus.statistics import BINS, bins_of, edges, statistics
+from bert_probe.corpus.summary import SUMMARY, HeadStatistics, head_statistics
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from tests.helpers import treebank
+from tests.helpers.command_line import bert_probe as run
+from tests.helpers.exactness import assert_rounded
+from tests.helpers.stores import attention
+
+Stores = Callable[[str], bert_probe.Store]
+ROWS = (1, 2, 3, 4, 5, 7)
+"""Numbers of those that were read; the sixth was refused."""
+
+
+@pytest.fixture(scope="module")
+def raw(stores: Stores) -> dict[str, np.ndarray]:
+    """Two measures of every head, by plain loops: name → [row, layer, head]."""
+    store = stores("tokens")
+    sentences = [*treebank.SAILING, *treebank.SLEEPING]
+    texts = store.table("rows").to_table()["text"].to_pylist()
+    assert texts[:5] == [one.text for one in sentences]
+    every = [attention(store, text, sentences[0]) for text in texts]  # of tokens: tags do not matter
+    entropy = [-(one * np.log2(np.where(one > 0, one, 1))).sum(axis=-1).mean(axis=-1) for one in every]
+    previous = [np.trace(one, offset=-1, axis1=2, axis2=3) / one.shape[-1] for one in every]
+    return {"entropy_bits": np.stack(entropy), "previous": np.stack(previous)}
+
+
+@pytest.mark.parametrize("measure", ["entropy_bits", "previous"])
+def test_heads_are_summed_up_as_the_raw_model_gives_them(
+    measure: str, raw: dict[str, np.ndarray], stores: Stores
+) -> None:
+    store, values = stores("tokens"), raw[measure]
+    found = bert_probe.CorpusHeads(measure).of(store)
+    flat = values.reshape(len(values), -1)
+    assert found.count == len(ROWS) == len(values)
+    assert_rounded(found.means[0], flat.mean(axis=0), 2)
+    assert_rounded(found.least[0], flat.min(axis=0), 2)
+    assert_rounded(found.most[0], flat.max(axis=0), 2)
+    assert_rounded(found.quantiles[0], np.quantile(flat, QUANTILES, axis=0).T, 2)
+    low, high = stats.t.interval(0.95, len(values) - 1, flat.mean(axis=0), stats.sem(flat))
+    assert_rounded(found.lows[0], low, 32)  # a difference of squares magnifies what was rounded
+    assert_rounded(found.highs[0], high, 32)
+    table = found.table()
+    assert table[["layer", "head"]].to_numpy().tolist() == [
+        [layer + 1, head + 1] for layer in range(store.sizes.layers) for head in range(store.sizes.heads)
+    ]
+
+
+def test_the_interval_by_hand() -> None:
+    """Of 1, 2 and 3 the mean is 2 and the deviation 1; t of 2 degrees of freedom is 4.302653, over √3."""
+    one = np.ones((1, 1))
+    found = HeadStatistics(3, 2 * one, one, one, 3 * one, np.array([[[1, 1, 1]]]))
+    assert found.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
+    assert np.isnan(replace(found, count=1).half_widths).all()
+    with pytest.raises(ShapeError, match="layers and heads"):
+        replace(found, least=np.ones((2, 1)))
+
+
+def test_chosen_heads_and_all_measures(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores("words")
+    some = bert_probe.CorpusHeads(heads=((-1, 0), (0, 1), (0, 1))).of(store)
+    last = store.sizes.layers
+    assert some.question.heads == ((last - 1, 0), (0, 1))
+    table = some.table()
+    assert len(table) == 2 * len(MEASURES)
+    assert table["measure"].tolist() == [one for name in MEASURES for one in [name] * 2]
+    monkeypatch.setattr(head_summary, "AT_ONCE", 1)  # a head at a time
+    every = bert_probe.CorpusHeads("self").of(store).table()
+    columns = ["layer", "head", "mean", "quantile_50"]
+    mine = table[table["measure"] == "self"][columns].to_numpy().tolist()
+    assert mine == [every[columns].to_numpy().tolist()[at] for at in ((last - 1) * store.sizes.heads, 1)]
+    assert not every.isna().any(axis=None)
+
+
+def test_quantiles_and_extremes_are_in_order(stores: Stores) -> None:
+    table = bert_probe.CorpusHeads().of(stores("tokens")).table()
+    ordered = table[["least", *(f"quantile_{one}" for one in ("05", "25", "50", "75", "95")), "most"]]
+    assert (np.diff(ordered.to_numpy(dtype=float)) >= 0).all()
+    assert ((table["least"] <= table["mean"]) & (table["mean"] <= table["most"])).all()
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_row_is_in_a_bin_and_is_found_there(measure: str, stores: Stores) -> None:
+    store = stores("tokens")
+    histograms = bert_probe.CorpusHistograms(measure).of(store)
+    assert (histograms.statistics.bins.sum(axis=-1) == store.rows).all()
+    table = histograms.table()
+    mine = table[(table["layer"] == 1) & (table["head"] == 2)]
+    assert len(mine) == BINS
+    for one in mine[mine["rows"] > 0].itertuples():
+        found = bert_probe.CorpusRows((0, 1), measure, "lowest", 100, bin=one.bin).of(store)
+        assert len(found.values) == one.rows == found.among
+        assert (found.values >= np.float32(one.low)).all()
+        assert (found.values < one.high).all() or one.bin == BINS
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30), st.sampled_from(MEASURES))
+def test_a_value_lies_in_its_bin(given_values: list[float], measure: str) -> None:
+    values, ends = np.array(given_values), edges(measure, 512)
+    bins = bins_of(values, ends)
+    assert (ends[bins] <= values).all()
+    assert ((values < ends[bins + 1]) | (bins == BINS - 1)).all()
+    profiles = np.repeat(values[:, None, None, None], len(MEASURES), axis=3).astype(np.float32)
+    counted = statistics(profiles, 512)["bins"].flatten().to_numpy().reshape(len(MEASURES), BINS)
+    assert (counted.sum(axis=1) == len(values)).all()
+
+
+def test_rows_of_a_head_are_those_a_loop_finds(raw: dict[str, np.ndarray], stores: Stores) -> None:
+    store, values = stores("tokens"), raw["previous"][:, 1, 2]
+    far = np.abs(values - np.median(values))
+    orders = {"typical": far, "extreme": -far, "lowest": values, "highest": -values}
+    for which, order in orders.items():
+        table = bert_probe.CorpusRows((1, 2), "previous", which, top=4).of(store).table()
+        # Of an even number of rows two are equally near to the median, but for rounding.
+        best = sorted(range(len(ROWS)), key=lambda at, order=order: (round(order[at], 6), at))[:4]
+        assert table["row"].tolist() == [ROWS[at] for at in best]
+        assert_rounded(table["value"], values[best], 2)
+        assert table["rank"].tolist() == [1, 2, 3, 4]
+    first = table.iloc[0]
+    rows = store.table("rows").to_table().to_pandas().set_index("row")
+    assert (first["text"], first["line"]) == tuple(rows.loc[first["row"], ["text", "line"]])
+    assert Path(first["file"]).name == "boats.conllu"
+    assert "layer=2&head=3" in first["link"]
+
+
+def test_what_was_added_up_is_of_these_very_shards(stores: Stores, tmp_path: Path) -> None:
+    store = stores("tokens")
+    folder = tmp_path / "copy"
+    shutil.copytree(store.folder, folder)
+    summary = folder / SUMMARY
+    before = head_statistics(bert_probe.open_store(folder))
+    summary.write_bytes(b"PAR1 broken")
+    for again in (head_statistics(bert_probe.open_store(folder)), _without(summary, folder)):
+        for measure, one in before.items():
+            assert all(np.array_equal(getattr(one, name), getattr(again[measure], name)) for name in _ARRAYS)
+    # A shard is gone: what was added up is of all of them.
+    shutil.copy(store.folder / SUMMARY, summary)
+    (folder / "shards" / "00003.json").unlink()
+    fewer = head_statistics(bert_probe.open_store(folder))["self"]
+    assert fewer.count == before["self"].count - 1
+    assert (fewer.bins.sum(axis=-1) == fewer.count).all()
+    assert pq.read_table(store.folder / SUMMARY).num_rows == before["self"].means.size * len(MEASURES)
+
+
+_ARRAYS = ("count", "means", "deviations", "least", "most", "bins")
+
+
+def _without(summary: Path, folder: Path) -> dict[str, HeadStatistics]:
+    summary.unlink()
+    return head_statistics(bert_probe.open_store(folder))
+
+
+ASKED = (
+    bert_probe.CorpusHeads(),
+    bert_probe.CorpusHeads("self", ((0, 1), (-1, 0))),
+    bert_probe.CorpusHistograms("mean_distance"),
+    bert_probe.CorpusRows((-1, 1), "previous", "extreme", 3),
+    bert_probe.CorpusRows((0, 0), "entropy_bits", "typical", bin=9),
+    bert_probe.FindRows((1, 0), query_pos="NOUN"),
+    bert_probe.FindRows((-1, 0), key_pos="DET", top=2, least=0.01),
+    bert_probe.FindRows((0, 0), relation="obj"),
+    bert_probe.Query("SELECT row, text FROM rows WHERE text LIKE '%boat%' ORDER BY row"),
+    bert_probe.Query("-- how many\nSELECT count(*), sum(tokens) FROM rows"),
+)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("asked", ASKED, ids=repr)
+def test_both_lines_make_the_same_table(asked: Any, stores: Stores, tmp_path: Path) -> None:
+    result = asked.of(stores("tokens"))
+    table = result.table()
+    *lines, last = result.python.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    again = eval(last, names)
+    pd.testing.assert_frame_equal(again, table)
+    assert again.attrs["provenance"] == result.provenance
+    program, *words = shlex.split(result.shell)
+    assert program == "bert-probe"
+    ended = run(*words[:2], "--out", str(tmp_path / "again.csv"), *words[2:])
+    assert (ended.status, ended.out) == (0, b""), ended.err
+    assert json.loads((tmp_path / "again.csv.meta.json").read_text()) == json.loads(
+        json.dumps(result.provenance)
+    )
+    result.save(tmp_path / "first.csv")
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
+    for ending in ("json", "parquet", "npz"):
+        result.save(tmp_path / f"first.{ending}")
+    assert pd.read_csv(io.BytesIO((tmp_path / "first.csv").read_bytes())).shape == table.shape
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=repr)
+def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None:
+    sizes = stores("tokens").sizes
+    assert type(asked).from_plain(json.loads(json.dumps(asked.plain())), sizes) == asked
+    assert type(asked).from_address(asked.address(), sizes) == asked
+    assert eval(repr(asked), vars(bert_probe)) == asked
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["heads", "tokens", "--head", "9.1"], "There is no layer 9"),
+        (["heads", "tokens", "--head", "x"], "There is no layer x"),
+        (["heads", "tokens", "--measure", "beauty"], "'beauty' is not one of"),
+        (["heads", "tokens", "--top", "3"], "Add --which"),
+        (["heads", "tokens", "--which", "typical", "--measure", "self"], "Add --head 3.1"),
+        (["heads", "tokens", "--which", "typical", "--head", "1", "--measure", "self"], "Add --head 3.1"),
+        (["heads", "tokens", "--which", "typical", "--head", "1.1"], "and --measure"),
+        (
+            ["heads", "tokens", "--which", "lowest", "--head", "1.1", "--measure", "self", "--bin", "65"],
+            "1 to 64",
+        ),
+        (["heads", "nowhere"], "Give a folder that corpus run has made."),
+        (["histograms", "."], "Give a folder that corpus run has made."),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(words: list[str], said: str) -> None:
+    assert said in run("corpus", *words).refusal
+
+
+def test_a_store_without_profiles_or_sentences_says_so(
+    family: Callable[[str], bert_probe.Checkpoint], tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("word " * 300, encoding="utf-8")
+    empty = bert_probe.make_store(
+        family("bert"), bert_probe.Gather(keep=("profiles",)), [lines], tmp_path / "a"
+    )
+    with pytest.raises(UnavailableError, match="holds no sentence yet; 1 were refused"):
+        bert_probe.CorpusHeads().of(empty)
+    assert bert_probe.Query("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1
+    lines.write_text("A boat.", encoding="utf-8")
+    other = bert_probe.make_store(
+        family("bert"), bert_probe.Gather(keep=("vectors",)), [lines], tmp_path / "b"
+    )
+    for asked in (bert_probe.CorpusHistograms(), bert_probe.CorpusRows((0, 0), "self", "lowest")):
+        with pytest.raises(UnavailableError, match="--keep vectors,profiles"):
+            asked.of(other)
+    with pytest.raises(UnavailableError, match="--keep vectors,neighbours"):
+        bert_probe.FindRows((0, 0), query_pos="NOUN").of(other)
+    for wrong in ({"head": (0,)}, {"head": "1.1"}, {"which": "best"}, {"top": 0}):
+        with pytest.raises(SelectionError):
+            bert_probe.CorpusRows(**{"head": (0, 0), "measure": "self", "which": "lowest"} | wrong)

@@ -1,0 +1,241 @@
+"""SQL over a store: what it answers, and all that it must not reach."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import duckdb
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe.corpus import sql
+from bert_probe.errors import SelectionError
+from bert_probe.model.progress import Cancelled
+from tests.helpers.command_line import bert_probe as run
+
+Stores = Callable[[str], bert_probe.Store]
+ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
+
+
+def test_all_tables_are_there_as_they_are(stores: Stores) -> None:
+    store = stores("tokens")
+    with sql.opened(store) as tables:
+        for name in store.layouts:
+            found = tables.select(f"FROM {name}")
+            assert found.to_pydict() == store.table(name).to_table().to_pydict()
+            assert found.column_names == store.layouts[name].schema.names
+
+
+def test_a_query_is_answered(stores: Stores) -> None:
+    store = stores("tokens")
+    rows = store.table("rows").to_table().to_pandas()
+    found = bert_probe.Query("SELECT count(*) AS n, sum(tokens), avg(tokens) AS mean FROM rows").of(store)
+    table = found.table()
+    assert table.columns.tolist() == ["n", "sum(tokens)", "mean"]
+    assert table.iloc[0].tolist() == [6, rows["tokens"].sum(), rows["tokens"].mean()]
+    assert found.provenance["question"] == {"analysis": "corpus query", "sql": found.question.sql}
+    assert found.provenance["store_sha256"] == store.digest
+    vectors = bert_probe.Query("SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0").of(
+        store
+    )
+    trace = store.checkpoint().trace(rows["text"].iloc[-1])
+    written = np.array(json.loads(vectors.table()["vector"][0]), np.float32)
+    assert np.array_equal(written, trace.states[0][1].astype(np.float32))
+
+
+def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
+    found = bert_probe.Query(
+        "SELECT * FROM (VALUES"
+        " (1, 0.5, true, 'a', [1.5, 2], {'a': 1}, DATE '2020-01-02', 1::UBIGINT, 7::HUGEINT),"
+        " (NULL, NULL, NULL, NULL, NULL, NULL, NULL, 18446744073709551615, 9223372036854775808))"
+        " AS t(whole, half, truth, word, list, pair, day, large, a)"
+    ).of(stores("tokens"))
+    first, second = found.table().astype(object).where(found.table().notna(), None).to_numpy().tolist()
+    assert first == [1, 0.5, True, "a", "[1.5, 2.0]", '{"a": 1}', "2020-01-02", 1.0, 7.0]
+    assert second[:7] == [None] * 7
+    assert second[7:] == [2.0**64, 2.0**63]
+    for ending in ("csv", "json", "parquet", "npz"):
+        assert found.save(tmp_path / f"a.{ending}")
+    twice = bert_probe.Query("SELECT 1 AS a, 2 AS a, 3 AS a_2").of(stores("tokens")).table()
+    assert twice.columns.tolist() == ["a", "a_2", "a_2_2"]
+
+
+SECRET = ({"a": [1]},)
+"""What a replacement scan would find."""
+
+REACHING = (
+    "SELECT * FROM read_csv('{}')",
+    "SELECT * FROM read_text('{}')",
+    "SELECT * FROM read_blob('/etc/*')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM sniff_csv('{}')",
+    "SELECT * FROM read_json('{}')",
+    "SELECT * FROM read_parquet('{}')",
+    "SELECT * FROM parquet_metadata('{}')",
+    "SELECT * FROM '{}'",
+    "SELECT * FROM 'http://127.0.0.1:9/a.csv'",
+    "SELECT * FROM read_parquet('https://example.org/a.parquet')",
+    "SELECT * FROM rows WHERE (SELECT count(*) FROM read_text('{}')) > 0",
+    "SELECT * FROM query('SELECT * FROM read_text(''{}'')')",
+    "SELECT * FROM read_duckdb('{}')",
+    "SELECT * FROM sqlite_scan('{}', 'a')",
+    "SELECT * FROM SECRET",
+    "SELECT * FROM frame",
+    "SELECT getenv('HOME')",
+    "COPY rows TO '{}.copy'",
+    "COPY rows FROM '{}'",
+    "EXPORT DATABASE '{}.export'",
+    "IMPORT DATABASE '{}'",
+    "ATTACH '{}.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "LOAD '{}'",
+    "PRAGMA database_list",
+    "PRAGMA enable_external_access",
+    "SET enable_external_access = true",
+    "SET allowed_paths = ['{}']",
+    "SET memory_limit = '100GB'",
+    "RESET memory_limit",
+    "CALL enable_logging(storage_path = '{}.log')",
+    "CREATE SECRET (TYPE http)",
+    "CREATE TABLE a AS SELECT 1",
+    "CREATE MACRO a() AS 1",
+    "DROP VIEW rows",
+    "INSERT INTO rows VALUES (1)",
+    "WITH a AS (INSERT INTO rows VALUES (1) RETURNING *) SELECT * FROM a",
+    "UPDATE rows SET row = 1",
+    "DELETE FROM rows",
+    "SELECT * FROM query('DROP VIEW rows')",
+    "VACUUM",
+    "CHECKPOINT",
+    "BEGIN",
+    "USE main",
+    "PREPARE a AS SELECT 1",
+    "EXPLAIN ANALYZE SELECT 1",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; DROP VIEW rows",
+)
+
+
+@pytest.mark.parametrize("query", REACHING)
+def test_nothing_else_is_reached(query: str, stores: Stores, tmp_path: Path) -> None:
+    frame = SECRET  # noqa: F841 - a replacement scan would see it
+    file = tmp_path / "secret.csv"
+    file.write_text("a,b\n1,top secret\n", encoding="utf-8")
+    with pytest.raises(SelectionError) as caught:
+        bert_probe.Query(query.replace("{}", str(file))).of(stores("tokens"))
+    assert "\n" not in str(caught.value)
+    assert "top secret" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, tmp_path: Path) -> None:
+    """The same without asking first which kind of statement it is: DuckDB refuses by itself."""
+    file = tmp_path / "secret.csv"
+    file.write_text("a\n1\n", encoding="utf-8")
+    with sql.opened(stores("tokens")) as tables:
+        for query in (
+            f"COPY rows TO '{file}.copy'",
+            f"ATTACH '{file}.db'",
+            f"EXPORT DATABASE '{file}.export'",
+            f"CREATE TABLE a AS FROM read_csv('{file}')",
+            "INSTALL httpfs",
+            "LOAD httpfs",
+            "SET enable_external_access = true",
+            "SET lock_configuration = false",
+            "RESET memory_limit",
+        ):
+            with pytest.raises(duckdb.Error):
+                tables.connection.execute(query)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "that is no statements"),
+        ("-- nothing", "that is no statements"),
+        ("SELECT 1; SELECT 2", "that is 2 statements"),
+        ("DROP VIEW rows", "that is DROP"),
+        (
+            "SELEC 1",
+            'at or near "SELEC". The tables are rows, tokens, profiles, statistics, vectors, neighbours',
+        ),
+        (
+            "SELECT txt FROM rows",
+            '"txt" not found in FROM clause! There are: rows (row, file, line, text, tokens,',
+        ),
+        ("SELECT * FROM rowz", 'rowz does not exist! Did you mean "rows"? The tables are rows,'),
+        ("SELECT * FROM rows WHERE row = 'a'", "Could not convert string 'a' to INT64."),
+        ("SELECT ?", "The tables are rows,"),
+        ("SELECT '\ud800'", "."),
+        ("SELECT '\x00", "."),
+    ],
+)
+def test_a_mistake_is_a_sentence(query: str, said: str, stores: Stores) -> None:
+    with pytest.raises(SelectionError) as caught:
+        bert_probe.Query(query).of(stores("tokens"))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_endless_query_is_ended(stores: Stores) -> None:
+    begun = time.monotonic()
+    with pytest.raises(SelectionError, match=r"longer than 0\.3 seconds"):
+        bert_probe.Query(ENDLESS).of(stores("tokens"), seconds=0.3)
+    assert time.monotonic() - begun < 10
+
+    with pytest.raises(Cancelled):
+        bert_probe.Query(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
+
+
+@pytest.mark.usefixtures("beside")
+def test_control_c_ends_it() -> None:
+    timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    ended = run("corpus", "query", "tokens", ENDLESS)
+    assert (ended.status, ended.out) == (130, b"")
+    assert ended.err == "bert-probe: Interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "query", "said"),
+    [
+        ("ROWS", 100, "FROM range(101)", "more than 100 rows"),
+        ("BYTES", 2**20, "SELECT repeat('a', 2000) FROM range(1000)", "or 1 MB"),
+        ("MEMORY", "20MB", "SELECT list(range) FROM range(100000000)", "more than 20MB of memory"),
+    ],
+)
+def test_a_large_answer_is_refused(
+    setting: str, value: Any, query: str, said: str, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, setting, value)
+    with pytest.raises(SelectionError, match=said):
+        bert_probe.Query(query).of(stores("tokens"))
+
+
+def test_a_large_answer_is_not_made_before_it_is_refused(stores: Stores) -> None:
+    """Ten thousand million rows would fill no memory, but would take minutes."""
+    begun = time.monotonic()
+    with pytest.raises(SelectionError, match="more than 1,000,000 rows"):
+        bert_probe.Query("FROM range(10000000000)").of(stores("tokens"))
+    assert time.monotonic() - begun < 10
+
+
+def test_a_folder_may_be_called_anything(stores: Stores, tmp_path: Path) -> None:
+    for name in ("it's", "[a-b]*?", "a=b", "ünï 东"):
+        shutil.copytree(stores("words").folder, tmp_path / name)
+        store = bert_probe.open_store(tmp_path / name)
+        counts = "SELECT (SELECT count(*) FROM rows) AS rows, (SELECT count(*) FROM vectors) AS vectors"
+        table = bert_probe.Query(counts).of(store).table()
+        assert table.iloc[0].tolist() == [6, 2 * store.tokens]
