@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bert_probe.corpus.head_rows import CorpusRows
     from bert_probe.corpus.head_summary import CorpusHeads
     from bert_probe.corpus.histograms import CorpusHistograms
+    from bert_probe.corpus.near import Near
     from bert_probe.corpus.query import Query
     from bert_probe.corpus.running import make_store
     from bert_probe.corpus.store import Store, open_store
@@ -134,6 +135,7 @@ __all__ = [
     "LayerMapOfMany",
     "Lens",
     "ModelSizes",
+    "Near",
     "Neighbours",
     "NextSentence",
     "Overview",
@@ -226,6 +228,7 @@ _HOMES = {
     "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "ModelSizes": "analyses.model_sizes",
+    "Near": "corpus.near",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Overview": "analyses.overview",

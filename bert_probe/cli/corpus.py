@@ -15,6 +15,10 @@ COMMANDS = {
     ),
     "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
     "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
+    "near": (
+        "corpus_near",
+        "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
+    ),
 }
 """Command → its module, and its first sentence; see `main`."""
 

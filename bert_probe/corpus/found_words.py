@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_probe.corpus.store import Store
@@ -16,7 +16,7 @@ from bert_probe.corpus.tables import ROWS, TOKENS
 _KEPT = 16
 """Shards whose sentences and words are kept in memory: some 3 MB each at 2,000 rows."""
 
-_COLUMNS = ("row", "position", "word", "start", "end", "special")
+_COLUMNS = ("row", "text", "word", "start", "end", "special")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Shard:
         self._rows, self._texts = texts["row"].to_numpy(), texts["text"]
         words = pq.read_table(tokens, columns=[*_COLUMNS], partitioning=None)
         self._ends = np.searchsorted(words["row"].to_numpy(), self._rows, side="right")
-        self._words = {name: words[name].combine_chunks() for name in _COLUMNS[2:]}
+        self._words = words.drop_columns("row")
 
     def text(self, row: int) -> str:
         """A sentence."""
@@ -82,35 +82,38 @@ class _Shard:
         """See `FoundWords`."""
         place = self._place(row)
         start = int(self._ends[place - 1]) if place else 0
-        columns = {name: self._within(name, start, int(self._ends[place])) for name in self._words}
-        if columns["special"][position - 1]:
+        lines = self._words.slice(start, int(self._ends[place]) - start).to_pylist()
+        if lines[position - 1]["special"]:
             return None
-        text, words = self.text(row), _spans(columns)
-        mine = next(span for span, positions in words.items() if position - 1 in positions)
-        names = [text[slice(*span)].strip() for span in words]
-        name = text[slice(*mine)].strip()
-        same = [span for span, other in zip(words, names, strict=True) if other == name]
-        named = name if len(same) == 1 else f"{name}:{same.index(mine) + 1}"
-        return FoundWord(text, named, *mine)
+        text, words = self.text(row), _words(lines)
+        names = [_name(text, one) for one in words]
+        (mine,) = (number for number, one in enumerate(words) if position - 1 in one)
+        same = [number for number, name in enumerate(names) if name == names[mine]]
+        named = names[mine] if len(same) == 1 else f"{names[mine]}:{same.index(mine) + 1}"
+        return FoundWord(text, named, *_span(words[mine]))
 
     def _place(self, row: int) -> int:
         return int(np.searchsorted(self._rows, row))
 
-    def _within(self, name: str, start: int, end: int) -> list[int | None]:
-        column: pa.Array = self._words[name]
-        found: list[int | None] = column.slice(start, end - start).to_pylist()
-        return found
+
+_Lines = dict[int, dict[str, Any]]
+"""Tokens of a word, or of none, by their positions from 0: what the table says of each."""
 
 
-def _spans(columns: dict[str, list[int | None]]) -> dict[tuple[int, int], set[int]]:
-    """Of every word of a sentence the span, and which positions it has, from 0; in order."""
-    words: dict[object, tuple[int, int, set[int]]] = {}
-    for place, (word, start, end) in enumerate(
-        zip(columns["word"], columns["start"], columns["end"], strict=True)
-    ):
-        if start is None or end is None:
-            continue
-        alone = ("of no word", place)
-        first, last, places = words.get(word or alone, (start, end, set()))
-        words[word or alone] = min(first, start), max(last, end), {*places, place}
-    return {(first, last): places for first, last, places in words.values()}
+def _words(lines: list[dict[str, Any]]) -> list[_Lines]:
+    """The words of a sentence in order; what is of none is one by itself."""
+    words: dict[object, _Lines] = {}
+    for place, line in enumerate(lines):
+        key = ("of no word", place) if line["word"] is None else line["word"]
+        words.setdefault(key, {})[place] = line
+    return [*words.values()]
+
+
+def _name(text: str, word: _Lines) -> str:
+    """As it is written in the text; a special token by its own name."""
+    (*_, last) = word.values()
+    return str(last["text"]) if last["special"] else text[slice(*_span(word))].strip()
+
+
+def _span(word: _Lines) -> tuple[int, int]:
+    return min(line["start"] for line in word.values()), max(line["end"] for line in word.values())

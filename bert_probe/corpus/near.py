@@ -31,7 +31,7 @@ _UNITS = {False: "tokens, which may be pieces of words", True: "words, by the me
 """What a store holds vectors of, by whether pieces were merged in it."""
 
 
-@question("nearest contexts", command="corpus near", is_analysis=False)
+@question("corpus near", is_analysis=False)
 class Near(Question):
     """The contexts of a store whose vectors are nearest to that of a word in a text, by their cosine.
 

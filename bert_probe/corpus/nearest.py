@@ -71,17 +71,17 @@ class Part:
 
     def blocks(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """All vectors in float32 with their `scales`, some at a time."""
-        return zip(self._floats(), self.scales.split(_BLOCK), strict=True)
+        return zip(self._floats(), torch.split(self.scales, _BLOCK), strict=True)
 
     def _floats(self) -> Iterator[torch.Tensor]:
-        return (block.float() for block in _tensor(self.vectors).split(_BLOCK))
+        return (block.float() for block in torch.split(_tensor(self.vectors), _BLOCK))
 
     def scan(self, query: torch.Tensor, out: torch.Tensor) -> None:
         """The cosine of each vector with a unit one, in float32: within `error` of what it is."""
         if self.vectors.dtype == np.float32:
             torch.mv(_tensor(self.vectors), query, out=out)
         else:
-            for block, part in zip(self._floats(), out.split(_BLOCK), strict=True):
+            for block, part in zip(self._floats(), torch.split(out, _BLOCK), strict=True):
                 torch.mv(block, query, out=part)
         out *= self.scales
 
@@ -132,7 +132,8 @@ class LayerVectors:
         What has no direction is left out.
         """
         rows, positions, vectors = self.take(places)
-        cosines = np.clip(unit_rows(vectors) @ query, -1.0, 1.0)
+        # Added up row by row, so that no digit depends on what else is looked at.
+        cosines = np.clip((unit_rows(vectors) * query).sum(axis=1), -1.0, 1.0)
         order = np.lexsort((positions, rows, -cosines))
         order = order[np.isfinite(cosines[order])]
         hits = Hits(*(read_only(column[order]) for column in (rows, positions, cosines)))
@@ -150,7 +151,7 @@ class Scan:
         self._vectors, self._query = vectors, direction(query, vectors.hidden)
         self._about = np.empty(len(vectors), np.float32)
         given = torch.from_numpy(self._query.astype(np.float32))
-        outs = torch.from_numpy(self._about).split([len(part.rows) for part in vectors.parts])
+        outs = torch.split(torch.from_numpy(self._about), [len(part.rows) for part in vectors.parts])
         for part, out in zip(vectors.parts, outs, strict=True):
             part.scan(given, out)
         self._about[~np.isfinite(self._about)] = -np.inf
@@ -203,7 +204,8 @@ def direction(vector: Array, hidden: int) -> Array:
 
 def _tensor(array: Array) -> torch.Tensor:
     """A view, where it lies; `torch.from_numpy` warns of what cannot be written, which nothing here does."""
-    return torch.from_dlpack(array)
+    tensor: torch.Tensor = torch.utils.dlpack.from_dlpack(array)
+    return tensor
 
 
 def _parts(file: Path, layer: int) -> Iterator[Part]:

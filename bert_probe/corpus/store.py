@@ -159,7 +159,7 @@ class Store:
 
         model = self.manifest["model"]
         name = None if model["origin"] == "built-in" else model["model"]
-        checkpoint = load(name, model["revision"], device, model["dtype"])
+        checkpoint = load(name, model["revision"], device=device, dtype=model["dtype"])
         self.check(checkpoint)
         return checkpoint
 

@@ -14,17 +14,17 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import psutil
 import torch
 
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.corpus.nearest import Hits, LayerVectors, direction
 from bert_probe.corpus.store import write_json
-from bert_probe.errors import StoreError, UnavailableError
+from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
 
@@ -40,8 +40,6 @@ _ENOUGH = 0.98
 """Recall at which no more lists are added."""
 _SAMPLE = 64
 """Vectors a list from which the centres are made."""
-_BLOCKS = 256
-"""Blocks of vectors that are put into lists in memory, 0.2 GB for 384 numbers, before they are written."""
 _SEED = 0
 
 
@@ -55,7 +53,7 @@ class About:
         vectors: how many it holds: those that have a direction.
         lists, probes: how many lists there are, and are searched.
         recall: share of the ten nearest that are found, and of how many vectors of the store it is the mean.
-        files: name → bytes.
+        bytes: of its file.
     """
 
     digest: str
@@ -65,7 +63,7 @@ class About:
     probes: int
     recall: float
     recall_of: int
-    files: dict[str, int]
+    bytes: int
 
 
 class VectorIndex:
@@ -133,12 +131,13 @@ def _places(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Arra
 
 def _made(place: Path, digest: str, layer: int, vectors: LayerVectors, report: Report) -> About:
     """An index in its place, written whole or not at all; those of the layer that were there before go."""
+    _check_room(vectors)
     part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
     part.mkdir(parents=True)
     try:
         vectors.prepare()
         count = 2 * len(vectors)
-        _write(part, vectors, lambda done, _: report(done, count))
+        _write(part / _LISTS, vectors, lambda done, _: report(done, count))
         lists = _read(part)
         probes, recall, queries = _measured(
             lists, vectors, lambda done, _: report(len(vectors) + done, count)
@@ -151,7 +150,7 @@ def _made(place: Path, digest: str, layer: int, vectors: LayerVectors, report: R
             probes,
             recall,
             queries,
-            {one.name: one.stat().st_size for one in sorted(part.iterdir())},
+            (part / _LISTS).stat().st_size,
         )
         write_json(part / _ABOUT, asdict(about))
         shutil.rmtree(place, ignore_errors=True)  # a broken one
@@ -164,54 +163,57 @@ def _made(place: Path, digest: str, layer: int, vectors: LayerVectors, report: R
     return about
 
 
-_ABOUT, _LISTS, _CODES = "about.json", "lists.faiss", "codes.ivfdata"
+_ABOUT, _LISTS = "about.json", "lists.faiss"
 
 
 def _said(place: Path) -> About | None:
     """What is said of an index; None where none is whole."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         about = About(**json.loads((place / _ABOUT).read_bytes()))
-        if all((place / name).stat().st_size == size for name, size in about.files.items()):
+        if (place / _LISTS).stat().st_size == about.bytes:
             return about
     return None
 
 
 def _read(folder: Path) -> faiss.IndexIVF:
-    faiss = _faiss()
-    return faiss.read_index(str(folder / _LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_ONDISK_SAME_DIR)
+    library = _faiss()
+    lists: faiss.IndexIVF = library.read_index(str(folder / _LISTS), library.IO_FLAG_MMAP)
+    return lists
 
 
-def _write(folder: Path, vectors: LayerVectors, report: Report) -> None:
-    """Put all vectors into lists: some at a time in memory, and these together on the disk."""
-    faiss = _faiss()
-    from faiss.contrib.ondisk import merge_ondisk
+def _write(file: Path, vectors: LayerVectors, report: Report) -> None:
+    """Put all vectors into lists, in memory, and these into a file."""
+    lists = _trained(vectors)
+    for places, units in _units(vectors):
+        lists.add_with_ids(units.numpy(), places)
+        report(int(places[-1]) + 1, len(vectors))
+    _faiss().write_index(lists, str(file))
 
-    empty = _trained(vectors)
-    written: list[str] = []
-    every = _units(vectors)
-    while blocks := [*islice(every, 1)]:
-        some = faiss.clone_index(empty)
-        for places, units in chain(blocks, islice(every, _BLOCKS - 1)):
-            some.add_with_ids(units.numpy(), places)
-            report(int(places[-1]) + 1, len(vectors))
-        written.append(str(folder / f"{len(written)}.faiss"))
-        faiss.write_index(some, written[-1])
-    merge_ondisk(empty, written, str(folder / _CODES))
-    faiss.write_index(empty, str(folder / _LISTS))
-    for name in written:
-        Path(name).unlink()
+
+def _check_room(vectors: LayerVectors) -> None:
+    """Refuse what memory cannot hold: a byte a number, and 8 for each vector; lists grow by doubling.
+
+    Raises:
+        OutOfMemoryError: there is less.
+    """
+    need, free = 2 * len(vectors) * (vectors.hidden + 8), psutil.virtual_memory().available
+    if need > free:
+        raise OutOfMemoryError(
+            f"An index of {len(vectors):,} vectors is made in {need / 1e9:.1f} GB of memory, and "
+            f"{free / 1e9:.1f} GB are free. Free some, or ask with exact, which needs no index."
+        )
 
 
 def _trained(vectors: LayerVectors) -> faiss.IndexIVF:
     """Lists with their centres, and nothing in them."""
-    faiss = _faiss()
+    library = _faiss()
     count = max(1, 2 ** round(np.log2(len(vectors)) / 2))
     sample = _drawn(vectors, _SAMPLE * count)
     units = unit_rows(vectors.take(sample)[2]).astype(np.float32)
-    centres = faiss.IndexFlatIP(vectors.hidden)
-    kind = faiss.ScalarQuantizer.QT_8bit
-    lists = faiss.IndexIVFScalarQuantizer(
-        centres, vectors.hidden, min(count, len(sample)), kind, faiss.METRIC_INNER_PRODUCT
+    centres = library.IndexFlatIP(vectors.hidden)
+    kind = library.ScalarQuantizer.QT_8bit
+    lists: faiss.IndexIVF = library.IndexIVFScalarQuantizer(
+        centres, vectors.hidden, min(count, len(sample)), kind, library.METRIC_INNER_PRODUCT
     )
     lists.cp.min_points_per_centroid = 1  # small ones are made by tests, and said nothing of
     lists.train(units)
@@ -280,9 +282,9 @@ def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Repor
         best = names.gather(0, order)
         report(int(here[-1]) + 1, len(vectors))
     found = []
-    for one, (query, seen) in enumerate(zip(queries, best.T.numpy(), strict=True)):
-        order, _ = vectors.exactly(query, seen[seen != places[one]])
-        found.append(order[:RECALLED])
+    for query, itself, seen in zip(queries, places, best.T.numpy(), strict=True):
+        nearest, _ = vectors.exactly(query, seen[seen != itself])
+        found.append(nearest[:RECALLED])
     return np.stack(found)
 
 

@@ -1,0 +1,135 @@
+"""The contexts nearest to a word among a million vectors: how long it takes, and what an index finds of them.
+
+The store is a true one of a few thousand texts, whose shards are then written again with other row numbers
+and with vectors that are moved a little, each by a difference of two others: in ways that vectors differ.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+import bert_probe
+from benchmarks.pairs import Line
+from bert_probe.corpus import searching
+from bert_probe.corpus.near import NearContexts
+from bert_probe.corpus.store import MANIFEST, Store, write_json, write_shard
+from bert_probe.text.everyday import everyday_topics
+from bert_probe.text.words import word_lens, word_name
+
+VECTORS = 1_000_000
+TEXTS = 3000
+SHARD_ROWS = 1000
+QUERIES = 25
+TARGET, RECALL_TARGET = 0.2, 0.95
+MOVED = 0.25
+
+
+def lines() -> Iterator[Line]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = _store(Path(folder))
+        checkpoint = store.checkpoint()
+        asked = [*_asked(checkpoint)]
+
+        def timed(store: Store) -> tuple[float, list[NearContexts]]:
+            """Median seconds of a question, the text's own pass included; the first one does not count."""
+            took, found = [], []
+            for text, word in asked:
+                start = time.perf_counter()
+                found.append(bert_probe.Near(word).of(store, checkpoint.trace(text)))
+                took.append(time.perf_counter() - start)
+            return statistics.median(took[1:]), found[1:]
+
+        seconds, exact = timed(store)
+        yield Line(
+            f"`Near` among {store.tokens:,} vectors of {store.manifest['sizes']['hidden_size']}, exact, warm",
+            f"the clock, median of {len(exact)} words, the pass over their text included",
+            f"{1000 * seconds:.0f} ms",
+            f"at most {1000 * TARGET:.0f} ms",
+            seconds <= TARGET,
+        )
+        with patch.object(searching, "EXACT_UP_TO", 0):
+            seconds, found = timed(bert_probe.open_store(store.folder))
+        recall = statistics.mean(map(_share, found, exact))
+        stated = found[0].facts
+        yield Line(
+            f"The same with an index, {stated['search'].partition(',')[0]}: recall@10 of the contexts",
+            f"the exact ones; the index itself states {stated['recall_at_10']:.3f}",
+            f"{recall:.3f} in {1000 * seconds:.0f} ms",
+            f"at least {RECALL_TARGET}, at most {1000 * TARGET:.0f} ms",
+            recall >= RECALL_TARGET and seconds <= TARGET,
+        )
+
+
+def _share(found: NearContexts, exact: NearContexts) -> float:
+    true = {one.row for one in exact.contexts}
+    return len(true & {one.row for one in found.contexts}) / len(true)
+
+
+def _texts() -> list[str]:
+    """Everyday sentences, two by two."""
+    sentences, drawn = [one.text for one in everyday_topics().rows], random.Random(0)
+    return [f"{drawn.choice(sentences)} {drawn.choice(sentences)}" for _ in range(TEXTS)]
+
+
+def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
+    """Texts and a word of each."""
+    drawn = random.Random(1)
+    for text in drawn.sample(_texts(), QUERIES + 1):
+        trace = checkpoint.trace(text)
+        unit = drawn.choice([one for one in word_lens(trace).units if not one.special and one.isalpha()])
+        yield text, word_name(trace, unit)
+
+
+def _store(folder: Path) -> Store:
+    """A store of so many vectors."""
+    (folder / "texts.txt").write_text("".join(f"{one}\n" for one in _texts()), encoding="utf-8")
+    store = bert_probe.make_store(
+        bert_probe.load(),
+        bert_probe.Gather(keep=("vectors",)),
+        [folder / "texts.txt"],
+        folder / "store",
+        shard_rows=SHARD_ROWS,
+    )
+    first = [*_tables(store)]
+    drawn, number, tokens = np.random.default_rng(0), len(first), store.tokens
+    while tokens < VECTORS:
+        again, part = divmod(number, len(first))
+        tables = {name: _later(table, again * TEXTS) for name, table in first[part].items()}
+        tables["vectors"] = _moved(tables["vectors"], drawn)
+        tokens += write_shard(store.folder, number, SHARD_ROWS, tables, store.layouts).tokens
+        number += 1
+    write_json(store.folder / MANIFEST, {**store.manifest, "shards": number})
+    return bert_probe.open_store(store.folder)
+
+
+def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:
+    """All tables of each shard."""
+    for number in range(len(store.shards)):
+        rows = ds.field("row")
+        here = (rows > number * SHARD_ROWS) & (rows <= (number + 1) * SHARD_ROWS)
+        yield {name: store.table(name).to_table(filter=here) for name in store.layouts}
+
+
+def _later(table: pa.Table, rows: int) -> pa.Table:
+    """The same of later rows."""
+    return table.set_column(0, "row", pa.array(table["row"].to_numpy() + rows))
+
+
+def _moved(table: pa.Table, drawn: np.random.Generator) -> pa.Table:
+    """The same with other vectors."""
+    stored = table["vector"].combine_chunks()
+    vectors = stored.flatten().to_numpy().reshape(len(stored), -1)
+    one, other = (drawn.permutation(len(vectors)) for _ in range(2))
+    numbers = pa.array((vectors + np.float32(MOVED) * (vectors[one] - vectors[other])).ravel())
+    moved = pa.FixedSizeListArray.from_arrays(numbers, vectors.shape[1])
+    return table.set_column(table.schema.get_field_index("vector"), "vector", moved)
