@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from bert_probe.model.trace import Array
 from bert_probe.views import histograms
 from tests.helpers.payloads import opened
 
 EDGES = np.linspace(0, 1, 9)
 
 
-def drawn(counts: np.ndarray, **more: object) -> tuple[dict, dict]:
+def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
     means = np.zeros(counts.shape[:2])
     return opened(
         histograms.payload(counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more)

@@ -135,7 +135,8 @@ def test_what_is_gone_broken_or_unfinished_is_said(
     assert "**8** sentences" in said(app)
     (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
     assert "gone or was cut" in refusal(corpus("cut"))
-    for manifest in ({"format": "bert-probe corpus", "version": 1}, []):
+    torn: tuple[Any, ...] = ({"format": "bert-probe corpus", "version": 1}, [])
+    for manifest in torn:
         (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))
         assert "broken" in refusal(corpus("torn"))
 
