@@ -54,7 +54,7 @@ def empty() -> None:
     )
     making.part(workbench.checkpoint())
     st.markdown("**Any number of sentences**, on the command line:")
-    st.code(COMMAND, language="bash")
+    st.code(COMMAND, language=None)
 
 
 def shown(store: Store) -> None:

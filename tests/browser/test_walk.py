@@ -36,6 +36,7 @@ SAME_VIEW = re.compile(
 PAGES = (
     "Overview",
     "Tokens",
+    "Corpus",
     "Attention",
     "Heads",
     "Steps",
@@ -50,7 +51,7 @@ PAGES = (
     "Train",
     "Parameters",
 )
-BEGINS = {"Changes": "Compare A with itself", "Train": "Start training"}
+BEGINS = {"Changes": "Compare A with itself", "Corpus": "Make an example store", "Train": "Start training"}
 """What shows that a page is there, where nothing is computed before it is asked for."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"

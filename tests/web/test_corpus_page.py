@@ -169,7 +169,7 @@ def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
 
 
 def upload(name: str, content: bytes) -> AppTest:
-    app = page("corpus", store="new")
+    app = page("corpus", store="new", corpus_from="file")
     return app.file_uploader(key="corpus_upload").set_value((name, content, "text/plain")).run()
 
 

@@ -31,6 +31,7 @@ MADE: Final = "corpus made"
 
 _SEEN: Final = "corpus stores seen"
 """Session key of the names of those that were shown already."""
+_SOURCES: Final = {"example": "Everyday sentences", "file": "Your sentences"}
 _TYPES: Final = ("txt", "csv", "tsv", "jsonl", "parquet", "conllu")
 _WITH_COLUMNS: Final = (".csv", ".tsv", ".jsonl", ".parquet")
 _TAGGED: Final = ".conllu"
@@ -44,57 +45,61 @@ Uploaded = tuple[str, bytes]
 
 def part(checkpoint: Checkpoint) -> None:
     """Draw what can be made, and what is being made; the page shows it as soon as it is there."""
-    example, own = st.columns(2, gap="large")
-    with example:
-        st.markdown("**Everyday sentences**")
-        st.caption(
-            f"{len(_shipped()):,} short English sentences that are shipped, among them words of several "
-            "senses. Ready in some seconds."
+    if state.pick("corpus_from", "Sentences", _SOURCES, "example") == "file":
+        _of_file(checkpoint)
+        return
+    st.caption(
+        f"{len(_shipped()):,} short English sentences that are shipped, among them words of several senses."
+    )
+    content = "\n".join(_shipped()).encode()
+    _job("corpus example", "Make an example store", checkpoint, (_EXAMPLE, content), _question(checkpoint))
+
+
+def _of_file(checkpoint: Checkpoint) -> None:
+    given = sentence_input.kept_file(
+        "corpus",
+        "A file of sentences",
+        _TYPES,
+        f"In UTF-8, at most {MOST_BYTES / 1e6:.0f} MB and {MOST_ROWS:,} sentences. It stays on this machine.",
+        lambda name, read: (PurePath(name).name, read),
+    )
+    if given is None:
+        st.caption("Lines of text, CSV, JSON lines, Parquet, or CoNLL-U, whose tags are kept.")
+        return
+    name, content = given
+    if len(content) > MOST_BYTES:
+        raise TextError(
+            f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB. Give a part, or use bert-probe corpus run."
         )
-        content = "\n".join(_shipped()).encode()
-        _job(
-            "corpus example", "Make an example store", checkpoint, (_EXAMPLE, content), _question(checkpoint)
-        )
-    with own:
-        st.markdown("**Your sentences**")
-        given = sentence_input.kept_file(
-            "corpus",
-            "A file of sentences",
-            _TYPES,
-            f"In UTF-8, at most {MOST_BYTES / 1e6:.0f} MB and {MOST_ROWS:,} sentences. It stays here.",
-            lambda name, read: (PurePath(name).name, read),
-        )
-        if given is None:
-            st.caption(
-                "Lines of text, CSV, JSON lines, Parquet, or CoNLL-U with tags. Larger ones: "
-                "bert-probe corpus run."
-            )
-            return
-        if len(given[1]) > MOST_BYTES:
-            raise TextError(
-                f"{given[0]} is larger than {MOST_BYTES / 1e6:.0f} MB. Give a part of it, or use "
-                "bert-probe corpus run."
-            )
-        ending = PurePath(given[0]).suffix.lower()
-        column = None
-        if ending in _WITH_COLUMNS:
-            column = (
-                st.text_input(
-                    "Column",
-                    key="corpus_column",
-                    placeholder="text, sentence, or the only one",
-                    persist_state="session",
-                )
-                or None
-            )
+    ending = PurePath(name).suffix.lower()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        column = _column() if ending in _WITH_COLUMNS else None
         words = st.toggle(
             "Whole words",
             key="corpus_words",
             help="Merge pieces into words first: all that is kept is of words then.",
             persist_state="session",
         )
-        question = _question(checkpoint, words, ending == _TAGGED)
-        _job("corpus file", "Make a store of it", checkpoint, given, question, column)
+    _job(
+        "corpus file",
+        "Make a store of it",
+        checkpoint,
+        given,
+        _question(checkpoint, words, ending == _TAGGED),
+        column,
+    )
+
+
+def _column() -> str | None:
+    """Of a table; None for the usual one."""
+    with st.container(width=260):
+        written: str = st.text_input(
+            "Column",
+            key="corpus_column",
+            placeholder="text, sentence, or the only one",
+            persist_state="session",
+        )
+    return written or None
 
 
 def _shipped() -> tuple[str, ...]:
