@@ -185,6 +185,7 @@ def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
     assert refused["row"].tolist() == [2]
     assert "tokens" in refused["reason"][0]
     assert refused["line"].tolist() == [2]
+    assert refused["file"].tolist() == ["my -b-.txt"], "and not where it lies"
     assert app.selectbox(key="store").value == name
     fresh = upload("a.txt", b"One boat.")
     assert fresh.selectbox(key="store").value == "new"

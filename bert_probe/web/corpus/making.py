@@ -143,23 +143,23 @@ def _job(
 
 
 def _work(
-    checkpoint: Checkpoint, given: Uploaded, question: Gather, column: str | None, session: str
+    checkpoint: Checkpoint, uploaded: Uploaded, question: Gather, column: str | None, session: str
 ) -> Callable[[Report], str]:
     """What the job does; it returns the store's name."""
-    name, content = given
+    name, content = uploaded
 
     def work(report: Report) -> str:
         _check_room(checkpoint, question, len(content))
         folder = stores.new_folder(PurePath(name).stem)
         try:
-            file = _written(folder.parent / "given", name, content)
-            count = sum(1 for _ in islice(records(find_inputs([file], column), column), MOST_ROWS + 1))
+            given = _written(folder.parent / "given", name, content)
+            count = sum(1 for _ in islice(records(find_inputs(given, column), column), MOST_ROWS + 1))
             if count > MOST_ROWS:
                 raise TextError(
                     f"{name} has more than {MOST_ROWS:,} sentences. Give fewer, or use bert-probe corpus run."
                 )
             make_store(
-                checkpoint, question, [file], folder, column=column, shard_rows=_SHARD_ROWS, report=report
+                checkpoint, question, [given], folder, column=column, shard_rows=_SHARD_ROWS, report=report
             )
         except BaseException:
             stores.discard(folder)
@@ -185,9 +185,9 @@ def _check_room(checkpoint: Checkpoint, question: Gather, size: int) -> None:
 
 
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    """The file by its own name, as provenance is to tell it; an ending is all that reading it asks for."""
+    """A folder with the file alone, which is then called by its own name and not by its place here."""
     stem = "".join(sign if sign.isalnum() or sign in " -_." else "-" for sign in PurePath(name).stem)
     folder.mkdir(parents=True)
     file = folder / f"{stem.strip(' .')[:60] or 'sentences'}{PurePath(name).suffix.lower()}"
     file.write_bytes(content)
-    return file
+    return folder
