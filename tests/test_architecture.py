@@ -313,6 +313,7 @@ def test_all_that_is_imported_is_asked_for() -> None:
         "umap",
         "xstatic",
         "quickjs",
+        "faiss",
         "pil",
         "bert_probe",
     }

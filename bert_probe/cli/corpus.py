@@ -8,6 +8,10 @@ from bert_probe.cli.later import Commands, Later
 
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
+    "near": (
+        "corpus_near",
+        "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
+    ),
     "query": ("corpus_query", "Answer SQL over the tables of STORE, by DuckDB."),
     "heads": (
         "corpus_heads",
@@ -15,10 +19,6 @@ COMMANDS = {
     ),
     "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
     "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
-    "near": (
-        "corpus_near",
-        "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
-    ),
 }
 """Command → its module, and its first sentence; see `main`."""
 

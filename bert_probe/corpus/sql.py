@@ -55,6 +55,8 @@ class Tables:
             SelectionError: no such table or column, no SQL, another statement than a SELECT, too large an
                 answer, or one that takes too long or needs too much memory.
         """
+        if any("\ud800" <= one <= "\udfff" for one in sql):
+            raise SelectionError("The query holds half a character, which UTF-8 cannot hold. Write it again.")
         with _told(self.store):
             _check_one_select(self.connection.extract_statements(sql))
         return self._interruptible(lambda: self._fetched(sql), seconds, report)
@@ -77,6 +79,7 @@ class Tables:
         """Work of DuckDB, which does not hear Ctrl+C, in a thread that is told to end."""
         done: list[pa.Table] = []
         failed: list[BaseException] = []
+        over = threading.Event()  # no join: one that Ctrl+C interrupts takes the thread for ended
 
         def run() -> None:
             try:
@@ -84,24 +87,23 @@ class Tables:
                     done.append(work())
             except BaseException as error:  # raised again below, in the thread that asked
                 failed.append(error)
+            finally:
+                over.set()
 
-        thread = threading.Thread(target=run, daemon=True)
         begun = time.monotonic()
-        thread.start()
+        threading.Thread(target=run).start()
         try:
-            while thread.is_alive():
-                thread.join(_POLL)
+            while not over.wait(_POLL):
                 spent = time.monotonic() - begun
                 report(int(spent), 0)
-                if seconds is not None and spent > seconds and thread.is_alive():
+                if seconds is not None and spent > seconds:
                     raise SelectionError(
                         f"The query took longer than {seconds:g} seconds. Ask for fewer rows or heads, or "
                         "allow it more with --seconds."
                     )
         finally:
-            while thread.is_alive():  # again and again, as it may not have begun
+            while not over.wait(_POLL):  # again and again, as it may not have begun
                 self.connection.interrupt()
-                thread.join(_POLL)
         if failed:
             raise failed[0]
         return done[0]

@@ -9,8 +9,6 @@ the ten truly nearest, for some vectors of the store itself; what is said of it 
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import psutil
-import torch
 
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.corpus.nearest import Hits, LayerVectors, direction
-from bert_probe.corpus.store import write_json
+from bert_probe.corpus.store import beside, write_json
 from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
@@ -67,15 +64,14 @@ class About:
 
 
 class VectorIndex:
-    """An index that lies in a folder; its lists are read where they lie.
+    """An index in a file, whose lists are read where they lie.
 
-    Args:
-        folder: with the files of the index, and what is said of it.
+    Attributes:
+        about: what is said of it.
     """
 
-    def __init__(self, folder: Path, about: About, vectors: LayerVectors) -> None:
-        self.about, self._vectors = about, vectors
-        self._lists = _read(folder)
+    def __init__(self, lists: faiss.IndexIVF, about: About, vectors: LayerVectors) -> None:
+        self._lists, self.about, self._vectors = lists, about, vectors
 
     @classmethod
     def of(
@@ -92,17 +88,17 @@ class VectorIndex:
             StoreError: the folder cannot be written.
         """
         _faiss()
-        place = folder / f"{layer:02}-{digest[:16]}"
-        about = _said(place)
+        file = folder / f"{layer:02}-{digest[:16]}{_LISTS}"
+        about = _said(file)
         if about is None or (about.digest, about.layer) != (digest, layer):
             try:
-                about = _made(place, digest, layer, vectors, report)
+                about = _made(file, digest, layer, vectors, report)
             except OSError as error:
                 raise StoreError(
                     f"{folder} cannot be written: {error.strerror or error}. An index is needed for so many "
                     "vectors; make room, or ask with exact, which looks at each of them."
                 ) from None
-        return cls(place, about, vectors)
+        return cls(_read(file), about, vectors)
 
     def search(self, query: Array) -> Callable[[int], Hits]:
         """Called with a number, it gives as many of the nearest that are found."""
@@ -129,55 +125,38 @@ def _places(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Arra
     return places
 
 
-def _made(place: Path, digest: str, layer: int, vectors: LayerVectors, report: Report) -> About:
+def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Report) -> About:
     """An index in its place, written whole or not at all; those of the layer that were there before go."""
     _check_room(vectors)
-    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-    part.mkdir(parents=True)
-    try:
-        vectors.prepare()
-        count = 2 * len(vectors)
-        _write(part / _LISTS, vectors, lambda done, _: report(done, count))
+    vectors.prepare()
+    count = 2 * len(vectors)
+    with beside(file) as part:
+        _write(part, vectors, lambda done, _: report(done, count))
         lists = _read(part)
-        probes, recall, queries = _measured(
-            lists, vectors, lambda done, _: report(len(vectors) + done, count)
-        )
-        about = About(
-            digest,
-            layer,
-            lists.ntotal,
-            lists.nlist,
-            probes,
-            recall,
-            queries,
-            (part / _LISTS).stat().st_size,
-        )
-        write_json(part / _ABOUT, asdict(about))
-        shutil.rmtree(place, ignore_errors=True)  # a broken one
-        part.rename(place)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    for other in place.parent.glob(f"{layer:02}-*"):
-        if other != place:
-            shutil.rmtree(other, ignore_errors=True)
+        measured = _measured(lists, vectors, lambda done, _: report(len(vectors) + done, count))
+        about = About(digest, layer, lists.ntotal, lists.nlist, *measured, part.stat().st_size)
+    write_json(file.with_suffix(_ABOUT), asdict(about))
+    for other in file.parent.glob(f"{layer:02}-*"):
+        if other.stem != file.stem:
+            other.unlink(missing_ok=True)
     return about
 
 
-_ABOUT, _LISTS = "about.json", "lists.faiss"
+_LISTS, _ABOUT = ".faiss", ".json"
 
 
-def _said(place: Path) -> About | None:
-    """What is said of an index; None where none is whole."""
+def _said(file: Path) -> About | None:
+    """What is said of an index, which is written last; None where none is whole."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        about = About(**json.loads((place / _ABOUT).read_bytes()))
-        if (place / _LISTS).stat().st_size == about.bytes:
+        about = About(**json.loads(file.with_suffix(_ABOUT).read_bytes()))
+        if file.stat().st_size == about.bytes:
             return about
     return None
 
 
-def _read(folder: Path) -> faiss.IndexIVF:
+def _read(file: Path) -> faiss.IndexIVF:
     library = _faiss()
-    lists: faiss.IndexIVF = library.read_index(str(folder / _LISTS), library.IO_FLAG_MMAP)
+    lists: faiss.IndexIVF = library.read_index(str(file), library.IO_FLAG_MMAP)
     return lists
 
 
@@ -185,7 +164,7 @@ def _write(file: Path, vectors: LayerVectors, report: Report) -> None:
     """Put all vectors into lists, in memory, and these into a file."""
     lists = _trained(vectors)
     for places, units in _units(vectors):
-        lists.add_with_ids(units.numpy(), places)
+        lists.add_with_ids(units, places)
         report(int(places[-1]) + 1, len(vectors))
     _faiss().write_index(lists, str(file))
 
@@ -220,20 +199,17 @@ def _trained(vectors: LayerVectors) -> faiss.IndexIVF:
     return lists
 
 
-def _units(vectors: LayerVectors) -> Iterator[tuple[Array, torch.Tensor]]:
-    """Places of the vectors that have a direction, and these in float32, some at a time."""
-    start = 0
-    for part in vectors.parts:
-        for block, scales in part.blocks():
-            plain = torch.isfinite(scales)
-            if plain.any():
-                yield start + np.flatnonzero(plain.numpy()), (block * scales[:, None])[plain]
-            start += len(block)
+def _units(vectors: LayerVectors) -> Iterator[tuple[Array, Array]]:
+    """Places of the vectors that have a direction, and they of length 1 in float32, some at a time."""
+    for end, part in zip(vectors.ends, vectors.parts, strict=True):
+        for places, units in part.units():
+            if len(places):
+                yield places + end - len(part.rows), units
 
 
 def _drawn(vectors: LayerVectors, count: int) -> Array:
     """So many places of vectors that have a direction, or all, in order; the same ones each time."""
-    scales = torch.cat([part.scales for part in vectors.parts]).numpy()
+    scales = np.concatenate([part.scales for part in vectors.parts])
     plain = np.flatnonzero(np.isfinite(scales))
     drawn = np.random.default_rng(_SEED).choice(plain, min(count, len(plain)), replace=False)
     return np.sort(drawn)
@@ -272,17 +248,17 @@ def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Repor
     All vectors are looked at; a few more than ten are then compared in float64.
     """
     count = min(4 * RECALLED, len(vectors))
-    given = torch.from_numpy(queries.astype(np.float32)).T
-    cosines = torch.full((count, len(places)), -torch.inf)
-    best = torch.zeros((count, len(places)), dtype=torch.int64)
+    given = queries.T.astype(np.float32)
+    cosines = np.full((count, len(places)), -np.inf, np.float32)
+    best = np.zeros((count, len(places)), np.int64)
     for here, units in _units(vectors):
-        every = torch.cat([cosines, units @ given])
-        names = torch.cat([best, torch.from_numpy(here)[:, None].expand(-1, len(places))])
-        cosines, order = every.topk(count, dim=0)
-        best = names.gather(0, order)
+        every = np.concatenate([cosines, units @ given])
+        names = np.concatenate([best, np.broadcast_to(here[:, None], (len(here), len(places)))])
+        order = np.argpartition(-every, count - 1, axis=0)[:count]
+        cosines, best = (np.take_along_axis(one, order, axis=0) for one in (every, names))
         report(int(here[-1]) + 1, len(vectors))
     found = []
-    for query, itself, seen in zip(queries, places, best.T.numpy(), strict=True):
+    for query, itself, seen in zip(queries, places, best.T, strict=True):
         nearest, _ = vectors.exactly(query, seen[seen != itself])
         found.append(nearest[:RECALLED])
     return np.stack(found)

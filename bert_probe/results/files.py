@@ -220,7 +220,11 @@ def _npz(frame: pd.DataFrame) -> bytes:
         arrays = {str(name): _column(frame[name]) for name in frame}
     arrays["provenance"] = np.array(json.dumps(frame.attrs.get("provenance", {})))
     sink = io.BytesIO()
-    np.savez_compressed(sink, allow_pickle=False, **arrays)
+    # As `np.savez_compressed` does it, which refuses an array that is called "file".
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, array, allow_pickle=False)
     return sink.getvalue()
 
 

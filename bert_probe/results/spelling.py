@@ -88,7 +88,11 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     cut = any(text["tokens_dropped"] for text in subject.texts) or subject.sentences.get("tokens_dropped")
     words += ["--truncate"] if cut else []
     words += ["--csv-safe"] if csv_safe else []
-    words += _texts(question, subject)
+    return _joined([*words, *_texts(question, subject)])
+
+
+def _joined(words: Sequence[str]) -> str:
+    """A command of these words, quoted; a comment where one of them is too long."""
     longest = max(len(word.encode("utf-8", "surrogatepass")) for word in words)
     if longest > LONGEST_ARGUMENT:
         return (
@@ -114,7 +118,7 @@ def _stored(question: Question, subject: Subject, csv_safe: bool) -> str:
     for text in subject.texts:
         words += ["--text", text["text"], *(["--truncate"] if text["tokens_dropped"] else [])]
     words += ["--csv-safe"] if csv_safe else []
-    return shlex.join([*words, *_marked([subject.store["store"], *question.arguments()])])
+    return _joined([*words, *_marked([subject.store["store"], *question.arguments()])])
 
 
 def _sized(model: Mapping[str, Any]) -> str:

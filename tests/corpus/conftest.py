@@ -9,18 +9,8 @@ import pytest
 
 import bert_probe
 from tests.helpers import treebank
+from tests.helpers.stores import EXTRA
 
-EXTRA = treebank.conllu(
-    (
-        ("Anna", "PROPN", 2, "nsubj"),
-        ("took", "VERB", 0, "root"),
-        ("a", "DET", 4, "det"),
-        ("walk", "NOUN", 2, "obj:lvc"),
-        ("beside", "ADP", 7, "case"),
-        ("two", "NUM", 7, "nummod"),
-        ("rivers", "NOUN", 4, "nmod"),
-    )
-)
 BROKEN = "1\tOnly\t_\tADV\n\n"
 """A sentence that is refused."""
 

@@ -8,24 +8,23 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-import numpy as np
 import pytest
 
 import bert_probe
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.results.result import Result
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.text.tagged import TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_rounded
-from tests.helpers.stores import attention, units
+from tests.helpers.stores import EXTRA, Loops, loops
 
 Stores = Callable[[str], bert_probe.Store]
-HEADS = ((0, 0), (1, 2), (-1, 1))
+HEADS = ((0, 0), (-1, 1))
 
 
-Read = tuple[bert_probe.Store, list[tuple[int, TaggedSentence, np.ndarray]]]
-"""A store, and of each of its rows the number, the sentence and [layer, head, query, key]."""
+Read = tuple[bert_probe.Store, list[tuple[int, TaggedSentence, Loops]]]
+"""A store, and of each of its rows the number, the sentence, and the raw model's numbers."""
 
 
 class Pair(NamedTuple):
@@ -39,13 +38,10 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module", params=["tokens", "words"])
 def read(request: pytest.FixtureRequest, stores: Stores) -> Read:
-    """What a store holds, and what the raw model gives for it."""
+    """A store, and what the raw model gives for each of its rows."""
     store = stores(request.param)
-    file = store.folder.parent / "boats.conllu"
-    last = file.read_text(encoding="utf-8").rpartition("\n\n#")[2]
-    sentences = [*treebank.SAILING, *treebank.SLEEPING, *tagged_of(f"#{last}".encode(), "a.conllu")]
-    rows = zip((1, 2, 3, 4, 5, 7), sentences, strict=True)
-    return store, [(row, one, attention(store, one.text, one)) for row, one in rows]
+    sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
+    return store, [*zip((1, 2, 3, 4, 5, 7), sentences, loops(store, sentences), strict=True)]
 
 
 def looked(
@@ -54,13 +50,11 @@ def looked(
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> list[Pair]:
     """What a loop finds, the largest weight first."""
-    store, every = read
     best: dict[tuple[int, int, int], Pair] = {}
-    for row, sentence, weights in every:
-        words = list(units(store, sentence))
-        for query, keys in enumerate(weights[head]):
+    for row, sentence, raw in read[1]:
+        for query, keys in enumerate(raw.weights[head]):
             key = int(keys.argmax())
-            one, other = words[query], words[key]
+            one, other = raw.words[query], raw.words[key]
             if one is None or other is None or one == other or not fits(sentence, one, other):
                 continue
             pair = Pair(keys[key], row, query + 1, key + 1, sentence.words[one], sentence.words[other])
@@ -89,10 +83,9 @@ def check(
 def test_a_head_looks_from_tag_to_tag(
     read: Read,
 ) -> None:
-    tags = ("VERB", "NOUN", "DET", None)
     found = 0
     for head in HEADS:
-        for query, key in ((one, other) for one in tags for other in tags if one or other):
+        for query, key in (("VERB", "NOUN"), ("NOUN", "NOUN"), ("DET", None), (None, "VERB")):
 
             def fits(
                 sentence: TaggedSentence,
@@ -107,7 +100,7 @@ def test_a_head_looks_from_tag_to_tag(
     assert found > 20
 
 
-@pytest.mark.parametrize("relation", ["obj", "det", "obj:lvc", "nsubj"])
+@pytest.mark.parametrize("relation", ["obj", "obj:lvc"])
 def test_a_head_looks_along_a_relation(read: Read, relation: str) -> None:
     def fits(sentence: TaggedSentence, one: int, other: int) -> bool:
         return any(
@@ -119,9 +112,8 @@ def test_a_head_looks_along_a_relation(read: Read, relation: str) -> None:
             for dependent, head in ((one, other), (other, one))
         )
 
-    sizes = read[0].sizes
-    every = [(layer, head) for layer in range(sizes.layers) for head in range(sizes.heads)]
-    assert sum(check(read, bert_probe.FindRows(head, relation=relation, top=1000), fits) for head in every)
+    heads = [(layer, 0) for layer in range(read[0].sizes.layers)]
+    assert sum(check(read, bert_probe.FindRows(head, relation=relation, top=1000), fits) for head in heads)
 
 
 def test_few_and_strong_ones(stores: Stores) -> None:

@@ -29,7 +29,7 @@ from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.exactness import assert_rounded
-from tests.helpers.stores import attention
+from tests.helpers.stores import EXTRA, loops
 
 Stores = Callable[[str], bert_probe.Store]
 ROWS = (1, 2, 3, 4, 5, 7)
@@ -40,10 +40,10 @@ ROWS = (1, 2, 3, 4, 5, 7)
 def raw(stores: Stores) -> dict[str, np.ndarray]:
     """Two measures of every head, by plain loops: name → [row, layer, head]."""
     store = stores("tokens")
-    sentences = [*treebank.SAILING, *treebank.SLEEPING]
     texts = store.table("rows").to_table()["text"].to_pylist()
-    assert texts[:5] == [one.text for one in sentences]
-    every = [attention(store, text, sentences[0]) for text in texts]  # of tokens: tags do not matter
+    sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
+    assert texts == [one.text for one in sentences]
+    every = [one.weights for one in loops(store, sentences)]
     entropy = [-(one * np.log2(np.where(one > 0, one, 1))).sum(axis=-1).mean(axis=-1) for one in every]
     previous = [np.trace(one, offset=-1, axis1=2, axis2=3) / one.shape[-1] for one in every]
     return {"entropy_bits": np.stack(entropy), "previous": np.stack(previous)}
@@ -227,10 +227,13 @@ def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None
     [
         (["heads", "tokens", "--head", "9.1"], "There is no layer 9"),
         (["heads", "tokens", "--head", "x"], "There is no layer x"),
-        (["heads", "tokens", "--measure", "beauty"], "'beauty' is not one of"),
+        (["heads", "tokens", "--measure", "beauty"], "There is no measure beauty; use entropy_bits,"),
         (["heads", "tokens", "--top", "3"], "Add --which"),
-        (["heads", "tokens", "--which", "typical", "--measure", "self"], "Add --head 3.1"),
-        (["heads", "tokens", "--which", "typical", "--head", "1", "--measure", "self"], "Add --head 3.1"),
+        (["heads", "tokens", "--which", "typical", "--measure", "self"], "Add --head, such as 3.1"),
+        (
+            ["heads", "tokens", "--which", "typical", "--head", "1", "--measure", "self"],
+            "Add --head, such as 3.1",
+        ),
         (["heads", "tokens", "--which", "typical", "--head", "1.1"], "and --measure"),
         (
             ["heads", "tokens", "--which", "lowest", "--head", "1.1", "--measure", "self", "--bin", "65"],

@@ -185,17 +185,15 @@ def test_an_index_is_made_once_and_again_where_it_does_not_fit(clouds: list[Path
 
     assert made(DIGEST)
     assert not made(DIGEST)
-    (place,) = folder.iterdir()
-    lists = place / "lists.faiss"
+    lists, about = (folder / f"06-{DIGEST[:16]}{ending}" for ending in (".faiss", ".json"))
     lists.write_bytes(lists.read_bytes()[:-1])
     assert made(DIGEST)
-    (place / "about.json").write_text("[]")
+    about.write_text("[]")
     assert made(DIGEST)
-    about = (place / "about.json").read_text()
-    (place / "about.json").write_text(about.replace(DIGEST, DIGEST[::-1]))
+    about.write_text(about.read_text().replace(DIGEST, DIGEST[::-1]))
     assert made(DIGEST)
     assert made(DIGEST[::-1])  # the store has grown
-    assert [one.name for one in folder.iterdir()] == [f"06-{DIGEST[::-1][:16]}"]
+    assert {one.stem for one in folder.iterdir()} == {f"06-{DIGEST[::-1][:16]}"}
 
 
 def test_an_index_is_whole_or_not_there(
@@ -211,7 +209,7 @@ def test_an_index_is_whole_or_not_there(
         VectorIndex.of(tmp_path / "index", DIGEST, 6, vectors, ended)
     assert [*(tmp_path / "index").iterdir()] == []
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot be written: Not a directory.* with exact"):
+    with pytest.raises(StoreError, match=r"cannot be written: .* with exact"):
         VectorIndex.of(tmp_path / "file", DIGEST, 6, vectors)
     with monkeypatch.context() as patched:
         patched.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 50_000}))

@@ -7,12 +7,11 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import duckdb
 import numpy as np
 import pytest
 
@@ -60,7 +59,7 @@ def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
         " AS t(whole, half, truth, word, list, pair, day, large, a)"
     ).of(stores("tokens"))
     first, second = found.table().astype(object).where(found.table().notna(), None).to_numpy().tolist()
-    assert first == [1, 0.5, True, "a", "[1.5, 2.0]", '{"a": 1}', "2020-01-02", 1.0, 7.0]
+    assert first == [1, 0.5, "True", "a", "[1.5, 2.0]", '{"a": 1}', "2020-01-02", 1.0, 7.0]
     assert second[:7] == [None] * 7
     assert second[7:] == [2.0**64, 2.0**63]
     for ending in ("csv", "json", "parquet", "npz"):
@@ -126,13 +125,21 @@ REACHING = (
 )
 
 
+@pytest.fixture(scope="module")
+def tables(stores: Stores) -> Iterator[sql.Tables]:
+    """A connection that all attacks share: none of them may change what it is."""
+    with sql.opened(stores("tokens")) as tables:
+        yield tables
+
+
 @pytest.mark.parametrize("query", REACHING)
-def test_nothing_else_is_reached(query: str, stores: Stores, tmp_path: Path) -> None:
+def test_nothing_else_is_reached(query: str, tables: sql.Tables, tmp_path: Path) -> None:
     frame = SECRET  # noqa: F841 - a replacement scan would see it
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,top secret\n", encoding="utf-8")
     with pytest.raises(SelectionError) as caught:
-        bert_probe.Query(query.replace("{}", str(file))).of(stores("tokens"))
+        tables.select(query.replace("{}", str(file)))
+    assert tables.select("SELECT count(*) FROM rows").column(0)[0].as_py() == 6
     assert "\n" not in str(caught.value)
     assert "top secret" not in str(caught.value)
     assert str(caught.value).endswith(".")
@@ -141,6 +148,8 @@ def test_nothing_else_is_reached(query: str, stores: Stores, tmp_path: Path) -> 
 
 def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, tmp_path: Path) -> None:
     """The same without asking first which kind of statement it is: DuckDB refuses by itself."""
+    import duckdb  # what is imported before the tests begin is kept for good, which DuckDB calls a leak
+
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     with sql.opened(stores("tokens")) as tables:
@@ -178,13 +187,13 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
         ("SELECT * FROM rowz", 'rowz does not exist! Did you mean "rows"? The tables are rows,'),
         ("SELECT * FROM rows WHERE row = 'a'", "Could not convert string 'a' to INT64."),
         ("SELECT ?", "The tables are rows,"),
-        ("SELECT '\ud800'", "."),
+        ("SELECT '\ud800'", "half a character"),
         ("SELECT '\x00", "."),
     ],
 )
-def test_a_mistake_is_a_sentence(query: str, said: str, stores: Stores) -> None:
+def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.Tables) -> None:
     with pytest.raises(SelectionError) as caught:
-        bert_probe.Query(query).of(stores("tokens"))
+        tables.select(query)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 

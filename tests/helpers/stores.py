@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 import bert_probe
+from bert_probe.model.encoding import Encoding, Token
 from bert_probe.text.tagged import TaggedSentence
-from bert_probe.text.tagged_words import placed
+from tests.helpers import treebank
 from tests.helpers.raw import Raw
 
+EXTRA = treebank.conllu(
+    (
+        ("Anna", "PROPN", 2, "nsubj"),
+        ("took", "VERB", 0, "root"),
+        ("a", "DET", 4, "det"),
+        ("walk", "NOUN", 2, "obj:lvc"),
+        ("beside", "ADP", 7, "case"),
+        ("two", "NUM", 7, "nummod"),
+        ("rivers", "NOUN", 4, "nmod"),
+    )
+)
+"""A sentence with a relation that has a subtype."""
 
-def attention(store: bert_probe.Store, text: str, sentence: TaggedSentence) -> np.ndarray:
-    """[layer, head, query, key] of the units of a store, in float64; words as the file has them."""
+
+@dataclass(frozen=True, eq=False)
+class Loops:
+    """A sentence of a store as the raw model reads it, in float64.
+
+    Attributes:
+        weights: of the store's units, [layer, head, query, key]; words as the file has them.
+        words: of each unit the word of the file that it is, or is a piece of, from 0.
+    """
+
+    weights: np.ndarray
+    words: tuple[int | None, ...]
+
+
+def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
+    """Each of them."""
     checkpoint = store.checkpoint()
-    encoding = checkpoint.encode(text)
-    weights = np.stack([one[0].numpy() for one in Raw(checkpoint.folder, "float64").run(encoding).attentions])
-    if not store.question.words:
-        return weights
-    groups = [list(unit.positions) for unit in placed(sentence, encoding).lens.units]
+    raw = Raw(checkpoint.folder, "float64")
+    return [_loops(raw, checkpoint.encode(one.text), one, store.question.words) for one in sentences]
+
+
+def _loops(raw: Raw, encoding: Encoding, sentence: TaggedSentence, words: bool) -> Loops:
+    weights = np.stack([one[0].numpy() for one in raw.run(encoding).attentions])
+    owners = [_owner(token, sentence) for token in encoding.tokens]
+    if not words:
+        return Loops(weights, tuple(owners))
+    groups: list[list[int]] = []
+    for position, owner in enumerate(owners):
+        if position and owner is not None and owner == owners[position - 1]:
+            groups[-1].append(position)
+        else:
+            groups.append([position])
     merged = np.empty((*weights.shape[:2], len(groups), len(groups)))
     for query, rows in enumerate(groups):
         for key, columns in enumerate(groups):
             merged[:, :, query, key] = weights[:, :, rows][:, :, :, columns].sum(axis=3).mean(axis=2)
-    return merged
+    return Loops(merged, tuple(owners[group[0]] for group in groups))
 
 
-def units(store: bert_probe.Store, sentence: TaggedSentence) -> Iterator[int | None]:
-    """Of each unit the word of the file that it is, or is a piece of, from 0."""
-    encoding = store.checkpoint().encode(sentence.text)
-    for unit in placed(sentence, encoding).lens.units:
-        first = encoding.tokens[unit.position]
-        inside = [
-            word
-            for word, (start, end) in enumerate(sentence.spans)
-            if not first.special and start <= first.start < end
-        ]
-        pieces = 1 if store.question.words else len(unit.positions)
-        yield from [inside[0] if inside else None] * pieces
+def _owner(token: Token, sentence: TaggedSentence) -> int | None:
+    inside = (word for word, (start, end) in enumerate(sentence.spans) if start <= token.start < end)
+    return None if token.special else next(inside, None)
