@@ -13,10 +13,7 @@ COMMANDS = {
         "The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.",
     ),
     "query": ("corpus_query", "Answer SQL over the tables of STORE, by DuckDB."),
-    "heads": (
-        "corpus_heads",
-        "What each head does over all rows of STORE, or its typical rows.",
-    ),
+    "heads": ("corpus_heads", "What each head does over all rows of STORE, or its typical rows."),
     "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
     "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
 }

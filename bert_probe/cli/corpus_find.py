@@ -17,8 +17,9 @@ from bert_probe.results.result import Result
 @asking_a_store
 @asking(FindRows)
 def find(store: Store, asked: dict[str, Any]) -> Result:
-    """Where in STORE a head looks from a word of one kind to a word of another, by the tags of its files.
+    """Where in STORE a head looks from a word of one kind to one of another.
 
-    A head looks where its strongest weight lies. The store must hold neighbours, and be made of tagged files.
+    Kinds are the tags of its files, and a head looks where its strongest weight lies. The store must hold
+    neighbours.
     """
     return FindRows(**asked).of(store)

@@ -27,9 +27,10 @@ from bert_probe.run.progress import terminal_bar
 )
 @asking(CorpusRows, "head", "measure", "which")
 def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
-    """What each head does over all rows of STORE: means with intervals, quantiles; or the rows of one head.
+    """What each head does over all rows of STORE, or its typical rows.
 
-    With --which the rows that are the most typical of a head for a measure, or the least.
+    Means with intervals, quantiles, the least and the most; with --which the rows that are the most typical
+    of a head for a measure, or the least.
     """
     with terminal_bar("Reading", "shards") as report:
         if which is None:
@@ -50,5 +51,5 @@ def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
 @asking_a_store
 @asking(CorpusHistograms)
 def histograms(store: Store, asked: dict[str, Any]) -> Result:
-    """How a measure is spread over all rows of STORE: a line a bin of each head."""
+    """How a measure is spread over all rows of STORE, for every head."""
     return CorpusHistograms(**asked).of(store)

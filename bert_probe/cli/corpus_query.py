@@ -22,8 +22,9 @@ from bert_probe.results.result import Result
     help="The longest that it may take.",
 )
 def query(store: Store, sql: str, seconds: float) -> Result:
-    """Answer SQL over the tables of STORE, by DuckDB; nothing but these can be read, and nothing written.
+    """Answer SQL over the tables of STORE, by DuckDB.
 
-    DESCRIBE rows tells the columns of a table, SHOW TABLES which there are.
+    Nothing but these can be read, and nothing can be written. DESCRIBE rows tells the columns of a table,
+    SHOW TABLES which there are.
     """
     return Query(sql).of(store, seconds)
