@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.corpus.gather import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench
@@ -31,11 +32,9 @@ def chosen() -> str:
         state.remember("store", made)
         st.session_state["store"] = made
     asked = st.session_state.get("store") or state.address().get("store", "")
-    if asked.startswith(stores.MADE):
-        stores.opened(asked)  # whoever has its name may have it; raises where it is gone
-    offered = stores.offered()
+    offered = stores.offered(asked)
     if asked not in ("", NEW, *offered):
-        st.caption(f":orange[There is no store {state.plain(asked, 60)} here.]")
+        st.caption(f":orange[{state.plain(stores.missing(asked))}]")
         state.remember("store", None)
         st.session_state.pop("store", None)
     if not offered:
@@ -49,8 +48,8 @@ def empty() -> None:
     """What a corpus is for, and the ways to one."""
     st.markdown(
         "One sentence is an anecdote. A corpus is many, read once: then you see how each head behaves over "
-        "all of them, find the sentences in which it does the most, and the contexts in which a word means "
-        "the same."
+        "all of them, find the sentences in which it does the most, and the contexts that are most like "
+        "that of a word."
     )
     making.part(workbench.checkpoint())
     st.markdown("**Any number of sentences**, on the command line:")
@@ -60,7 +59,7 @@ def empty() -> None:
 def shown(store: Store) -> None:
     """What a store has to say."""
     about.unfinished(store)
-    part = state.pick("corpus_part", "Part", PARTS, "heads")
+    part = state.pick("corpus_part", "Part", PARTS, "heads" if store.has(PROFILES) else "about")
     DRAWN[part](store)
 
 
@@ -79,7 +78,7 @@ def main() -> None:
         else:
             shown(store)
     except ProbeError as error:
-        blocks.refusal(error, "Choose another store, or make one.")
+        blocks.refusal(error, "Change what is chosen above, choose another store, or make one.")
 
 
 main()

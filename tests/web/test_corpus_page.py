@@ -98,6 +98,7 @@ def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
     assert not app.exception
     assert "A corpus is many" in said(app)
     assert r"There is no store \.\./\.\./etc here" in said(app)
+    assert "store" not in address_of(app)
     assert "corpus run" in app.get("code")[0].value
     assert "Make an example store" in [one.label for one in app.button]
     (tmp_path / shelves.USUAL).mkdir()
@@ -125,7 +126,9 @@ def test_a_store_is_a_shelf_too_and_names_are_told_apart(
 def test_what_is_gone_broken_or_unfinished_is_said(
     tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "is gone" in refusal(page("corpus", store=f"{stores.MADE}0123"))
+    app = corpus(f"{stores.MADE}0123")
+    assert "is gone" in said(app)
+    assert app.selectbox(key="store").value in shelves.stores(), "and another can be chosen"
     monkeypatch.setenv(shelves.VARIABLE, str(tmp_path))
     for name in ("part", "cut", "torn"):
         shutil.copytree(shelf / LINES, tmp_path / name)
@@ -181,6 +184,7 @@ def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
     assert "**2** sentences" in said(app)
     assert "**1** refused" in said(app)
     app = corpus(name, corpus_part="about")
+    assert "is deleted when no page shows it" in app.info[0].value
     refused = app.dataframe[-1].value
     assert refused["row"].tolist() == [2]
     assert "tokens" in refused["reason"][0]

@@ -10,6 +10,7 @@ import streamlit as st
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import REFUSALS
 from bert_probe.web import state
+from bert_probe.web.corpus import stores
 
 _LISTED: Final = 1_000
 """Refusals that are shown."""
@@ -38,6 +39,11 @@ def unfinished(store: Store) -> None:
 
 def part(store: Store) -> None:
     """All of it."""
+    if stores.is_made(store):
+        st.info(
+            "This store was made on a page, and is deleted when no page shows it any more. To keep one, run "
+            "bert-probe corpus run on the same file."
+        )
     manifest, question = store.manifest, store.question
     model = manifest["model"]
     rows = [

@@ -57,9 +57,14 @@ class _Made:
     seen: float = field(default_factory=time.monotonic)
 
 
-def offered() -> dict[str, str]:
+def offered(asked: str = "") -> dict[str, str]:
     """Names by which this session may open stores, and what they are called: those of the folders by name,
-    then those that it made."""
+    then those that it made.
+
+    Args:
+        asked: in an address; whoever has the name of a store that was made here may open it.
+    """
+    _made_folder(asked)
     names = {name: name for name in shelves.stores()}
     session = sessions.current()
     with _lock:
@@ -75,12 +80,20 @@ def opened(name: str) -> Store:
     """
     folder = _made_folder(name) if name.startswith(MADE) else shelves.stores().get(name)
     if folder is None:
-        raise StoreError(
-            "The store of this address was made on a page that was closed, and is gone. Make it again."
-            if name.startswith(MADE)
-            else f"There is no store {name[:60]!r} here. Start the app with --corpus and its folder."
-        )
+        raise StoreError(missing(name))
     return _opened.once((folder, *_stamp(folder)), lambda: _checked(folder))
+
+
+def missing(name: str) -> str:
+    """Why there is no store of a name, in a sentence or two."""
+    if name.startswith(MADE):
+        return "The store of this address was made on a page that was closed, and is gone. Make it again."
+    return f"There is no store {name[:60]} here. Start the app with --corpus and the folder that holds it."
+
+
+def is_made(store: Store) -> bool:
+    """Whether it was made on a page, and goes with it."""
+    return store.folder.parent.parent == _place()
 
 
 def _checked(folder: Path) -> Store:
