@@ -108,10 +108,10 @@ def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:
         st.caption(f"All {what} at layer {layer}. Draw a lasso, or press Enter in the search, to list some.")
 
 
-def show(found: MappedLayers, of_many: bool, beside: DeltaGenerator) -> None:
+def show(found: MappedLayers, given: tuple[str, ...] | Labelled | None, beside: DeltaGenerator) -> None:
     """The map, and what is below it; the menu of exports ``beside`` what is asked."""
     chosen, now = map_view.drawn(found)
-    selected = chosen["selected"]
+    selected, of_many = chosen["selected"], given is not None
     more = []
     if of_many and not found.part_names:
         more.append((f"{SENTENCES_FILE}, which both below read", SENTENCES_FILE, partial(as_lines, found)))
@@ -119,7 +119,7 @@ def show(found: MappedLayers, of_many: bool, beside: DeltaGenerator) -> None:
         make = partial(as_csv, found, selected)
         more.append((f"The {len(selected):,} selected, CSV", "map-selected.csv", make))
     with beside:
-        export(found, "map", more)
+        export(found, "map", more, data={"rows": given} if of_many else None)
     blocks.caveat(MEANING)
     if chosen["pinned"] is not None:
         token(found, chosen["pinned"], of_many)
@@ -153,7 +153,7 @@ def main() -> None:
         truncate = workbench.request().truncate
         found = of_text(asked) if given is None else of_file(asked, given, checkpoint, truncate)
         if found is not None:
-            show(found, given is not None, beside)
+            show(found, given, beside)
     except ProbeError as error:
         blocks.refusal(error, "Change the file above." if source == "file" else "")
 

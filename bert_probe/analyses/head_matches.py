@@ -18,6 +18,8 @@ from bert_probe.results.result import Result
 from bert_probe.text.common_spans import CommonSpans
 
 SHOWS = ("best", "all")
+HELD_BYTES = 128_000_000
+"""Of attention of A: for each share of its layers all of B's are computed once."""
 
 
 @question("matches of heads", command="diff")
@@ -38,7 +40,8 @@ class HeadMatches(ModelChange):
     )
 
     def of(self, a: Trace, b: Trace, report: Report = ignore) -> MatchedHeads:
-        """The similarity of all pairs; memory holds one layer's attention of each at a time.
+        """The similarity of all pairs; memory holds a layer's attention of B at a time, and of A as many as
+        `HELD_BYTES` take, but one at least.
 
         Args:
             report: told how many pairs of layers are done, and of how many.
@@ -52,13 +55,17 @@ class HeadMatches(ModelChange):
         subject, one, two, spans = read_in_two_ways(a, b)
         found = np.empty((one.layers, one.heads, two.layers, two.heads))
         with memory_errors("The attention of a layer of both models needs more memory than is free."):
-            for mine in range(one.layers):
-                p = _flat(spans.merged(one.attention(mine), 0))
+            held = max(HELD_BYTES // (8 * one.heads * len(spans.rows) * len(spans.spans)), 1)
+            for first in range(0, one.layers, held):
+                mine = range(first, min(first + held, one.layers))
+                p = [_flat(spans.merged(one.attention(layer), 0)) for layer in mine]
                 for yours in range(two.layers):
-                    q = p if one is two and mine == yours else _flat(spans.merged(two.attention(yours), 1))
-                    # Half of all differences is moved from one key to another; the mean is over the queries.
-                    found[mine, :, yours] = 1 - cdist(p, q, "cityblock") / (2 * len(spans.rows))
-                    report(mine * two.layers + yours + 1, one.layers * two.layers)
+                    is_held = one is two and yours in mine
+                    q = p[yours - first] if is_held else _flat(spans.merged(two.attention(yours), 1))
+                    for layer, weights in zip(mine, p, strict=True):
+                        # Half of all differences is moved from one key to another; the mean is over queries.
+                        found[layer, :, yours] = 1 - cdist(weights, q, "cityblock") / (2 * len(spans.rows))
+                    report(first * two.layers + (yours + 1) * len(mine), one.layers * two.layers)
         # Rows sum to 1 but for rounding, which may go below nothing in common.
         return MatchedHeads(self, subject, spans, read_only(np.maximum(found, 0.0)))
 
@@ -118,6 +125,23 @@ class MatchedHeads(Result):
         """
         one, other = self.place(row, 0), self.place(column, 1)
         return self.spans.merged(a.attention(*one), 0), self.spans.merged(b.attention(*other), 1)
+
+    def maps_frame(self, a: Trace, b: Trace, row: int, column: int) -> pd.DataFrame:
+        """The same in long form: number and text of the query's span and of the key's, and both weights."""
+        texts = np.array([span.text for span in self.spans.spans], dtype=object)
+        keys = np.tile(np.arange(len(texts)), len(self.spans.rows))
+        queries = np.repeat(self.spans.rows, len(texts))
+        one, other = self.maps(a, b, row, column)
+        return pd.DataFrame(
+            {
+                "query": queries,
+                "query_text": texts[queries],
+                "key": keys,
+                "key_text": texts[keys],
+                f"weight_a_{self.name(row, 0)}": one.ravel(),
+                f"weight_b_{self.name(column, 1)}": other.ravel(),
+            }
+        )
 
     @property
     def strongest(self) -> tuple[int, int]:

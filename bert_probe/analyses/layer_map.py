@@ -122,6 +122,7 @@ class LayerMapOfMany(_OnPlanes):
     """
 
     files: ClassVar[Mapping[str, str]] = {"rows": "--labelled"}
+    lines = True
 
     def of(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.given import given
@@ -186,14 +187,17 @@ class Models:
                 self._twins[name] = checkpoint if name.dtype == "float64" else twin(checkpoint)
         return [self._twins[name] for name in view.models]
 
-    def computed(self, view: ViewFile) -> tuple[Numbers, Bounds]:
+    def computed(self, view: ViewFile, report: Report = ignore) -> tuple[Numbers, Bounds]:
         """A view's numbers, and how exact they are.
+
+        Args:
+            report: called now and then while they are computed; what it raises ends that.
 
         Raises:
             ProbeError: a model cannot be opened, or the question not be asked of it.
         """
-        single = Numbers.of(view, view.answer(*self.of(view)))
-        double = Numbers.of(view, view.answer(*self.twins(view)))
+        single = Numbers.of(view, view.answer(*self.of(view), report=report))
+        double = Numbers.of(view, view.answer(*self.twins(view), report=report))
         return single, Bounds.of(single, double)
 
 

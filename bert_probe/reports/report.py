@@ -123,9 +123,10 @@ class Report:
             raise ReportError(f"The title has {len(tray.title)} characters; at most {LONGEST_TITLE} fit.")
         items = []
         for number, entry in enumerate(tray.entries, start=1):
-            report(number - 1, len(tray.entries))
+            done = number - 1
+            report(done, len(tray.entries))
             try:
-                items.append(_item(entry, models))
+                items.append(_item(entry, models, lambda *_, done=done: report(done, len(tray.entries))))
             except ProbeError as error:
                 raise type(error)(f"View {number}: {error}") from None
         return cls(tray.title or "Report", tuple(items))
@@ -208,8 +209,8 @@ def check_place(path: Path, overwrite: bool) -> None:
         check_new([path])
 
 
-def _item(entry: Entry, models: Models) -> Item:
-    numbers, bounds = models.computed(entry.view)
+def _item(entry: Entry, models: Models, report: Progress) -> Item:
+    numbers, bounds = models.computed(entry.view, report)
     if numbers.table.cells > MOST_CELLS:
         raise ReportError(
             f"its table has {numbers.table.cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. "
@@ -229,6 +230,7 @@ def _files(item: Item) -> dict[str, bytes]:
         "view.json": item.entry.view.to_bytes(),
         "code.py": f"{result.python}\n".encode("utf-8", "backslashreplace"),
         "code.sh": f"{result.shell}\n".encode("utf-8", "backslashreplace"),
+        **{one.file: one.content.encode("utf-8", "surrogatepass") for one in item.entry.view.files.values()},
         **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
     }
     if item.numbers.picture is not None:

@@ -20,6 +20,8 @@ from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 from bert_probe.reports.given import MOST_BYTES, bytes_of, contents, given
+from bert_probe.reports.held_files import HeldFile, check_size, held_of
+from bert_probe.results.provenance import digest_of
 from bert_probe.results.question import QUESTIONS, Question, key_of, kind_of
 from bert_probe.results.spelling import named
 
@@ -33,6 +35,9 @@ KIND: Final = "bert_probe_view"
 """The key that tells a view file, and holds its format."""
 
 ENDING: Final = ".view.json"
+
+_NO_FILES: Final = {"self", "checkpoint", "sentences", "truncate", "report"}
+"""Arguments of questions that are never a file."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,8 @@ class ViewFile:
         models: one, or two that are compared.
         texts: those that were read.
         sentences: many, each read by itself, of a question that is asked of such.
-        truncate: whether these were cut.
+        files: tagged sentences or labelled texts, by the argument of the question that they are.
+        truncate: whether sentences were cut, or texts of files.
         drawn: how attention is drawn, where that is not the question's own picture: "as" is lines or model,
             the rest is as in an address, see `views.view.to_address`.
         page, address: the page of the app that shows it and its parameters, texts whole; "" for none.
@@ -111,17 +117,23 @@ class ViewFile:
     models: tuple[Named, ...] = (Named(),)
     texts: tuple[Text, ...] = ()
     sentences: tuple[str, ...] = ()
+    files: Mapping[str, HeldFile] = field(default_factory=dict)
     truncate: bool = False
     drawn: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
     address: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: Result) -> Self:
+    def of(cls, result: Result, data: Mapping[str, Any] | None = None) -> Self:
         """The view of a result, which asks the same again.
 
+        Args:
+            data: many sentences or files that were asked about, by the name of their argument, where the
+                result itself does not hold them.
+
         Raises:
-            UnavailableError: a model in memory, attention that was given, or files: it holds none.
+            UnavailableError: a model in memory, attention that was given, or sentences that are not at hand
+                or too many.
         """
         subject, question = result.subject, result.question
         for model in subject.models:
@@ -135,7 +147,8 @@ class ViewFile:
             {key_of(one): kind_of(one).write(getattr(question, one.name)) for one in fields(question)},
             tuple(_model_of(model) for model in subject.models),
             tuple(Text(one["text"], one["pair"], bool(one["tokens_dropped"])) for one in subject.texts),
-            _sentences_of(result),
+            _sentences_of(result, data or {}),
+            held_of(data or {}, subject.sentences.get("files", {})),
             bool(subject.sentences.get("tokens_dropped")),
         )
 
@@ -156,6 +169,7 @@ class ViewFile:
             "models": [_said(one) for one in self.models],
             "texts": [_said(one) for one in self.texts],
             "sentences": list(self.sentences),
+            "files": {name: one.plain() for name, one in self.files.items()},
             "truncate": self.truncate,
             "drawn": dict(self.drawn),
             "page": self.page,
@@ -177,6 +191,7 @@ class ViewFile:
                 tuple(map(_named, one.several("models"))) or (Named(),),
                 tuple(map(_text, one.several("texts"))),
                 tuple(one.strings("sentences")),
+                {name: HeldFile.from_plain(file) for name, file in one.record("files").items()},
                 one.flag("truncate"),
                 one.texts("drawn"),
                 one.text("page"),
@@ -186,6 +201,9 @@ class ViewFile:
             raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
         if view.question:
             question_named(view.question)
+        check_size(
+            sum(len(one.content.encode("utf-8", "replace")) for one in view.files.values()), ReportError
+        )
         if len(view.models) > 2:
             raise ReportError(f"This view names {len(view.models)} models; one or two can be asked.")
         return view
@@ -211,9 +229,12 @@ class ViewFile:
             ProbeError: what the question raises for these texts.
         """
         question: Any = self.asked_of(checkpoints[0])
-        given, traces = self._subjects(question, checkpoints)
-        more: dict[str, Any] = {"truncate": True} if self.sentences and self.truncate else {}
         parameters = signature(question.of)
+        if not self.files.keys() <= parameters.parameters.keys() - _NO_FILES:
+            raise self._unfit()
+        given, traces = self._subjects(question, checkpoints)
+        more: dict[str, Any] = {name: one.rows() for name, one in self.files.items()}
+        more |= {"truncate": True} if (self.sentences or self.files) and self.truncate else {}
         more |= {"report": report} if "report" in parameters.parameters else {}
         try:
             parameters.bind(*given, **more)
@@ -223,6 +244,7 @@ class ViewFile:
 
     def _unfit(self) -> ReportError:
         told = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
+        told = f"{len(self.files)} files, {told}" if self.files else told
         return ReportError(
             f"{self.question} cannot be asked of what this view names: {told} and {len(self.models)} models."
         )
@@ -231,8 +253,12 @@ class ViewFile:
         self, question: Question, checkpoints: Sequence[Checkpoint]
     ) -> tuple[list[Any], tuple[Trace, ...]]:
         """What the question's `of` gets, and the traces among it."""
-        if question.files or (question.listed and self.sentences):
+        if (question.listed or (question.files and not question.lines)) and self.sentences:
             raise self._unfit()
+        if self.files:
+            if self.texts or self.sentences:
+                raise self._unfit()
+            return [*checkpoints], ()
         if self.sentences:
             return [*checkpoints, list(self.sentences)], ()
         if question.listed:
@@ -287,19 +313,21 @@ def _model_of(model: Mapping[str, Any]) -> Named:
     )
 
 
-def _sentences_of(result: Result) -> tuple[str, ...]:
-    """The sentences that were asked about, from the result that holds them.
+def _sentences_of(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sentences that were asked about, from the result, or else from what it was asked of.
 
     Raises:
-        UnavailableError: it does not.
+        UnavailableError: they are not at hand, or too many.
     """
-    if not result.subject.sentences:
+    digest = result.subject.sentences.get("sentences_sha256")
+    if digest is None:
         return ()
-    held = getattr(result, "sentences", None)
-    if isinstance(held, tuple) and "sentences_sha256" in result.subject.sentences:
-        return tuple(str(one) for one in held)
+    for held in (getattr(result, "sentences", None), *data.values()):
+        if isinstance(held, tuple) and digest_of(tuple(map(str, held))) == digest:
+            check_size(sum(len(str(one).encode("utf-8", "surrogatepass")) for one in held))
+            return tuple(map(str, held))
     raise UnavailableError(
-        f"{type(result.question).__name__} was asked of a file, which a view file does not hold. Save its "
+        f"{type(result.question).__name__} was asked of sentences, which are not at hand any more. Save its "
         "table, or its lines of Python beside the file."
     )
 
@@ -329,14 +357,13 @@ def asked_in(view: ViewFile) -> tuple[str, str]:
     if not view.question:
         return "", ""
     asked = question_named(view.question)
-    usual = {
-        key_of(one): kind_of(one).write(one.default) for one in fields(asked) if one.default is not MISSING
-    }
-    said = {name: value for name, value in view.asked.items() if value != usual.get(name)}
-    return (
-        f"{asked.analysis[:1].upper()}{asked.analysis[1:]}",
-        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()),
-    )
+    said = []
+    for one in fields(asked):
+        value = view.asked.get(key_of(one), "")
+        usual = "" if one.default is MISSING else kind_of(one).write(one.default)
+        if value not in ("", usual):
+            said.append(f"{one.name.replace('_', ' ')} {value}")
+    return f"{asked.analysis[:1].upper()}{asked.analysis[1:]}", ", ".join(said)
 
 
 def subject_of(view: ViewFile) -> str:
@@ -344,4 +371,6 @@ def subject_of(view: ViewFile) -> str:
     texts = [part for one in view.texts for part in (one.text, one.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"
+    if view.files:
+        return ", ".join(one.file for one in view.files.values())
     return " + ".join(f"“{text if len(text) <= 80 else text[:79] + '…'}”" for text in texts)

@@ -72,8 +72,7 @@ class Subject:
         Args:
             dropped: tokens that were cut off, over all sentences.
         """
-        lines = "".join(f"{one}\n" for one in sentences)
-        digest = hashlib.sha256(lines.encode()).hexdigest()
+        digest = digest_of(sentences)
         about = {"sentences": len(sentences), "sentences_sha256": digest, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
 
@@ -101,10 +100,7 @@ class Subject:
             files: what they hold, by the name of the argument that each was given as.
             dropped: tokens that were cut off, over all sentences.
         """
-        told = {
-            name: _labelled(name, rows) if isinstance(rows, Labelled) else _tagged(name, rows)
-            for name, rows in files.items()
-        }
+        told = {name: told_of(name, rows) for name, rows in files.items()}
         count = sum(one["sentences"] for one in told.values())
         about = {"sentences": count, "files": told, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
@@ -118,6 +114,16 @@ class Subject:
         several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
         sizes = {"configs": [dict(one) for one in self.configs]} if self.configs else {}
         return {**models, **several, **sizes, **self.sentences, **self.store}
+
+
+def told_of(name: str, rows: Labelled | Sequence[TaggedSentence]) -> dict[str, Any]:
+    """What is said of a file that was read, its digest among it."""
+    return _labelled(name, rows) if isinstance(rows, Labelled) else _tagged(name, rows)
+
+
+def digest_of(sentences: Sequence[str]) -> str:
+    """SHA-256 of many sentences, a line each."""
+    return hashlib.sha256("".join(f"{one}\n" for one in sentences).encode()).hexdigest()
 
 
 def _labelled(name: str, rows: Labelled) -> dict[str, Any]:

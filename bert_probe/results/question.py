@@ -121,6 +121,8 @@ class Question:
     files: ClassVar[Mapping[str, str]] = {}
     """For a question that is asked of files of tagged sentences, the option before a file, by the name of its
     argument; one without is given as it is."""
+    lines: ClassVar[bool] = False
+    """Whether a question that is asked of such files may be asked of plain sentences, too."""
     second: ClassVar[str] = ""
     """For a question that is asked of two texts, the option before the second one, where it has one."""
     pair_options: ClassVar[tuple[str, ...]] = ()

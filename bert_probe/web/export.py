@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -44,6 +45,7 @@ def export(
     ready: Callable[[], bool] = lambda: True,
     label: str = "Export",
     drawn: Mapping[str, str] | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> None:
     """A menu with the table of a result in every format, and the code that makes it again.
 
@@ -53,6 +55,7 @@ def export(
         ready: whether there is ``more`` to be had already; it draws what has to be done first.
         label: of the menu; a page that has two tells them apart.
         drawn: how attention is drawn, where that is not the result's own picture; see `ViewFile`.
+        data: sentences or files that the result does not hold; see `ViewFile.of`.
     """
     with st.popover(label, icon=":material/download:"):
         st.caption(what)
@@ -72,7 +75,7 @@ def export(
             _download("Interactive page, HTML", f"{name}.html", lambda: pictures.page(result).html().encode())
         for named, file_name, make in more if ready() else ():
             _download(named, file_name, partial(make, csv_safe))
-        view_files.menu(result, name, drawn or {})
+        view_files.menu(result, name, drawn or {}, data)
         python, shell = result.spelled(csv_safe)
         _code("The same in Python", python, "python", f"{name}.py")
         _code("The same on the command line", shell, "bash", f"{name}.sh")

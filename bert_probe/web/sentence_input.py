@@ -71,6 +71,17 @@ def kept_file(
     return found
 
 
+def hand_in(key: str, kept: object) -> None:
+    """Keep what was read of a file, as if it had been chosen in `kept_file`."""
+    st.session_state[f"{key}_file"] = kept
+    state.hold(f"{key}_file")
+
+
+def take(name: str, content: bytes) -> None:
+    """Keep a file of sentences, as if it had been chosen here."""
+    hand_in("sentences", (name, content))
+
+
 def pasted(key: str, label: str, placeholder: str, height: int = 180, about: str | None = None) -> str:
     """Ask for lines, which are kept while other pages are shown.
 

@@ -32,6 +32,7 @@ from bert_probe.web.components import mounting
 from bert_probe.web.http import entrance
 from bert_probe.web.http.routes import routes as api_routes
 from bert_probe.web.replies import may_be_answered, sentence
+from bert_probe.web.report import preview
 
 MAIN_SCRIPT = Path(__file__).with_name("main.py")
 """The Streamlit script; absolute, so that the server may be started from any folder."""
@@ -220,6 +221,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
         *mounting.ROUTES,
         *layers.ROUTES,
         *downloads.ROUTES,
+        *preview.ROUTES,
         Route("/{path:nowhere}", missing),
     ]
 

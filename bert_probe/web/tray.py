@@ -13,7 +13,7 @@ from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.web import long_texts, state
 
-MOST_BYTES: Final = 2_000_000
+MOST_BYTES: Final = 4_000_000
 """Of all views together: they hold texts, and no numbers."""
 
 _SAID: Final = "tray_said"

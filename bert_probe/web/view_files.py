@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import streamlit as st
 
@@ -17,7 +18,19 @@ from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.reports.trays import Tray, read_any
 from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
-from bert_probe.web import long_texts, places, serve, state, store, tray, workbench
+from bert_probe.results.spelling import SENTENCES_FILE
+from bert_probe.web import (
+    long_texts,
+    map_texts,
+    places,
+    sentence_input,
+    serve,
+    state,
+    store,
+    tray,
+    workbench,
+)
+from bert_probe.web.probes import given as probed
 
 if TYPE_CHECKING:
     from bert_probe.results.result import Result
@@ -35,14 +48,15 @@ _LEFT_OUT: Final = ("tray", "view")
 # ---------------------------------------------------------------- taken along
 
 
-def menu(result: Result, name: str, drawn: Mapping[str, str]) -> None:
+def menu(result: Result, name: str, drawn: Mapping[str, str], data: Mapping[str, Any] | None = None) -> None:
     """The part of an export menu by which a view itself is taken along: to the report, or as a file.
 
     Args:
         drawn: how attention is drawn, see `ViewFile`.
+        data: sentences or files that the result does not hold.
     """
     try:
-        view, why = replace(ViewFile.of(result), drawn=dict(drawn)), ""
+        view, why = replace(_view_of(result, data), drawn=dict(drawn)), ""
     except UnavailableError as error:
         view, why = ViewFile(), str(error)
     address = state.address()
@@ -65,7 +79,19 @@ def menu(result: Result, name: str, drawn: Mapping[str, str]) -> None:
             on_click="ignore",
             help="Opens this view again in any BERT Probe: under Open a view, or with bert-probe app --view.",
         )
+    if why:
+        st.caption(f"Not for a report: {state.plain(why, 400)}")
     st.caption(_link(address))
+
+
+def _view_of(result: Result, data: Mapping[str, Any] | None) -> ViewFile:
+    """Made once for each answer: a page runs often, and files are written and read again for it."""
+    if result not in _MADE:
+        _MADE[result] = ViewFile.of(result, data)
+    return _MADE[result]
+
+
+_MADE: Final[WeakKeyDictionary[Result, ViewFile]] = WeakKeyDictionary()
 
 
 def _add(view: ViewFile) -> None:
@@ -233,8 +259,23 @@ def _taken(coming: ViewFile | Tray) -> str:
             long_texts.remember(name, value)
         elif name not in {*_LEFT_OUT, *map(long_texts.parameter, long_texts.TEXTS)}:
             state.remember(name, value)
+    _hand_in(coming)
     st.session_state[_WANTED] = coming.models
     return coming.page
+
+
+def _hand_in(view: ViewFile) -> None:
+    """Give the page the files that it would else ask for."""
+    lines = "".join(f"{one}\n" for one in view.sentences).encode("utf-8", "surrogatepass")
+    files = {
+        name: (one.file, one.content.encode("utf-8", "surrogatepass")) for name, one in view.files.items()
+    }
+    if view.page == "probes":
+        probed.take(list(files.values()))
+    elif view.page == "map":
+        map_texts.take(*files.get("rows", (SENTENCES_FILE, lines)))
+    elif view.sentences:
+        sentence_input.take(SENTENCES_FILE, lines)
 
 
 def _lead() -> None:

@@ -26,59 +26,98 @@ const STEPS = 4; // places within a pixel that are told apart, each way
 export function rasterised(groups, area, ratio, ground) {
   const [width, height] = [Math.round(area.width * ratio), Math.round(area.height * ratio)];
   const words = new Uint32Array(width * height).fill(packedColour(channels(ground)));
-  const bytes = new Uint8ClampedArray(words.buffer);
+  const pixels = new Int32Array(words.buffer); // whose numbers no engine takes for floating ones
+  /** @type {Map<string, ReturnType<typeof stampsOf>>} */
+  const cutOut = new Map();
   for (const { at, radius, fill, alpha } of groups) {
-    const masks = masksOf(radius * ratio, alpha);
-    const [red, green, blue] = Array.from(channels(fill));
+    const look = `${radius} ${alpha}`;
+    if (!cutOut.has(look)) cutOut.set(look, stampsOf(radius * ratio, alpha, width));
+    const { stamps, before, side } = /** @type {ReturnType<typeof stampsOf>} */ (cutOut.get(look));
+    const colour = packedColour(channels(fill)) | 0;
     for (let i = 0; i < at.length; i += 2) {
       const [x, y] = [(at[i] - area.x) * ratio, (at[i + 1] - area.y) * ratio];
-      const [left, top] = [Math.floor(x), Math.floor(y)];
-      if (left < -masks.side || top < -masks.side || left > width + masks.side || top > height + masks.side)
-        continue;
-      const which = Math.floor((x - left) * STEPS) + STEPS * Math.floor((y - top) * STEPS);
-      blend(bytes, width, height, left - masks.before, top - masks.before, masks, which, red, green, blue);
+      const [left, top] = [Math.floor(x) - before, Math.floor(y) - before];
+      if (!(left > -side && top > -side && left < width && top < height)) continue;
+      const step = ((x - Math.floor(x)) * STEPS) | 0;
+      const stamp = stamps[step + STEPS * (((y - Math.floor(y)) * STEPS) | 0)];
+      const isWhole = left >= 0 && top >= 0 && left + side <= width && top + side <= height;
+      blend(pixels, left + top * width, isWhole ? stamp : cut(stamp, left, top, width, height), colour);
     }
   }
   return { width, height, words };
 }
 
 /**
- * How much of each pixel a disc covers, for each place of its middle within a pixel.
+ * The pixels that a disc covers, from the corner of the square around it.
+ *
+ * @typedef {object} Stamp
+ * @property {Int32Array} places in the row of all pixels
+ * @property {Int32Array} shares of each that is covered, 0 to `WHOLE`
+ * @property {Int32Array} columns
+ */
+
+const WHOLE = 256;
+
+/**
+ * A disc at each place of its middle within a pixel.
  *
  * @param {number} radius in pixels
  * @param {number} alpha
+ * @param {number} width of the picture in pixels
  */
-function masksOf(radius, alpha) {
+function stampsOf(radius, alpha, width) {
   const before = Math.ceil(radius);
   const side = 2 * before + 1;
-  const shares = new Float32Array(STEPS * STEPS * side * side);
-  for (let place = 0; place < STEPS * STEPS; place++) {
+  const stamps = Array.from({ length: STEPS * STEPS }, (_, place) => {
     const [x, y] = [place % STEPS, Math.floor(place / STEPS)].map((step) => before + (step + 0.5) / STEPS);
+    const covered = [];
     for (let pixel = 0; pixel < side * side; pixel++) {
-      const away = Math.hypot((pixel % side) + 0.5 - x, Math.floor(pixel / side) + 0.5 - y);
-      shares[place * side * side + pixel] = alpha * Math.min(Math.max(radius + 0.5 - away, 0), 1);
+      const [column, row] = [pixel % side, Math.floor(pixel / side)];
+      const away = Math.hypot(column + 0.5 - x, row + 0.5 - y);
+      const share = Math.round(WHOLE * alpha * Math.min(Math.max(radius + 0.5 - away, 0), 1));
+      if (share) covered.push({ column, place: column + row * width, share });
     }
-  }
-  return { shares, side, before };
+    /** @type {Stamp} */
+    const stamp = {
+      places: Int32Array.from(covered, ({ place }) => place),
+      shares: Int32Array.from(covered, ({ share }) => share),
+      columns: Int32Array.from(covered, ({ column }) => column),
+    };
+    return stamp;
+  });
+  return { stamps, before, side };
 }
 
 /**
- * @param {Uint8ClampedArray} bytes
+ * What of a disc lies within the picture.
+ *
+ * @param {Stamp} stamp
+ * @param {number} left @param {number} top of its square
  * @param {number} width @param {number} height
- * @param {number} left @param {number} top
- * @param {ReturnType<typeof masksOf>} masks @param {number} which
- * @param {number} red @param {number} green @param {number} blue
+ * @returns {Stamp}
  */
-function blend(bytes, width, height, left, top, { shares, side }, which, red, green, blue) {
-  let mask = which * side * side;
-  for (let y = top; y < top + side; y++) {
-    for (let x = left; x < left + side; x++, mask++) {
-      const share = shares[mask];
-      if (share === 0 || x < 0 || y < 0 || x >= width || y >= height) continue;
-      const at = 4 * (y * width + x);
-      bytes[at] += (red - bytes[at]) * share;
-      bytes[at + 1] += (green - bytes[at + 1]) * share;
-      bytes[at + 2] += (blue - bytes[at + 2]) * share;
-    }
+function cut({ places, shares, columns }, left, top, width, height) {
+  const isIn = (/** @type {unknown} */ _, /** @type {number} */ i) => {
+    const [x, y] = [left + columns[i], top + (places[i] - columns[i]) / width];
+    return x >= 0 && y >= 0 && x < width && y < height;
+  };
+  return { places: places.filter(isIn), shares: shares.filter(isIn), columns: columns.filter(isIn) };
+}
+
+const OUTER = 0xff00ff; // red and blue of a pixel, which are blended at once
+const HALF = 0x800080; // so that a share of a byte is rounded and not cut off
+const OPAQUE = 0xff << 24;
+
+/** @param {Int32Array} pixels @param {number} corner @param {Stamp} stamp @param {number} colour */
+function blend(pixels, corner, { places, shares }, colour) {
+  const [outer, green] = [colour & OUTER, (colour >> 8) & 0xff];
+  for (let i = 0; i < places.length; i++) {
+    const at = corner + places[i];
+    const share = shares[i];
+    const rest = WHOLE - share;
+    const pixel = pixels[at];
+    const two = (Math.imul(pixel & OUTER, rest) + Math.imul(outer, share) + HALF) | 0;
+    const one = (Math.imul((pixel >> 8) & 0xff, rest) + Math.imul(green, share) + 0x80) | 0;
+    pixels[at] = OPAQUE | ((two >>> 8) & OUTER) | (one & 0xff00);
   }
 }

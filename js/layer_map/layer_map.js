@@ -7,22 +7,13 @@ import { coloursOf } from "../core/scale.js";
 import { counted } from "../core/text.js";
 import { Dragging } from "./dragging.js";
 import { savedMap } from "./file.js";
-import { closeUp, mapLayout, pushed, revealing, toPlane, zoomedBy } from "./layout.js";
-import {
-  between,
-  colouring,
-  enclosed,
-  found,
-  nearest,
-  nextText,
-  pointsOf,
-  sentence,
-  surroundings,
-  unpackMap,
-  whence,
-} from "./model.js";
+import { Going, MOVING } from "./going.js";
+import { closeUp, mapLayout, pushed, revealing, zoomedBy } from "./layout.js";
+import { colouring, found, nextText, pointsOf, sentence, surroundings, unpackMap, whence } from "./model.js";
 import { legendEntries, paintLasso, paintMap, paintRing, paintWay } from "./paint.js";
 import { legendEntry, mapParts } from "./parts.js";
+import { markAt, marksWithin } from "./places.js";
+import { Sliding } from "./sliding.js";
 
 /**
  * @typedef {import("./layout.js").MapGeometry} MapGeometry
@@ -33,10 +24,6 @@ import { legendEntry, mapParts } from "./parts.js";
  * @typedef {import("./model.js").Shown} Shown
  * @typedef {import("./model.js").Spot} Spot
  */
-
-const REACH = 14; // pixels from a mark within which it is meant
-const MOVING = 350; // milliseconds from one layer to the next
-const STAYING = 900; // and until the one after it, where all are gone through
 
 /** @extends {CanvasView<MapModel, Point, import("./parts.js").MapParts>} */
 class LayerMap extends CanvasView {
@@ -57,8 +44,6 @@ class LayerMap extends CanvasView {
     this.matches = null;
     /** Where the marks are while they move. @type {Float32Array | null} */
     this.moving = null;
-    this.frame = 0;
-    this.playing = 0;
     this.telling = 0;
     // Set by the first layout, before anything reads it.
     this.geometry = /** @type {MapGeometry} */ (/** @type {unknown} */ (null));
@@ -68,18 +53,34 @@ class LayerMap extends CanvasView {
     /** @type {(name: string, value: unknown) => void} */
     this.report = () => {};
     this.listenToTools();
+    this.sliding = new Sliding(parts.base, () => {
+      paintMap(this.penFor(parts.base), this.picture);
+      this.mark();
+    });
+    this.going = new Going({
+      layer: () => this.shown.layer,
+      layerCount: () => this.model.layerCount,
+      next: (layer) => this.goToLayer(layer),
+      moved: (at) => {
+        this.moving = at;
+        this.paint();
+      },
+      changed: () => {
+        this.setTools();
+        if (!this.going.goes) this.tell();
+      },
+    });
     this.dragging = new Dragging(parts.stage, {
       may: () => this.shown.mode !== "each",
       draws: () => parts.lasso.getAttribute("aria-pressed") === "true",
       pushed: (right, down) => {
-        this.hovered = null;
-        this.setZoom(pushed(this.geometry.panels[0], this.zoom, right, down));
+        this.push(right, down);
       },
       drawn: () => {
         this.hovered = null;
         this.mark();
       },
-      closed: (line) => this.select(this.enclosedBy(line)),
+      closed: (line) => this.select(marksWithin(this.model, this.geometry.panels[0], line)),
     });
   }
 
@@ -95,7 +96,7 @@ class LayerMap extends CanvasView {
     const { model, known } = this;
     const asked = JSON.stringify(model.start);
     if (before?.of === model.of && JSON.stringify(before.start) === asked) return;
-    this.stop();
+    this.going.stop();
     const same = known?.of === model.of;
     // Another start is an address that the reader went to.
     this.shown = same && known.asked === asked ? known.shown : model.start;
@@ -119,7 +120,8 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
-    this.stop();
+    this.going.stop();
+    this.sliding.stop();
     window.clearTimeout(this.telling);
   }
 
@@ -185,8 +187,19 @@ class LayerMap extends CanvasView {
   }
 
   paint() {
-    paintMap(this.penFor(this.parts.base), this.picture);
+    this.sliding.paint();
+  }
+
+  /** Pushes the plane. @param {number} right @param {number} down in pixels */
+  push(right, down) {
+    const [panel] = this.geometry.panels;
+    this.hovered = null;
+    this.zoom = pushed(panel, this.zoom, right, down);
+    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
+    this.setTools();
+    this.sliding.push(panel.area, this.ratio, right, down, this.theme.background);
     this.mark();
+    this.remember();
   }
 
   /** @returns {import("./paint.js").MapPicture} */
@@ -211,7 +224,7 @@ class LayerMap extends CanvasView {
     parts.fit.title = zoom ? "Show all layers' marks" : "Show this layer's marks as large as can be";
     parts.fit.setAttribute("aria-label", `Fit: ${parts.fit.title}`);
     parts.play.disabled = parts.layer.disabled = shown.mode !== "layer";
-    parts.play.setAttribute("aria-pressed", String(Boolean(this.playing)));
+    parts.play.setAttribute("aria-pressed", String(this.going.goes));
   }
 
   /** @override */
@@ -268,7 +281,7 @@ class LayerMap extends CanvasView {
     parts.layer.oninput = () => this.goToLayer(Number(parts.layer.value));
     parts.layer.onchange = () => this.tell();
     parts.by.onchange = () => this.show({ by: /** @type {import("./model.js").By} */ (parts.by.value) });
-    parts.play.onclick = () => (this.playing ? this.stop() : this.play());
+    parts.play.onclick = () => (this.going.goes ? this.going.stop() : this.going.play());
     parts.search.oninput = () => this.lookFor(parts.search.value);
     parts.search.onkeydown = (event) => {
       if (event.key === "Enter" && this.matches) this.select(this.matches);
@@ -287,7 +300,7 @@ class LayerMap extends CanvasView {
 
   /** @param {Partial<Shown>} change */
   show(change) {
-    this.stop();
+    this.going.stop();
     this.shown = { ...this.shown, ...change };
     if (change.mode) this.zoom = null;
     if (change.by) this.colour();
@@ -323,44 +336,11 @@ class LayerMap extends CanvasView {
     if (still || !this.model.joined) {
       this.moving = null;
       this.arrange();
-    } else this.move(from, pointsOf(this.model, layer));
-  }
-
-  /** @param {ArrayLike<number>} from @param {ArrayLike<number>} to */
-  move(from, to) {
-    cancelAnimationFrame(this.frame);
-    this.geometry = mapLayout(this.model, { width: this.width, height: this.height }, this.shown, this.zoom);
-    const at = new Float32Array(to.length);
-    const begun = performance.now();
-    const step = (/** @type {number} */ now) => {
-      const share = Math.min(Math.max((now - begun) / MOVING, 0), 1);
-      between(from, to, share, at);
-      this.moving = share < 1 ? at : null;
-      this.paint();
-      if (share < 1) this.frame = requestAnimationFrame(step);
-    };
-    step(begun);
-  }
-
-  play() {
-    const { layerCount } = this.model;
-    const next = () => {
-      const { layer } = this.shown;
-      if (layer === layerCount - 1) this.stop();
-      else this.goToLayer(layer + 1);
-    };
-    if (this.shown.layer === layerCount - 1) this.goToLayer(0);
-    else next();
-    this.playing = window.setInterval(next, STAYING);
-    this.setTools();
-  }
-
-  stop() {
-    if (!this.playing) return;
-    window.clearInterval(this.playing);
-    this.playing = 0;
-    this.setTools();
-    this.tell();
+    } else {
+      const size = { width: this.width, height: this.height };
+      this.geometry = mapLayout(this.model, size, this.shown, this.zoom);
+      this.going.move(from, pointsOf(this.model, layer));
+    }
   }
 
   /** @param {string} wanted */
@@ -389,28 +369,11 @@ class LayerMap extends CanvasView {
 
   // Pointer
 
-  /** Marks within a line, at any of the layers that are shown. @param {Spot[]} line */
-  enclosedBy(line) {
-    const [{ layers, lens }] = this.geometry.panels;
-    const drawn = line.map((spot) => toPlane(lens, spot));
-    const each = layers.map((layer) => enclosed(pointsOf(this.model, layer), drawn));
-    return [...new Set(each.flat())].sort((one, other) => one - other);
-  }
-
   /** @override @param {MouseEvent} event @returns {Point | null} */
   placeUnder(event) {
     const { dragging } = this;
     if (dragging.goes || (event.type === "click" && dragging.moved)) return null;
-    const spot = { x: event.offsetX, y: event.offsetY };
-    const panel = this.geometry.panels.find(({ area }) => isIn(area, spot));
-    if (!panel || this.moving) return null;
-    let best = null;
-    const meant = toPlane(panel.lens, spot);
-    for (const layer of panel.layers) {
-      const near = nearest(pointsOf(this.model, layer), meant, REACH / panel.lens.scale);
-      if (near && (!best || near.distance < best.distance)) best = { ...near, layer };
-    }
-    return best && { index: best.index, layer: best.layer };
+    return this.moving ? null : markAt(this.model, this.geometry, { x: event.offsetX, y: event.offsetY });
   }
 
   /** @override @param {Point | null} point */
@@ -543,11 +506,6 @@ class LayerMap extends CanvasView {
 /** @param {number} layer @param {number} layerCount */
 function layerName(layer, layerCount) {
   return layer ? `${layer} of ${layerCount - 1}` : "0, the output of the embeddings";
-}
-
-/** @param {import("../core/pen.js").Area} area @param {Spot} spot */
-function isIn({ x, y, width, height }, spot) {
-  return spot.x >= x && spot.x < x + width && spot.y >= y && spot.y < y + height;
 }
 
 export default mounting(".layer-map", LayerMap);

@@ -74,8 +74,22 @@ function panelsLayout(model, width, every) {
   return { width, height: rows * (high + TITLE) + (rows - 1) * GAP, panels };
 }
 
-/** The least and the largest of all points of some layers. @param {MapModel} model @param {number[]} layers */
+/** @type {WeakMap<MapModel, Map<string, Extent>>} */
+const extents = new WeakMap();
+
+/** The least and the largest of all points of some layers, found once. @param {MapModel} model @param {number[]} layers */
 function extentOf(model, layers) {
+  const known = extents.get(model) ?? new Map();
+  extents.set(model, known);
+  const key = layers.join();
+  if (!known.has(key)) known.set(key, measured(model, layers));
+  return /** @type {Extent} */ (known.get(key));
+}
+
+/** @typedef {{left: number, right: number, low: number, high: number}} Extent of points of the plane */
+
+/** @param {MapModel} model @param {number[]} layers @returns {Extent} */
+function measured(model, layers) {
   const [most, least] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   const extent = { left: most, right: least, low: most, high: least };
   for (const layer of layers) {
@@ -93,7 +107,7 @@ function extentOf(model, layers) {
 /**
  * All of an extent in an area; a unit is as long on either axis, so that distances are those of the plane.
  *
- * @param {ReturnType<typeof extentOf>} extent
+ * @param {Extent} extent
  * @param {Area} area
  * @param {number} margin
  * @returns {Lens}

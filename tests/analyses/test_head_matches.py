@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bert_probe import HeadMatches
+from bert_probe.analyses import head_matches
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures
@@ -90,6 +91,34 @@ def test_a_against_b_mirrors_b_against_a(double_family: Opened) -> None:
     assert there.matrix.min() >= 0
 
 
+class Told:
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.all.append((done, total))
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_it_is_the_same_however_much_is_held(
+    layers: int, family: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = family("bert")
+    for b in (family("roberta").trace(TEXT), checkpoint.trace(TEXT)):
+        a = checkpoint.trace(TEXT)
+        whole = HeadMatches().of(a, b)
+        size = 8 * a.heads * len(whole.spans.rows) * len(whole.spans.spans)
+        told = Told()
+        with monkeypatch.context() as patch:
+            patch.setattr(head_matches, "HELD_BYTES", layers * size)
+            parts = HeadMatches().of(a, b, told)
+        np.testing.assert_array_equal(parts.matrix, whole.matrix)
+        assert told.all[-1] == (9, 9)
+        assert len(told.all) == 3 * -(-3 // max(layers, 1))
+
+
 def test_what_is_no_one_text_is_refused(family: Opened) -> None:
     a, b = family("bert"), family("roberta")
     with pytest.raises(SelectionError, match="on one text, and these are two"):
@@ -108,5 +137,12 @@ def test_it_is_drawn_and_two_maps_beside_each_other(family: Opened) -> None:
         np.testing.assert_allclose(one.values.sum(axis=1), 1, atol=1e-6)
         assert one.values.shape == (len(found.spans.rows), len(found.spans.spans))
         assert one.drawing["caption"] == ("Head 2.2 of A", "Head 3.4 of B")[side]
+    table = found.maps_frame(a, b, 5, 11)
+    assert list(table)[4:] == ["weight_a_2.2", "weight_b_3.4"]
+    place = len(found.spans.spans) + 3  # the second query, the fourth key
+    query, key = (found.spans.spans[index] for index in (found.spans.rows[1], 3))
+    expected = [found.spans.rows[1], query.text, 3, key.text]
+    assert table.iloc[place].tolist()[:4] == expected
+    assert table.iloc[place, 5] == of_matched_maps(found, a, b, 5, 11)[1].values[1, 3]
     difference = np.subtract(*(one.values for one in of_matched_maps(found, a, b, 5, 11)))
     assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(found.matrix[5, 11], abs=1e-6)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,6 +28,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT
+from tests.helpers.plain_findings import Read, Told, alike, shared
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -43,7 +41,6 @@ LINES = (
     "He ran to the boat, to the old boat.",
     "The ferry leaves shortly after dawn.",
 )
-SIGNS = set(",.")
 
 
 @pytest.fixture(scope="module")
@@ -76,146 +73,9 @@ def by_name(found: TextOverview) -> dict[str, Finding]:
     return {one.kind.name: one for one in reversed(found.candidates)}
 
 
-def cosine(a: Any, b: Any) -> float:
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-
-class Read:
-    """What the raw model makes of a text, as lists that plain loops go over."""
-
-    def __init__(self, raw: Raw, checkpoint: Checkpoint, text: str) -> None:
-        self.encoding = checkpoint.encode(text)
-        output = raw.run(self.encoding)
-        self.attention = np.stack([one[0].numpy() for one in output.attentions])
-        self.states = np.stack([one[0].numpy() for one in output.hidden_states])
-        self.tokens = self.encoding.tokens
-        self.count = len(self.tokens)
-        self.own = [t for t in self.tokens if not t.special and str(t) not in SIGNS]
-
-    def shares(self, counts: Callable[[int, int], bool]) -> np.ndarray:
-        """Of each head's attention, how much goes from i to j where that counts."""
-        found = np.zeros(self.attention.shape[:2])
-        for i, j in product(range(self.count), repeat=2):
-            if counts(i, j):
-                found += self.attention[:, :, i, j]
-        return found / self.count
-
-    def job(self, name: str) -> float | None:
-        tokens = self.tokens
-        counts: dict[str, Callable[[int, int], bool]] = {
-            "previous": lambda i, j: j == i - 1,
-            "next": lambda i, j: j == i + 1,
-            "self": lambda i, j: j == i,
-            "same_token": lambda i, j: j != i and str(tokens[i]) == str(tokens[j]),
-            "same_word": lambda i, j: i != j and tokens[i].word == tokens[j].word is not None,
-            "punctuation": lambda _, j: str(tokens[j]) in SIGNS,
-            "other_segment": lambda i, j: tokens[i].segment != tokens[j].segment,
-        }
-        having = [i for i in range(self.count) if any(counts[name](i, j) for j in range(self.count))]
-        return float(self.shares(counts[name]).max() * self.count / len(having)) if having else None
-
-    def rest(self, place: int) -> float:
-        return float(self.shares(lambda _, j: j == place).mean(axis=1).max() - 1 / self.count)
-
-    def moved(self) -> float:
-        return max(1 - cosine(self.states[0, t.position], self.states[-1, t.position]) for t in self.own)
-
-    def twice(self) -> float | None:
-        cosines = [
-            cosine(self.states[-1, a.position], self.states[-1, b.position])
-            for a, b in combinations(self.own, 2)
-            if a.id == b.id
-        ]
-        return 1 - min(cosines) if cosines else None
-
-    def apart(self) -> float:
-        means = self.attention.mean(axis=1)
-        return max(
-            sum(abs(head[i, j] - mean[i, j]) for i, j in product(range(self.count), repeat=2))
-            / 2
-            / self.count
-            for heads, mean in zip(self.attention, means, strict=True)
-            for head in heads
-        )
-
-    def twins(self) -> float | None:
-        cosines = [
-            cosine(self.states[-1, a.position], self.states[-1, b.position])
-            for a, b in combinations(self.own, 2)
-            if a.id != b.id and a.word != b.word
-        ]
-        return max(cosines, default=None)
-
-    def words(self) -> list[list[int]]:
-        """Positions of the words of the text, and None for special tokens, in order."""
-        found: list[list[int]] = []
-        for token in self.tokens:
-            same = found and token.word is not None and self.tokens[found[-1][-1]].word == token.word
-            found = [*found[:-1], [*found[-1], token.position]] if same else [*found, [token.position]]
-        return found
-
-    def meeting(self) -> float:
-        words = self.words()
-        real = [n for n, places in enumerate(words) if not self.tokens[places[0]].special]
-        named = {n for n in real if str(self.tokens[words[n][0]]) not in SIGNS}
-        best = -1.0
-        for layer, head in product(*map(range, self.attention.shape[:2])):
-            weight = {
-                (q, k): float(
-                    np.mean([sum(self.attention[layer, head, i, j] for j in words[k]) for i in words[q]])
-                )
-                for q, k in product(real, repeat=2)
-                if q != k
-            }
-            for (q, k), value in weight.items():
-                as_far = [w for (a, b), w in weight.items() if b - a == k - q and (a, b) != (q, k)]
-                as_wanted = [w for (a, b), w in weight.items() if b == k and a != q]
-                if {q, k} <= named and as_far and as_wanted:
-                    best = max(best, value - float(max(np.mean(as_far), np.mean(as_wanted))))
-        return best
-
-    def pieces(self) -> int:
-        return max(len(places) for places in self.words())
-
-
-def expected(read: Read) -> dict[str, float]:
-    """Every number of one text."""
-    places = {
-        "the token before": "previous",
-        "the next token": "next",
-        "the token itself": "self",
-        "the same token elsewhere": "same_token",
-        "the rest of the same word": "same_word",
-        "punctuation": "punctuation",
-        "the other segment": "other_segment",
-    }
-    jobs = {
-        f"share of a head's attention that goes to {place}, mean over the tokens that have one, largest of "
-        "all heads": read.job(name)
-        for place, name in places.items()
-    }
-    rest = "attention on {} beyond an even share, mean over heads and tokens, largest of all layers"
-    found = jobs | {
-        rest.format("the first token"): read.rest(0),
-        rest.format("separators"): read.rest(read.count - 1),
-        "attention from word to word beyond what their distance, or other words, explain; the largest": (
-            read.meeting()
-        ),
-        "1 − cosine of a token's vector after the last layer with its input vector, largest of all tokens": (
-            read.moved()
-        ),
-        "cosine of two different tokens after the last layer, largest of all": read.twins(),
-        "1 − cosine of two places of one token after the last layer, largest of all": read.twice(),
-        "total variation between a head's attention and its layer's mean, largest of all heads": read.apart(),
-        "pieces of a word, most of all words": read.pieces(),
-        "tokens that are not in the vocabulary": sum(str(token) == "[UNK]" for token in read.tokens),
-    }
-    return {measure: value for measure, value in found.items() if value is not None}
-
-
 def test_every_number_of_a_text_is_the_raw_model_s(ours: TextOverview, reads: dict[str, Read]) -> None:
     found = {one.kind.measure: one.value for one in ours.candidates}
-    wanted = expected(reads[TEXT])
+    wanted = {measure: one.value for measure, one in reads[TEXT].told().items()}
     absent = {kind.measure for kind in kinds(1) if kind.sentences or "other segment" in kind.measure}
     assert found.keys() == wanted.keys() == {kind.measure for kind in kinds(1)} - absent
     for name, value in wanted.items():
@@ -225,40 +85,12 @@ def test_every_number_of_a_text_is_the_raw_model_s(ours: TextOverview, reads: di
 def test_percentiles_are_counted_over_the_shipped_sentences(
     ours: TextOverview, reads: dict[str, Read]
 ) -> None:
-    numbers = [expected(reads[line]) for line in LINES]
+    numbers = [{name: one.value for name, one in reads[line].told().items()} for line in LINES]
     for one in ours.candidates:
         there = [line[one.kind.measure] for line in numbers if one.kind.measure in line]
         below = sum(value < one.value - EXACT for value in there)
         assert (one.below, one.of, one.among) == (below, len(there), len(LINES)), one.kind.measure
         assert one.percentile == 100 * below / len(there)
-
-
-def test_sentences_say_the_numbers_of_the_raw_model(ours: TextOverview, reads: dict[str, Read]) -> None:
-    read = reads[TEXT]
-    said = {name: one.said for name, one in by_name(ours).items()}
-    layer, head, weight = re.match(
-        r"Layer (\d), head (\d+) gives (.*?) of its", said["head with a job"]
-    ).groups()
-    back = read.shares(lambda i, j: j == i - 1)[int(layer) - 1, int(head) - 1] * read.count
-    assert f"{back / (read.count - 1):.2f}" == weight
-    assert said["head with a job"].endswith(f"the mean over the {read.count - 1} tokens that have one.")
-    layer, share, even = re.match(
-        r"In layer (\d) the first token, \[CLS\], gets (.*?) of .* be (.*)\.", said["attention at rest"]
-    ).groups()
-    assert f"{read.shares(lambda _, j: j == 0).mean(axis=1)[int(layer) - 1]:.2f}" == share
-    assert f"{1 / read.count:.2f}" == even
-    place, end, mean, step, before, after = re.match(
-        r"“.*” \((\d+)\) ends .* cosine (.*?) after .* have (.*?) on .* Layer (\d) .*, from (.*?) to (.*)\.$",
-        said["a vector that moved"],
-    ).groups()
-    curve = [cosine(read.states[0, int(place)], state[int(place)]) for state in read.states]
-    steps = [curve[-1], curve[int(step) - 1], curve[int(step)]]
-    assert [f"{value:.2f}" for value in steps] == [end, before, after]
-    ends = [cosine(read.states[0, t.position], read.states[-1, t.position]) for t in read.own]
-    assert f"{np.mean(ends):.2f}" == mean
-    split = [len(places) for places in read.words() if len(places) > 1]
-    told = f"{len(split)} of 19 words are read in pieces; “unhappiest” in the most"
-    assert said["words in pieces"].startswith(told)
 
 
 def test_two_words_meet_beyond_distance_and_fame_by_hand() -> None:
@@ -285,40 +117,99 @@ def test_two_words_meet_beyond_distance_and_fame_by_hand() -> None:
         assert nothing["two words meet"].value <= 0.4 - 0.3
 
 
-@pytest.mark.usefixtures("lines")
-def test_of_two_texts(reads: dict[str, Read], double_minilm: Checkpoint) -> None:
-    a, b = reads[TEXT], reads[OTHER]
-    found = Overview().of(double_minilm.trace(TEXT), double_minilm.trace(OTHER))
-    told = by_name(found)
-    alike = told["two texts alike"]
-    means = [one.states[-1].mean(axis=0) for one in (a, b)]
-    assert alike.value == pytest.approx(cosine(*means), abs=EXACT)
-    size = np.linalg.norm(means[0]) * np.linalg.norm(means[1]) * a.count * b.count
-    adds, first, second = max(
-        (float(a.states[-1, i.position] @ b.states[-1, j.position] / size), str(i), str(j))
-        for i, j in product(a.tokens[1:-1], b.tokens[1:-1])
-    )
-    assert alike.said.endswith(f"of B add most to it: {adds:.3f}.")
-    assert re.search(rf"“{first}”.* of A and “{second}”.* of B", alike.said)
-    shared = told["one token in two texts"]
-    least = min(
-        cosine(a.states[-1, i.position], b.states[-1, j.position])
-        for i, j in product(a.own, b.own)
-        if i.id == j.id
-    )
-    assert shared.value == pytest.approx(1 - least, abs=EXACT)
-    # Beside every shipped sentence stands the next one, and beside the last the first.
-    lines = [reads[line] for line in LINES]
-    cosines = [
-        cosine(one.states[-1].mean(axis=0), other.states[-1].mean(axis=0))
-        for one, other in zip(lines, [*lines[1:], lines[0]], strict=True)
-    ]
-    assert (alike.below, alike.of) == (sum(one < alike.value for one in cosines), 5)
-    # Of each number the text is told where it is larger, and where that is to be seen.
-    moved = told["a vector that moved"]
-    assert moved.said.startswith("A: ") == (a.moved() >= b.moved())
-    assert moved.choices.get("of") == ("b" if moved.said.startswith("B: ") else None)
-    assert not told.keys() & {"two tokens alike", "one token twice"}, "no page shows them beside another text"
+SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
+    "shipped": ("Almost before we knew it, we had left the ground.", None, None),
+    "many pieces": (TEXT, None, None),
+    "unknown words": ("We ate \U0001fadc and \U0001fadd with \U0001fadc.", None, None),
+    "digits": ("In 1987 they paid 1,250.75 for 3 of 12 boats.", None, None),
+    "another script": ("Привет, мир! Мир большой.", None, None),
+    "long": (" ".join((TEXT, *LINES)), None, None),
+    "one word": ("unhappiest", None, None),
+    "signs alone": ("?! … – (.)", None, None),
+    "a word again and again": ("no no no, no no", None, None),
+    "pair": ("The dog ran to the boat.", "The old dog, said nobody, ran home.", None),
+    "two texts": (TEXT, None, OTHER),
+    "two texts without a word in common": ("Boats!", None, "no 12"),
+}
+"""What texts may be like: text, its pair, another text beside it."""
+
+
+@pytest.fixture(scope="module")
+def usual_numbers(double_minilm: Checkpoint) -> dict[str, Usual]:
+    """Of five sentences, as for texts, pairs, and two texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "baseline_sentences", lambda: LINES)
+        found = {form: module.usual(double_minilm, form) for form in ("text", "pair", "two texts")}
+    return found | {"two texts": found["text"] | found["two texts"]}
+
+
+@pytest.fixture(scope="module")
+def plain_usual(
+    raw: Raw, double_minilm: Checkpoint, reads: dict[str, Read]
+) -> dict[str, dict[str, list[float]]]:
+    """The same by loops; beside every sentence stands the next one, and beside the last the first."""
+    pairs = [*zip(LINES, [*LINES[1:], LINES[0]], strict=True)]
+    told = [reads[line].told() for line in LINES]
+    paired = [Read(raw, double_minilm, *pair).told() for pair in pairs]
+    both = [together(reads[one], reads[other]) for one, other in pairs]
+    lists = {
+        "text": told,
+        "pair": paired,
+        "two texts": [one | two for one, two in zip(told, both, strict=True)],
+    }
+    measures = {form: {name for one in every for name in one} for form, every in lists.items()}
+    return {
+        form: {name: [one[name].value for one in every if name in one] for name in measures[form]}
+        for form, every in lists.items()
+    }
+
+
+def together(a: Read, b: Read) -> dict[str, Told]:
+    """What is told of two texts together."""
+    same = "1 − cosine of a token's vectors in two texts after the last layer, largest of all that both have"
+    common = shared(a, b)
+    return {"cosine of the vectors of two texts": alike(a, b)} | ({} if common is None else {same: common})
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
+    name: str,
+    raw: Raw,
+    double_minilm: Checkpoint,
+    usual_numbers: dict[str, Usual],
+    plain_usual: dict[str, dict[str, list[float]]],
+) -> None:
+    text, pair, other = SUBJECTS[name]
+    form = "pair" if pair is not None else "text" if other is None else "two texts"
+    second = None if other is None else double_minilm.trace(other)
+    found = Overview().of(double_minilm.trace(text, pair), second, usual_numbers[form])
+    first = Read(raw, double_minilm, text, pair)
+    wanted = first.told()
+    if other is not None:
+        beside = Read(raw, double_minilm, other)
+        wanted = both(wanted, beside.told())
+        wanted |= together(first, beside)
+    every = {one.kind.measure: one for one in found.candidates if not one.kind.sentences}
+    assert every.keys() == wanted.keys()
+    for measure, told in wanted.items():
+        one = every[measure]
+        assert one.value == pytest.approx(told.value, abs=EXACT), measure
+        assert (one.said, one.clear) == (told.said, told.clear)
+        there = plain_usual[form].get(measure, [])
+        below = sum(line < told.value - EXACT for line in there)
+        assert (one.below, one.of) == (below, len(there)), measure
+
+
+def both(a: dict[str, Told], b: dict[str, Told]) -> dict[str, Told]:
+    """Of each number the text where it is larger, those first that are worth their sentence; not those that
+    are told of a text by itself alone."""
+    alone = {kind.measure for kind in kinds(1) if kind.alone}
+    found = {}
+    for measure in (a.keys() | b.keys()) - alone:
+        sides = [(name, one[measure]) for name, one in (("A", a), ("B", b)) if measure in one]
+        name, told = max(sides, key=lambda side: (side[1].clear, side[1].value, side[0] == "A"))
+        found[measure] = told._replace(said=f"{name}: {told.said}")
+    return found
 
 
 @pytest.mark.usefixtures("lines")

@@ -17,6 +17,8 @@ import pytest
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Report as Progress
+from bert_probe.model.progress import ignore
 from bert_probe.model.trace import Trace
 from bert_probe.reports import page
 from bert_probe.reports.numbers import Bounds, Models, Numbers
@@ -80,10 +82,10 @@ def read(tmp_path: Path) -> Callable[[str | bytes], Read]:
 class Remembering(Models):
     """Computes each view once: here other parts of a report are looked at."""
 
-    def computed(self, view: ViewFile) -> tuple[Numbers, Bounds]:
+    def computed(self, view: ViewFile, report: Progress = ignore) -> tuple[Numbers, Bounds]:
         key = view.to_bytes()
         if key not in _KNOWN:
-            _KNOWN[key] = super().computed(view)
+            _KNOWN[key] = super().computed(view, report)
         return _KNOWN[key]
 
 

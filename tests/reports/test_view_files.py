@@ -16,7 +16,9 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.given import MOST_BYTES
 from bert_probe.reports.trays import Entry, Tray, read_any
 from bert_probe.reports.view_files import FORMAT, KIND, Named, Text, ViewFile, read, read_file
+from bert_probe.text.labelled import labelled_of
 from tests.helpers.pages import HOSTILE
+from tests.helpers.treebank import SAILING, SLEEPING, TAGGED
 
 TEXT = "the small boat crosses the river"
 
@@ -82,8 +84,45 @@ def test_what_cannot_be_opened_again_has_no_view_file(small: Checkpoint) -> None
     given = bert_probe.from_attention(weights, [str(token) for token in trace.tokens])
     with pytest.raises(UnavailableError, match="in memory"):
         ViewFile.of(bert_probe.Attention().of(given))
-    with pytest.raises(UnavailableError, match="asked of a file"):
+    with pytest.raises(UnavailableError, match="not at hand any more"):
         ViewFile.of(bert_probe.HeadMeans(resamples=2).of(small, [TEXT]))
+    with pytest.raises(UnavailableError, match="not at hand any more"):
+        ViewFile.of(bert_probe.Relations().of(small, SAILING, SLEEPING), {"chosen": SAILING})
+
+
+TABLE = labelled_of(
+    b'text_a,text_b,label\n"a, ""b""\nc",=d,one\nthe river,e,two\nc,d,one\na,b,two\n', "a.csv"
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "data"),
+    [
+        (bert_probe.Relations(), {"chosen": SAILING, "reported": SLEEPING}),
+        (bert_probe.Probe(), {"data": TAGGED, "held_out": TAGGED}),
+        (bert_probe.Probe(pooling="cls"), {"data": TABLE, "held_out": TABLE}),
+        (bert_probe.LayerMapOfMany(), {"rows": TABLE}),
+        (bert_probe.LayerMapOfMany(), {"rows": (TEXT, "the wide river")}),
+        (bert_probe.HeadMeans(resamples=2), {"sentences": (TEXT, "the wide river")}),
+    ],
+)
+def test_files_of_a_readers_own_are_in_the_file(
+    question: Any, data: dict[str, Any], small: Checkpoint
+) -> None:
+    result = question.of(small, **data)
+    view = read(ViewFile.of(result, data).to_bytes())
+    again = view.answer(small).result
+    assert again.table().equals(result.table())
+    assert again.provenance == result.provenance
+
+
+def test_other_files_than_those_that_were_asked_of_are_refused(small: Checkpoint) -> None:
+    result = bert_probe.Relations().of(small, SAILING, SLEEPING)
+    with pytest.raises(UnavailableError, match="reads otherwise"):
+        ViewFile.of(result, {"chosen": SLEEPING, "reported": SLEEPING})
+    map_of_many = bert_probe.LayerMapOfMany().of(small, (TEXT, TEXT))
+    with pytest.raises(UnavailableError, match="not at hand"):
+        ViewFile.of(map_of_many, {"rows": (TEXT, "another")})
 
 
 def plain(**changes: Any) -> dict[str, Any]:
@@ -111,6 +150,11 @@ def plain(**changes: Any) -> dict[str, Any]:
         ({"models": [{}, {}, {}]}, "names 3 models"),
         ({"models": [{"name": ["/etc"]}]}, "which must be a text"),
         ({"run": "rm"}, "unknown here"),
+        ({"files": {"data": {"file": "../a.conll", "content": "a B"}}}, "no file's name"),
+        ({"files": {"data": {"file": "a.csv", "content": "text,label"}}}, "kind of labels"),
+        ({"files": {"data": {"file": "a.conll", "content": "a B", "kind": "classes"}}}, "kind of labels"),
+        ({"files": {"data": {"file": "a.conll", "content": 3}}}, "which must be a text"),
+        ({"files": {"data": {"file": "a.conll", "content": "a B\n" * 800_000}}}, "at most 3 MB"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said(changes: dict[str, Any], sentence: str) -> None:

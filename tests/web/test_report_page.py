@@ -9,11 +9,14 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.reports import held_files
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
 from bert_probe.web import long_texts, store, tray
 from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.server import answer
+from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
 TEXT = "we left the ground"
 
@@ -93,6 +96,45 @@ def test_a_report_is_made_of_them() -> None:
     assert not app.exception
     labels = [one.proto.label for one in app.get("download_button")]
     assert [label.split(" ·")[0] for label in labels] == ["Save these views", "Page, HTML", "Everything, ZIP"]
+    status, headers, body = answer(app.session_state["report_preview"].address)
+    assert (status, body) == (200, app.session_state["report_preview"].page)
+    assert "sandbox allow-scripts allow-downloads;" in headers["content-security-policy"]
+    assert answer("/report-preview/guessed")[0] == 404
+
+
+def test_a_view_brings_the_files_that_it_was_asked_of() -> None:
+    app = opened("probes", probes_part="relations")
+    for key, content in (("data", SAILING_FILE), ("held_out", SLEEPING_FILE)):
+        file = (f"{key}.conllu", content.encode(), "text/plain")
+        app.file_uploader(key=f"probes_{key}_upload").set_value(file)
+    click(app.run(), "Look for relations")
+    click(app, "Add to report")
+    view = picked(app)[0].view
+    assert [*view.files] == ["chosen", "reported"]
+    elsewhere = dropped(view.to_bytes())
+    assert "conllu: 3 sentences" in said(elsewhere)
+    assert "conllu: 2 sentences" in said(elsewhere)
+    assert address_of(elsewhere)["probes_part"] == "relations"
+
+
+def test_a_view_brings_the_texts_of_a_map() -> None:
+    app = opened("map", map_from="file")
+    app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nthe wide river\n", "text/plain")).run()
+    click(app, "Add to report")
+    view = picked(app)[0].view
+    assert view.sentences == ("a boat", "the wide river")
+    elsewhere = dropped(view.to_bytes())
+    assert "2 texts of sentences" in said(elsewhere)
+
+
+def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_files, "MOST_BYTES", 10)
+    app = opened("map", map_from="file")
+    app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
+    (button,) = [one for one in app.button if one.label == "Add to report"]
+    assert button.disabled
+    assert "a view file holds at most" in button.help
+    assert "a view file holds at most" in said(app)
 
 
 def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
@@ -11,6 +12,7 @@ from bert_probe.analyses.head_matches import HeadMatches, MatchedHeads
 from bert_probe.analyses.two_models import check_encodings, check_tokenizers
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
+from bert_probe.results import files
 from bert_probe.run.cache import key_of
 from bert_probe.text.common_spans import common_spans
 from bert_probe.views.changes import of_matched_heads, of_matched_maps
@@ -72,15 +74,23 @@ def part(a: Trace, b: Trace, start: bool) -> None:
     )
     if found is None:
         return
-    with corner:
-        pairs = partial(zipped, found.showing(show="all"), "diff-pairs")
-        more = [("All pairs, CSV + provenance", "diff-pairs.zip", pairs)]
-        export(found, "diff-matches", more, label="Export matches")
     with st.container(key="matches_finding"):
         st.markdown(state.plain(found.finding, 1000))
     if a.encoding.ids != b.encoding.ids:
         _tokens(found, a, b)
-    _heads(found, a, b)
+    row, column = _heads(found, a, b)
+    with corner:
+        pairs = partial(zipped, found.showing(show="all"), "diff-pairs")
+        maps = partial(_maps, partial(found.maps_frame, a, b, row, column))
+        more = [
+            ("All pairs, CSV + provenance", "diff-pairs.zip", pairs),
+            ("The two heads side by side, CSV", "diff-maps.csv", maps),
+        ]
+        export(found, "diff-matches", more, label="Export matches")
+
+
+def _maps(frame: Callable[[], pd.DataFrame], csv_safe: bool) -> bytes:
+    return files.to_bytes(frame(), "csv", csv_safe)
 
 
 def _tokens(found: MatchedHeads, a: Trace, b: Trace) -> None:
@@ -118,8 +128,8 @@ def _tokens(found: MatchedHeads, a: Trace, b: Trace) -> None:
         )
 
 
-def _heads(found: MatchedHeads, a: Trace, b: Trace) -> None:
-    """All heads against all, and the two that are chosen."""
+def _heads(found: MatchedHeads, a: Trace, b: Trace) -> tuple[int, int]:
+    """All heads against all, and the two that are chosen, whose row and column it returns."""
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")
     with left:
@@ -154,3 +164,4 @@ def _heads(found: MatchedHeads, a: Trace, b: Trace) -> None:
     for side, drawn, name in zip(sides, of_matched_maps(found, a, b, row, column), "ab", strict=True):
         with side:
             heatmap(drawn, key=f"matched_{name}")
+    return row, column

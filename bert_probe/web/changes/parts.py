@@ -265,7 +265,7 @@ def alikeness(a: Checkpoint, b: Checkpoint) -> None:
         return
     with corner:
         lines = ("The sentences", SENTENCES_FILE, lambda _: "\n".join(sentences).encode())
-        export(found, "diff-alikeness", [lines], label="Export layers")
+        export(found, "diff-alikeness", [lines], label="Export layers", data={"sentences": sentences})
     st.markdown(state.plain(found.finding, 400))
     heatmap(of_alike_layers(found), key="alike_layers")
     blocks.caveat(

@@ -80,7 +80,8 @@ def _result(means: ProfileMeans, sentences: tuple[str, ...]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = shared.choose_measure()
         st.space("stretch")
-        export(means, "heads-many", [("The sentences", SENTENCES_FILE, lambda _: _as_lines(sentences))])
+        lines = ("The sentences", SENTENCES_FILE, lambda _: _as_lines(sentences))
+        export(means, "heads-many", [lines], data={"sentences": sentences})
     st.markdown(f":gray[{state.plain(about.meaning)}]")
     if means.tokens_dropped:
         st.warning(f"{means.tokens_dropped:,} tokens of sentences that are too long were cut off.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import streamlit as st
 
@@ -100,6 +102,12 @@ def _file(key: str, label: str) -> Tagged | Labelled | ProbeError | None:
         count = f"{len(found):,} sentences, {sum(len(one.words) for one in found):,} words"
     blocks.caveat(f"{state.plain(name)}: {count}.")
     return found
+
+
+def take(files: Sequence[tuple[str, bytes]]) -> None:
+    """Keep files, names and contents in the order of the page, as if they had been chosen here."""
+    for key, file in zip_longest(("probes_data", "probes_held_out"), files):
+        sentence_input.hand_in(key, None if file is None else _read(*file))
 
 
 def _read(name: str, content: bytes) -> tuple[str, Tagged | Labelled | ProbeError]:

@@ -42,7 +42,7 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
         "It takes minutes for thousands of sentences; you can cancel at any time.",
     )
     if found is not None:
-        _shown(found)
+        _shown(found, given)
 
 
 def _label(data: tuple[TaggedSentence, ...]) -> str | None:
@@ -67,7 +67,7 @@ def _pooling(checkpoint: Checkpoint) -> str | None:
     return None if chosen == "mean" else chosen
 
 
-def _shown(found: ProbedLayers) -> None:
+def _shown(found: ProbedLayers, given: Given) -> None:
     what = "words" if not found.of_sentences else "texts" if found.question.label is None else "sentences"
     best = int(found.accuracies.argmax())
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -76,7 +76,7 @@ def _shown(found: ProbedLayers) -> None:
             f"held-out {what}; without the model {found.baseline:.1%} are told."
         )
         st.space("stretch")
-        export(found, "probe")
+        export(found, "probe", data={"data": given.data, "held_out": given.held_out})
     with st.container(key="judged"):
         left, right = st.columns([3, 2], gap="large")
     with left:

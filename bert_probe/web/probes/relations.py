@@ -50,17 +50,22 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
         "One run of the model for each, batched. You can cancel at any time.",
     )
     if found is not None:
-        _shown(found, held_out, checkpoint, truncate)
+        _shown(found, data, held_out, checkpoint, truncate)
 
 
 def _shown(
-    found: RelationHeads, sentences: tuple[TaggedSentence, ...], checkpoint: Checkpoint, truncate: bool
+    found: RelationHeads,
+    chosen: tuple[TaggedSentence, ...],
+    sentences: tuple[TaggedSentence, ...],
+    checkpoint: Checkpoint,
+    truncate: bool,
 ) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         direction = int(state.pick("relations_direction", "Direction", _DIRECTIONS, "0"))
         st.space("stretch")
         every = partial(written, found.showing(show="all"), "csv")
-        export(found, "relations", [("Every head, CSV", "relations-all.csv", every)])
+        more = [("Every head, CSV", "relations-all.csv", every)]
+        export(found, "relations", more, data={"chosen": chosen, "reported": sentences})
     cell = heatmap(of_relations(found, direction), key="relations_heads")
     if cell is None:
         blocks.caveat("Click a cell, or press Enter on it, to see the head on a sentence of the file.")

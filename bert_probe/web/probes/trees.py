@@ -56,7 +56,8 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     tree = _of_sentence(found, checkpoint, truncate)
     with head:
         st.space("stretch")
-        export(found, "trees", [] if tree is None else [_download(tree)])
+        more = [] if tree is None else [_download(tree)]
+        export(found, "trees", more, data={"data": data, "held_out": held_out})
 
 
 def _download(tree: PredictedTree) -> More:

@@ -40,7 +40,7 @@ def _head(place: int, entry: Entry, count: int) -> None:
     view = entry.view
     title, asked = asked_in(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        where = f" · from {view.page.title()}" if view.page else ""
+        where = f" · from {view.page.title()}" if view.page and view.page != title.lower() else ""
         st.markdown(f"**{place + 1} · {state.plain(title)}**:gray[{where}]", width="content")
         st.space("stretch")
         for label, says, by in (("↑", "up", -1), ("↓", "down", 1)):

@@ -14,6 +14,7 @@ from bert_probe.reports.report import Report
 from bert_probe.reports.trays import Tray
 from bert_probe.reports.view_files import Named
 from bert_probe.web import jobs, state, store
+from bert_probe.web.report import preview
 
 MOST_BYTES: Final = 20_000_000
 """Of a page that is kept for a session, as of its files; the command line writes larger ones."""
@@ -52,6 +53,7 @@ def part(tray: Tray) -> None:
         "The page opens from a disk without a network, with live pictures. The ZIP holds it too, with data "
         "(Parquet), pictures (SVG) and a manifest. Whoever has either can run bert-probe verify on it."
     )
+    preview.part(page)
 
 
 def _made(tray: Tray, report: Progress) -> tuple[bytes, bytes]:

@@ -11,9 +11,29 @@ history.pushState = (state, title, url) => {
   else push(state, title, url);
 };
 
+// Pictures that the server draws have the colours of the theme it was told of: in another one they are asked for anew,
+// by a step that leads nowhere.
+const anew = "theme";
+const followTheme = (app) => {
+  const theme = () => getComputedStyle(app).colorScheme;
+  let drawn = theme();
+  new MutationObserver(() => {
+    if (theme() === drawn) return;
+    drawn = theme();
+    dispatchEvent(new PopStateEvent("popstate", { state: anew }));
+  }).observe(app, { attributes: true, attributeFilter: ["class"] });
+};
+new MutationObserver((_, watch) => {
+  const app = document.querySelector('[data-testid="stApp"]');
+  if (!app) return;
+  watch.disconnect();
+  followTheme(app);
+}).observe(document, { childList: true, subtree: true });
+
 // Back and forward are marked in the address, once each. A click may be sent before the browser has taken over the
 // address of the last one, so that an older address alone tells nothing.
-addEventListener("popstate", () => {
+addEventListener("popstate", (event) => {
+  if (event.state === anew) return;
   const to = new URL(location.href);
   to.searchParams.set("went", String(Date.now()));
   history.replaceState(history.state, "", to);

@@ -156,8 +156,8 @@ def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
 
 def _about(found: PieceNeighbours) -> None:
     pieces, one = found.pieces, found.one
+    st.header(state.plain(found.name), anchor=False)
     st.markdown(
-        f"### {state.plain(found.name)}\n"
         f"id {one:,} · {pieces.kinds[one]} · {_script(pieces.scripts[one])}  \n"
         f"Its input vector has a length of **{found.norm:.4f}**: {found.norm_rank:.0%} of all pieces have a "
         f"shorter one."
