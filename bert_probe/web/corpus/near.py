@@ -198,9 +198,9 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
         selection_mode="single-row",
         column_config={
             "cosine": st.column_config.NumberColumn(format="%.4f", width=80),
-            "left": st.column_config.TextColumn("", width=350, alignment="right"),
+            "left": st.column_config.TextColumn("", width=295, alignment="right"),
             "word": st.column_config.TextColumn("word", width=120, alignment="center"),
-            "right": st.column_config.TextColumn("", width=350),
+            "right": st.column_config.TextColumn("", width=295),
             "around": st.column_config.TextColumn(BY[by].lower(), width=130),
             "row": st.column_config.NumberColumn(format="%d", width=70),
         },
