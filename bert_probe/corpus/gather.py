@@ -33,10 +33,14 @@ class Gather(Question):
     """
 
     layers: tuple[int, ...] | None = asked(
-        Places(Place("layer", 0)), default=(-1,), about="Layers whose vectors are kept; 0 is the embeddings."
+        Places(Place("layer", 0)),
+        default=(-1,),
+        about="Layers whose vectors are kept; 0 is the embeddings.  [default: last]",
     )
     keep: tuple[str, ...] = asked(
-        Choices(KEPT), default=(PROFILES, VECTORS), about="What is kept of each sentence."
+        Choices(KEPT),
+        default=(PROFILES, VECTORS),
+        about=f"What is kept: {', '.join(KEPT)}.  [default: profiles,vectors]",
     )
     words: bool = asked(Flag(), default=False, about=WORDS)
     dtype: str = asked(

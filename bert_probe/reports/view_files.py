@@ -132,10 +132,14 @@ class ViewFile:
                 result itself does not hold them.
 
         Raises:
-            UnavailableError: a model in memory, attention that was given, or sentences that are not at hand
-                or too many.
+            UnavailableError: a model in memory, attention that was given, a store, or sentences that are not
+                at hand or too many.
         """
         subject, question = result.subject, result.question
+        if subject.store:
+            raise UnavailableError(
+                "A store is asked where it lies, and no view file holds one. Save the table or the command."
+            )
         for model in subject.models:
             if model.get("origin") in ("given", "in memory"):
                 raise UnavailableError(

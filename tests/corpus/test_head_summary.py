@@ -239,6 +239,8 @@ def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None
             ["heads", "tokens", "--which", "lowest", "--head", "1.1", "--measure", "self", "--bin", "65"],
             "1 to 64",
         ),
+        (["heads", "tokens", "--save-view", "a.json"], "no view file holds one"),
+        (["histograms", "tokens", "--out", "a.svg"], "picture"),
         (["heads", "nowhere"], "Give a folder that corpus run has made."),
         (["histograms", "."], "Give a folder that corpus run has made."),
     ],
