@@ -25,6 +25,14 @@ from bert_probe.run.imports import imported_for_good
     metavar="FILE",
     help="Its first line is what programs on other machines need to ask over HTTP.",
 )
+@click.option(
+    "--corpus",
+    "corpora",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="A store, or a folder of stores, that the page Corpus may open; else corpora/, if that is here.",
+)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--view",
@@ -37,6 +45,7 @@ def app(
     host: str | None,
     names: tuple[str, ...],
     token_file: Path | None,
+    corpora: tuple[Path, ...],
     no_browser: bool,
     view: Path | None,
 ) -> None:
@@ -50,7 +59,15 @@ def app(
         from bert_probe.web.start import start
 
     content = None if view is None else _checked(view)
-    start(port, host, names, browser=not no_browser, token_file=token_file, view=content)
+    start(
+        port,
+        host,
+        names,
+        browser=not no_browser,
+        token_file=token_file,
+        view=content,
+        corpora=corpora,
+    )
 
 
 def _checked(view: Path) -> bytes:

@@ -63,6 +63,8 @@ def payload(
         "unitCount": len(thumbs.units),
         # Few are different: each is sent once.
         "labels": names,
+        "marked": True,
+        "axes": "query ↓ · key →",
         "measures": list(measures),
         "caption": caption,
         "source": source,

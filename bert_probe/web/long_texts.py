@@ -27,7 +27,19 @@ IN_ADDRESS: Final = 1_500
 """Characters of an address, with the texts in it; what is left of a link is for the server's name and for
 what is chosen later."""
 
-TEXTS: Final = ("a", "b", "model", "revision", "sentences", "context", "context_words", "tray", "view")
+TEXTS: Final = (
+    "a",
+    "b",
+    "model",
+    "revision",
+    "sentences",
+    "context",
+    "context_words",
+    "near_text",
+    "sql",
+    "tray",
+    "view",
+)
 """Parameters that may be kept by a name."""
 
 KEPT_BYTES: Final = 64_000_000

@@ -45,7 +45,7 @@ OF_ATTENTION = frozenset(("show", *PARAMETERS))
 
 SECTIONS = {
     "": ("overview", "report"),
-    "Text": ("tokens", "compare"),
+    "Text": ("tokens", "compare", "corpus"),
     "Attention": ("attention", "heads", "steps"),
     "Vectors": ("embeddings", "similarity", "context", "sentences", "map"),
     "Answer": ("answer", "train"),

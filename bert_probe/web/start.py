@@ -18,6 +18,7 @@ from uvicorn.config import LOGGING_CONFIG
 
 from bert_probe.errors import AddressError
 from bert_probe.web import hosts, long_texts, places, serve
+from bert_probe.web.corpus import shelves
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # and by which of them this machine calls itself
 
@@ -29,6 +30,7 @@ def start(
     browser: bool = True,
     view: bytes | None = None,
     token_file: Path | None = None,
+    corpora: Sequence[Path] = (),
 ) -> None:
     """Serve the app until Ctrl+C, with the settings of `places.settings_file`.
 
@@ -39,12 +41,15 @@ def start(
         browser: open one, if there is a display to open it on.
         view: a view file that the address told of opens, see `view_files`.
         token_file: holds what other machines need to ask over HTTP.
+        corpora: stores, and folders of stores, that the pages may open; see `shelves`.
 
     Raises:
-        AddressError: there is no such address here, its port is taken, or a name or token is none.
+        AddressError: there is no such address here, its port is taken, a name or token is none, or there is
+            no such folder of stores.
     """
     host = places.settings()["server.address"] if host is None else host
     _check(host, port)
+    shelves.serve_from(corpora)
     called = list(names) if host in _EVERY_ADDRESS else [host, *names]
     answers_to = list(dict.fromkeys((*hosts.own(), *hosts.given(called))))
     # Streamlit takes its settings from beside the script that it believes was started, after those of the

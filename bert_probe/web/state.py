@@ -263,15 +263,19 @@ def pick(
     return default if chosen is None else chosen
 
 
-def choose(key: str, label: str, options: dict[str, str], default: str) -> str:
-    """One of many named views, as a list that opens; otherwise like `pick`."""
+def choose(key: str, label: str, options: dict[str, str], default: str, labelled: bool = False) -> str:
+    """One of many named views, as a list that opens; otherwise like `pick`.
+
+    Args:
+        labelled: the label stands above it, where what is chosen does not say what it is.
+    """
     prepare(key, list(options), default)
     chosen = st.selectbox(
         label,
         list(options),
         format_func=options.__getitem__,
         key=key,
-        label_visibility="collapsed",
+        label_visibility="visible" if labelled else "collapsed",
         persist_state="session",
     )
     return default if chosen is None else chosen

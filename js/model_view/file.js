@@ -6,7 +6,7 @@ import {
   arrangedRows,
   blockSentence,
   gridLayout,
-  hasLabels,
+  marksLabels,
   orderSentence,
   UNSORTED,
   unpackThumbnails,
@@ -24,7 +24,7 @@ const CAPTION_LINES = 6;
 export function savedGrid(picture, width, measure) {
   const { model, theme, colours, sort } = picture;
   const geometry = gridLayout(model, Math.max(width, LEAST_WIDTH), sort, measure);
-  const underlined = hasLabels(model) ? "Underlined: heads with a label" : "";
+  const underlined = marksLabels(model) ? "Underlined: heads with a label" : "";
   const said = [model.caption, model.source, orderSentence(sort), blockSentence(model), underlined];
   return captioned({
     theme,

@@ -14,7 +14,9 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {number} block rows and columns of values that a cell stands for
  * @property {string} unit "tokens" or "words"
  * @property {number} unitCount
- * @property {string[]} labels what heads do, each once; "" where nothing stands out
+ * @property {string[]} labels what is said of heads, each once; "" where nothing stands out
+ * @property {boolean} marked whether heads with a label are marked
+ * @property {string} axes of a thumbnail
  * @property {string[]} measures names of what heads can be sorted by
  * @property {string} caption
  * @property {string} source text and model, for files
@@ -180,8 +182,8 @@ export function slotOf(rows, { layer, head }) {
 }
 
 /** @param {GridModel} model */
-export function hasLabels(model) {
-  return model.labels.some((row) => row.some(Boolean));
+export function marksLabels(model) {
+  return model.marked && model.labels.some((row) => row.some(Boolean));
 }
 
 /** @param {Which} which */

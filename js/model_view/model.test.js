@@ -7,10 +7,10 @@ import {
   blockSentence,
   cornerOf,
   gridLayout,
-  hasLabels,
   headAt,
   headSentence,
   headUnder,
+  marksLabels,
   orderSentence,
   slotOf,
   UNSORTED,
@@ -30,6 +30,8 @@ function model() {
     unit: "tokens",
     unitCount: 8,
     labels: ["", "broad"],
+    marked: true,
+    axes: "query ↓ · key →",
     measures: ["Entropy"],
     source: "a\u0000b",
   };
@@ -52,7 +54,8 @@ test("labels are told once and found by each head", () => {
     ["", "", "broad"],
     ["", "", ""],
   ]);
-  assert.equal(hasLabels(model()), true);
+  assert.equal(marksLabels(model()), true);
+  assert.equal(marksLabels({ ...model(), marked: false }), false);
   assert.equal(model().source, "a\ufffdb");
   assert.equal(blockSentence(model()), "8 tokens: each cell is the largest of 4 × 4 values");
 });

@@ -11,12 +11,12 @@ import {
   blockSentence,
   cornerOf,
   gridLayout,
-  hasLabels,
   headAt,
   headDetail,
   headName,
   headSentence,
   headUnder,
+  marksLabels,
   orderSentence,
   slotOf,
   UNSORTED,
@@ -104,7 +104,8 @@ class ModelView extends CanvasView {
     const size = `${model.layerCount} layers, ${model.headCount} heads each.`;
     parts.stage.setAttribute("aria-label", `${model.caption}. ${size}`);
     parts.blocks.textContent = blockSentence(model);
-    parts.labelled.hidden = !hasLabels(model);
+    parts.preview.axes.textContent = model.axes;
+    parts.labelled.hidden = !marksLabels(model);
     writeLegend(parts, model);
     this.setTools();
   }

@@ -81,7 +81,7 @@ export function paintGrid(pen, picture) {
       if (model.chosen.some((one) => one.layer === layer && one.head === head)) {
         pen.rectangle(x - 1.5, y - 1.5, side + 3, side + 3, { stroke: theme.accent, line: 2.5 });
       }
-      if (!model.labels[layer][head]) return;
+      if (!model.marked || !model.labels[layer][head]) return;
       // A head that has a label is marked by a short line beneath it.
       pen.rectangle(x, y + side + 2, Math.max(8, Math.round(side / 4)), 2, { fill: theme.accent });
     });

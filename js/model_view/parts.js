@@ -51,10 +51,10 @@ export function gridParts(root) {
 function buildPreview() {
   const title = element("p", { class: "preview-title" });
   const detail = element("p", { class: "preview-detail" });
-  const axes = element("p", { class: "preview-axes" }, "query ↓ · key →");
+  const axes = element("p", { class: "preview-axes" });
   const canvas = element("canvas");
   const attributes = { class: "preview", popover: "manual", "aria-hidden": "true" };
-  return { root: element("div", attributes, title, detail, axes, canvas), title, detail, canvas };
+  return { root: element("div", attributes, title, detail, axes, canvas), title, detail, axes, canvas };
 }
 
 /**

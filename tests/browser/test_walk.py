@@ -36,6 +36,7 @@ SAME_VIEW = re.compile(
 PAGES = (
     "Overview",
     "Tokens",
+    "Corpus",
     "Attention",
     "Heads",
     "Steps",
@@ -57,12 +58,13 @@ PAGES = (
 )
 BEGINS = {
     "Changes": "Compare A with itself",
+    "Corpus": "Make an example store",
     "Train": "Start training",
     "Probes": "Help for To learn",
     "Report": "Run",
 }
 """What shows that a page is there, where nothing is computed before it is asked for."""
-OF_NO_TEXT = {"Train", "Parameters", "Sizes", "Positions", "Probes"}
+OF_NO_TEXT = {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
 """Pages that show nothing of the sentences."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"

@@ -1,0 +1,53 @@
+"""Histograms of all heads as thumbnails: bars of the right height, on scales that all share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_probe.model.trace import Array
+from bert_probe.views import histograms
+from tests.helpers.payloads import opened
+
+EDGES = np.linspace(0, 1, 9)
+
+
+def drawn(counts: Array, **more: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    means = np.zeros(counts.shape[:2])
+    return opened(
+        histograms.payload(counts, EDGES, {"mean": means}, key="k", caption="c", source="s", axis="a", **more)
+    )
+
+
+def test_a_bar_is_as_high_as_its_share_of_the_scale_and_cut_off_above_it() -> None:
+    counts = np.zeros((1, 20, 8), int)
+    counts[..., 1], counts[..., 2], counts[..., 3] = 10, 20, 70  # of 100 rows, so a scale to 0.75
+    counts[0, 0] = [0, 0, 0, 100, 0, 0, 0, 0]
+    header, arrays = drawn(counts)
+    assert (header["scale"]["high"], header["above"]) == (0.75, True)
+    assert "0 → 0.5" in header["axes"], "no head has anything above"
+    side = header["side"]
+    pictures = arrays["entries"].reshape(20, side, side)
+    assert side % 4 == 0, "as wide as four bins"
+    for head, shares in ((0, [0, 0, 0, 1]), (1, [0, 0.1, 0.2, 0.7])):
+        heights = (pictures[head] > 0).sum(axis=0).reshape(4, -1)
+        expected = np.ceil(np.minimum(np.array(shares) / 0.75, 1) * side)
+        np.testing.assert_array_equal(heights, np.repeat(expected[:, None], side // 4, axis=1))
+    assert (pictures[1][-1] > 0).any(), "bars stand on the ground"
+    assert (pictures[1, -1, [20, 30, 40]].astype(int) > 0).tolist() == [True, True, True]
+
+
+def test_heads_without_rows_and_the_one_that_is_chosen() -> None:
+    header, arrays = drawn(np.zeros((2, 2, 8), int), chosen=(1, 0))
+    assert not arrays["entries"].any()
+    assert header["chosen"] == [{"layer": 1, "head": 0}]
+    assert header["marked"] is False
+
+
+@pytest.mark.parametrize(("from_zero", "first"), [(True, 0), (False, 3)])
+def test_what_no_head_has_is_not_drawn(from_zero: bool, first: int) -> None:
+    counts = np.zeros((1, 2, 8), int)
+    counts[0, 0, 3] = counts[0, 1, 5] = 1
+    assert histograms.span(counts, from_zero) == slice(first, 6)
