@@ -72,7 +72,7 @@ def test_every_range_begins_at_a_version() -> None:
 
 
 def test_extras_are_tested_and_not_in_the_default_installation() -> None:
-    assert set(EXTRAS) == {"mcp", "notebook", "umap"}
+    assert set(EXTRAS) == {"index", "mcp", "notebook", "ray", "umap"}
     for extra in EXTRAS.values():
         assert not PINS.keys() & extra.keys()
         for name, asked in extra.items():
