@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
@@ -198,9 +199,10 @@ def test_a_view_without_a_page_is_added_to_the_report() -> None:
 
 @pytest.mark.parametrize("parameter", ["model", "other"])
 def test_another_model_is_opened_only_when_the_reader_agrees(
-    parameter: str, family_folder: Callable[[str], Path]
+    parameter: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    folder = str(family_folder("bert"))
+    # A folder that no other test has had opened.
+    folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
     assert "**This view wants another model**" in said(app)
     assert folder in refusal(app)

@@ -32,7 +32,7 @@ def unfinished(store: Store) -> None:
     """Say so."""
     if not store.finished:
         st.warning(
-            f"This store is not finished: {len(store.shards):,} of {store.manifest['shards']:,} parts are "
+            f"This store is not finished: {store.records:,} of {store.manifest['records']:,} sentences are "
             "there, and all that is shown is of these. Run the same bert-probe corpus run again to go on."
         )
 
@@ -57,7 +57,7 @@ def part(store: Store) -> None:
         ("Kept", ", ".join(question.keep) or "tokens alone"),
         ("Vectors of layers", ", ".join(map(str, store.layers)) or "none"),
         ("Stored as", question.dtype if store.layers else "–"),
-        ("Parts", f"{len(store.shards):,} of {manifest['shards']:,}"),
+        ("Parts", f"{len(store.shards):,}"),
         ("Bytes", f"{sum(file['bytes'] for one in store.shards for file in one.files.values()):,}"),
         ("Digest, SHA-256", store.digest),
     ]
