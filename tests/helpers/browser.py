@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,16 @@ def inject(place: Page | Frame) -> None:
     )
 
 
-def violations(page: Page) -> list[dict[str, Any]]:
-    """What axe finds, but for what stock Streamlit fails by itself."""
+def violations(page: Page, rules: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """What axe finds, by these rules or all of them, but for what stock Streamlit fails by itself."""
     # On a narrow screen it puts the sections of its navigation into a list as no items of one.
-    found = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]})
+    only = {"runOnly": [*rules]} if rules else None
+    found = Axe().run(page, context={"exclude": ["[data-testid=stSidebarNav]"]}, options=only)
     return [one for one in found.response["violations"] if one["id"] not in KNOWN_RULES]
+
+
+OF_COLOUR = ("color-contrast",)
+"""What a theme changes for axe, so that a page in another theme is asked for nothing else."""
 
 
 def turn_to(page: Page, title: str) -> None:

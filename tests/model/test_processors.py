@@ -25,9 +25,9 @@ SETS = {
 """Instruction sets, and the settings that keep torch and its oneDNN to them."""
 
 EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
-USUAL = [("default", 2), ("avx2", 1)]
-"""The tests around these have all sets and one thread; here is each other set and number of threads once, as
-a run takes as long as many other tests."""
+USUAL = [("default", 2)]
+"""The tests around these have all sets and one thread; here is what is farthest from them, as a run takes as
+long as many other tests."""
 COMBINED = EVERY if os.environ.get("BERT_PROBE_PROVE") else USUAL
 
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
