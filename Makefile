@@ -10,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 PORT ?= 8501
 # Processes that run tests side by side, and what pytest is asked beyond the usual: make test TESTS="-k cosine"
-WORKERS ?= 3
+WORKERS ?= 2
 TESTS ?=
 
 BIN := .venv/bin
