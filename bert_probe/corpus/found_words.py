@@ -39,18 +39,18 @@ class FoundWords:
     """Looks positions up, a shard at a time; the last few shards are kept."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._shard_of = store.shard_of  # not the store, see `searching.Opened`
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
         self._lock = Lock()
 
     def word(self, row: int, position: int) -> FoundWord | None:
         """The word at a position, both from 1; None for a special token."""
-        return self._shard(self._store.shard_of(row)).word(row, position)
+        return self._shard(self._shard_of(row)).word(row, position)
 
     def text(self, row: int) -> str:
         """A sentence."""
-        return self._shard(self._store.shard_of(row)).text(row)
+        return self._shard(self._shard_of(row)).text(row)
 
     def _shard(self, number: int) -> _Shard:
         with self._lock:

@@ -94,4 +94,6 @@ _LOCK = Lock()
 def opened(store: Store) -> Opened:
     """What is kept of it, as long as somebody holds the store."""
     with _LOCK:
-        return _OPENED.setdefault(store, _OPENED.get(store) or Opened(store))
+        if store not in _OPENED:
+            _OPENED[store] = Opened(store)
+        return _OPENED[store]

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,13 +129,14 @@ class Store:
         """Records that were not read."""
         return sum(one.refusals for one in self.shards)
 
-    def shard_of(self, row: int) -> int:
-        """Which of the shards holds a row, from 0, as `shards` and `files` have them."""
-        return bisect_right(self._firsts, row) - 1
-
     @cached_property
-    def _firsts(self) -> list[int]:
-        return [one.first for one in self.shards]
+    def shard_of(self) -> Callable[[int], int]:
+        """Row → which of the shards holds it, from 0, as `shards` and `files` have them.
+
+        Whoever keeps this function does not keep the store.
+        """
+        firsts = [one.first for one in self.shards]
+        return lambda row: bisect_right(firsts, row) - 1
 
     def has(self, table: str) -> bool:
         """Whether it holds such a table."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -227,3 +229,12 @@ def test_only_the_last_shards_are_kept(made: Made) -> None:
     for number in range(len(made.store.shards)):
         assert words.text(4 * number + 1) == TEXTS[4 * number]
     assert len(words._shards) <= 16
+
+
+def test_a_store_that_nobody_holds_is_let_go_of(made: Made) -> None:
+    store = open_store(made.store.folder)
+    searching.opened(store).words.text(1)
+    held = weakref.ref(store)
+    del store
+    gc.collect()
+    assert held() is None
