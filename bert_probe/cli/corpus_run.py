@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bert_probe.cli.logs import lines_of_json
 from bert_probe.cli.options import asking, opened
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.on_ray import Ray
@@ -19,7 +19,7 @@ from bert_probe.corpus.parts import SHARD_ROWS
 from bert_probe.corpus.running import Told, make_store
 from bert_probe.corpus.store import Store, open_store
 from bert_probe.corpus.working import Runner, Threads
-from bert_probe.errors import ExportError, ProbeError, SelectionError
+from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
@@ -142,18 +142,6 @@ def _said(store: Store) -> str:
 @contextmanager
 def _logging(file: Path | None) -> Iterator[Told]:
     """Writes what happens into a file, a line each, with seconds since the beginning."""
-    if file is None:
-        yield lambda _: None
-        return
     begun = time.monotonic()
-    try:
-        with file.open("a", encoding="utf-8") as stream:
-
-            def told(event: Mapping[str, Any]) -> None:
-                seconds = round(time.monotonic() - begun, 3)
-                stream.write(json.dumps({"seconds": seconds, **event}) + "\n")
-                stream.flush()
-
-            yield told
-    except OSError as error:
-        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+    with lines_of_json(file, "a") as write:
+        yield lambda event: write({"seconds": round(time.monotonic() - begun, 3), **event})

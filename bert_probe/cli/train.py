@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,8 +11,9 @@ from typing import Any
 
 import click
 
+from bert_probe.cli.logs import lines_of_json
 from bert_probe.cli.options import asking, opened, print_bytes
-from bert_probe.errors import ExportError, SelectionError
+from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.progress import Cancelled
 from bert_probe.results import files
@@ -23,7 +23,7 @@ from bert_probe.run.progress import terminal_bar
 from bert_probe.text.labelled import KINDS, read_labelled
 from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.tagged import read_tagged
-from bert_probe.training.course import Evaluation, Told, unheard
+from bert_probe.training.course import Told
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_place, leftovers
 from bert_probe.training.teach import Teach
@@ -121,16 +121,5 @@ def _say(sentence: str) -> None:
 @contextmanager
 def _logging(file: Path | None) -> Iterator[Told]:
     """Writes each evaluation into a file, as it comes."""
-    if file is None:
-        yield unheard
-        return
-    try:
-        with file.open("w", encoding="utf-8") as stream:
-
-            def told(evaluation: Evaluation) -> None:
-                stream.write(json.dumps(evaluation.plain()) + "\n")
-                stream.flush()
-
-            yield told
-    except OSError as error:
-        raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
+    with lines_of_json(file, "w") as write:
+        yield lambda evaluation: write(evaluation.plain())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -68,6 +69,16 @@ def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
         one.row: one for shard, some in wanted.items() for one in _sentences_in(str(files[shard]), set(some))
     }
     return tuple(found[row] for row in rows)
+
+
+def ranked(found: Sequence[Sentence]) -> dict[str, Sequence[Any]]:
+    """Columns that say which rows these are: rank, row, file, line."""
+    return {
+        "rank": range(1, len(found) + 1),
+        "row": [one.row for one in found],
+        "file": [one.file for one in found],
+        "line": [one.line for one in found],
+    }
 
 
 def _sentences_in(file: str, rows: set[int]) -> Iterator[Sentence]:

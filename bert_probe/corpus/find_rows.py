@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bert_probe.corpus.columns import Sentence, links, sentences
+from bert_probe.corpus.columns import Sentence, links, ranked, sentences
 from bert_probe.corpus.gather import NEIGHBOURS
 from bert_probe.corpus.head_rows import MOST_ROWS
 from bert_probe.corpus.head_summary import resolved
@@ -205,10 +205,7 @@ class FoundPairs(Result):
         """A line a pair: rank, row, file, line, weight, query, key, query_word, key_word, text, link."""
         return pd.DataFrame(
             {
-                "rank": range(1, len(self.sentences) + 1),
-                "row": [one.row for one in self.sentences],
-                "file": [one.file for one in self.sentences],
-                "line": [one.line for one in self.sentences],
+                **ranked(self.sentences),
                 "weight": self.weights,
                 "query": self.queries,
                 "key": self.keys,

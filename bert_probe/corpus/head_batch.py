@@ -11,23 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.head_measures import MEASURES, SHARES
 from bert_probe.corpus.batch_attention import Layer, blocks
 from bert_probe.corpus.units import Units
 from bert_probe.model.trace import Array
 
-FEATURES = (
-    "mean_distance",
-    "self",
-    "previous",
-    "next",
-    "first",
-    "separator",
-    "punctuation",
-    "other_segment",
-    "same_word",
-    "same_token",
-)
+FEATURES = ("mean_distance", *SHARES)
 """Measures that are sums of weights, each times what its query and key have to do with one another."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.columns import Sentence, links, profile, row_numbers, sentences
+from bert_probe.corpus.columns import Sentence, links, profile, ranked, row_numbers, sentences
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.statistics import BINS, bins_of, edges
 from bert_probe.corpus.store import Store
@@ -122,10 +122,7 @@ class HeadRows(Result):
         """A line a row: rank, row, file, line, value, text, link."""
         return pd.DataFrame(
             {
-                "rank": range(1, len(self.sentences) + 1),
-                "row": [one.row for one in self.sentences],
-                "file": [one.file for one in self.sentences],
-                "line": [one.line for one in self.sentences],
+                **ranked(self.sentences),
                 "value": self.values,
                 "text": [one.text for one in self.sentences],
                 "link": list(self.links),

@@ -17,7 +17,6 @@ from bert_probe.corpus.store import (
     Shard,
     Store,
     open_store,
-    shards_in,
     sweep,
     write_json,
     written,
@@ -187,7 +186,7 @@ def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
                 f"{folder} was begun with {what}. Give it the same again to go on, or choose another --out."
             )
     sweep(folder)
-    return {one.number: one for one in shards_in(folder)}
+    return {one.number: one for one in before.shards}
 
 
 _CAUSES = {

@@ -19,16 +19,16 @@ from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results import files, spelling
-from bert_probe.run.cache import key_of
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.views.palette import HEADS
 from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, jobs, long_texts, state, workbench
+from bert_probe.web import blocks, long_texts, state, workbench
 from bert_probe.web import figures as plotly
 from bert_probe.web import store as shared
 from bert_probe.web.components.strip import strip
 from bert_probe.web.corpus import figures, rows
+from bert_probe.web.corpus.asking import answered
 from bert_probe.web.corpus.lines import OTHER, Line, line, named
 from bert_probe.web.export import export
 
@@ -75,14 +75,7 @@ def part(corpus: Store) -> None:
         )
         place = st.container(width="content")
     asked = Near(word_name(trace, unit), layer, int(top), others=True)
-    found = jobs.run(
-        "corpus near",
-        key_of(asked, corpus, trace),
-        "Find the contexts",
-        lambda report: shared.answers.of(asked.of, corpus, trace, report=report),
-        "vectors",
-        start=True,
-    )
+    found: NearContexts | None = answered("corpus near", "Find the contexts", "vectors", asked, corpus, trace)
     if found is None:
         return
     if not found.contexts:

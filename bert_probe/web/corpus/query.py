@@ -10,9 +10,8 @@ from bert_probe.corpus.query import Query, QueryAnswer
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
-from bert_probe.run.cache import key_of
-from bert_probe.web import jobs, long_texts
-from bert_probe.web import store as shared
+from bert_probe.web import long_texts
+from bert_probe.web.corpus.asking import answered
 from bert_probe.web.export import export
 
 SECONDS: Final = 20.0
@@ -56,13 +55,8 @@ def part(corpus: Store) -> None:
         return
     asked = Query(sql)
     try:
-        found = jobs.run(
-            "corpus query",
-            key_of(asked, corpus),
-            "Ask again",
-            lambda report: shared.answers.of(asked.of, corpus, SECONDS, report=report),
-            "seconds",
-            start=True,
+        found: QueryAnswer | None = answered(
+            "corpus query", "Ask again", "seconds", asked, corpus, limits=(SECONDS,)
         )
     except SelectionError as error:
         with st.container(border=True, key="corpus_sql_refused"):
