@@ -51,12 +51,18 @@ class Slots:
             self.taken += 1
 
     def _wait(self, check: Callable[[], None]) -> None:
+        with self.counted():
+            while not self._free.acquire(timeout=EVERY):
+                check()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Who is within waits for a slot, or for what another makes in one."""
         began = time.monotonic()
         with self._lock:
             self.waiting += 1
         try:
-            while not self._free.acquire(timeout=EVERY):
-                check()
+            yield
         finally:
             with self._lock:
                 self.waiting -= 1

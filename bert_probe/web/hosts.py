@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,6 +29,7 @@ _HOST: Final = re.compile(rf"({_NAME})\.?(?::[0-9]{{0,5}})?", re.IGNORECASE)
 _GIVEN: Final = re.compile(rf"(?:\*\.)?(?:{_NAME})|[0-9a-f:.]+:[0-9a-f:.]*", re.IGNORECASE)
 
 
+@cache
 def own() -> tuple[str, ...]:
     """The names of this machine that the settings list: what the app answers to unless it is told more."""
     return tuple(places.settings()["server.allowedHosts"])

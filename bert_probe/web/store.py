@@ -12,16 +12,20 @@ from typing import Any
 
 from bert_probe.errors import NotFoundError
 from bert_probe.model.checkpoint import Checkpoint, Description
+from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.run.cache import Answers, Cache
 from bert_probe.run.slots import Slots
+from bert_probe.run.together import Together
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
 ANSWER_BYTES = 200_000_000
 PASSES_AT_ONCE = 2
+PASS_TOKENS = 512
+"""Of texts that several asked for in one pass: beyond that, one more costs what it costs alone."""
 
 Text = tuple[str, str | None]
 """A text, and its pair or None."""
@@ -46,6 +50,10 @@ _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: t
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
 passes = Slots(PASSES_AT_ONCE)
 """For a pass, or an answer that takes no longer."""
+
+_texts: Together[Encoding, Trace] = Together(passes)
+# A text of a million characters takes as much memory while it is cut into tokens as in a pass.
+_encodings = Slots(PASSES_AT_ONCE)
 
 answers = Answers(ANSWER_BYTES, passes)
 """Answers to questions, for all sessions: ``store.answers.of(Heads(words=True).of, trace)``."""
@@ -157,7 +165,7 @@ def _let_go() -> None:
 def traces(
     checkpoint: Checkpoint, texts: Sequence[Text], truncate: bool, check: Callable[[], None] = lambda: None
 ) -> list[Trace]:
-    """Traces of texts, each made once for all sessions.
+    """Traces of texts, each made once for all sessions; those of several that wait are made in one pass.
 
     Args:
         check: called now and then by one who waits for a turn; what it raises ends the waiting.
@@ -168,8 +176,14 @@ def traces(
 
     def traced(text: Text) -> Trace:
         def make() -> Trace:
-            with passes.turn(check):
-                return checkpoint.trace(*text, truncate=truncate)
+            with _encodings.turn(check):
+                encoding = checkpoint.encode(*text, truncate=truncate)
+            # Less than twice as long as any other: what fills up the shorter ones is computed too.
+            longest = 1 << len(encoding).bit_length()
+            group = (checkpoint.description, longest)
+            return _texts.make(
+                encoding, checkpoint.trace_encodings, group, max(1, PASS_TOKENS // longest), check
+            )
 
         # All of the description: the same weights under another config or tokenizer give other numbers.
         return _traces.once((checkpoint.description, text, truncate), make, check)
