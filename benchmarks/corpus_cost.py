@@ -40,6 +40,21 @@ store = bert_probe.make_store(checkpoint, bert_probe.Gather(), [sys.argv[1]], sy
 print(json.dumps([store.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3]))
 """
 
+_APART = """
+import sys, time
+import torch
+import bert_probe
+torch.set_num_threads(1)
+checkpoint = bert_probe.load()
+make = lambda source, folder: bert_probe.make_store(checkpoint, bert_probe.Gather(), [source], folder)
+make(sys.argv[1], sys.argv[3] + "-warm")
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.perf_counter()
+make(sys.argv[2], sys.argv[3])
+print(time.perf_counter() - began)
+"""
+
 
 def lines() -> Iterator[Line]:
     checkpoint = bert_probe.load()
@@ -47,6 +62,8 @@ def lines() -> Iterator[Line]:
         yield _beside_encode(checkpoint, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         yield _by_two(checkpoint, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        yield _beside_processes(checkpoint, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         yield _in_memory(Path(folder))
 
@@ -96,6 +113,51 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
         "",
         None,
     )
+
+
+def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
+    """What worker processes would do at best: nothing is passed between them, and each has its own half."""
+    warm, texts = _file(folder, "warm", _texts(200, LENGTHS)), _texts(WORKED, LENGTHS)
+    whole = _file(folder, "whole", texts)
+    halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
+    make_store(checkpoint, Gather(), [warm], folder / "warm", workers=2)
+    threads: list[float] = []
+    processes: list[float] = []
+    for number in range(2):
+        work = partial(make_store, checkpoint, Gather(), [whole], workers=2)
+        threads.append(_seconds(partial(work, folder / f"store-{number}")))
+        processes.append(_of_both(warm, halves, folder / f"apart-{number}"))
+        processes.append(_of_both(warm, halves, folder / f"apart-{number}-again"))
+        threads.append(_seconds(partial(work, folder / f"store-{number}-again")))
+    ratio = sum(threads) / sum(processes)
+    return Line(
+        f"A store of {WORKED:,} sentences by two workers, threads of one process with one model",
+        "two processes that share nothing, half the sentences each",
+        f"{ratio:.2f} × ({sum(threads) / 4:.0f} s to {sum(processes) / 4:.0f} s)",
+        "",
+        None,
+    )
+
+
+def _of_both(warm: Path, halves: list[Path], target: Path) -> float:
+    """Seconds until both processes are through, from when both were ready."""
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", _APART, str(warm), str(half), f"{target}-{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number, half in enumerate(halves)
+    ]
+    for one in both:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in both:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    return max(float(one.communicate()[0]) for one in both)
 
 
 def _in_memory(folder: Path) -> Line:

@@ -23,6 +23,7 @@ from bert_probe.api import schema
 from bert_probe.api.served import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
 from bert_probe.errors import SubjectError, UnavailableError
+from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.reports.tables import Table
@@ -65,6 +66,29 @@ def client() -> Iterator[TestClient]:
     """The app, for a program of this machine."""
     with asking() as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def opened_once(opened: dict[tuple[Any, ...], Checkpoint], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line opens its model, which takes most of its time: the same one is opened once."""
+    really = loading.load
+
+    def load(
+        model: str | None = None, revision: str | None = None, dtype: str = "auto", **_: object
+    ) -> Checkpoint:
+        key = (model, revision, dtype)
+        if key not in opened:
+            opened[key] = really(model, revision, dtype=dtype)
+        return opened[key]
+
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr(bert_probe, "load", load)
+
+
+@pytest.fixture(scope="module")
+def opened() -> dict[tuple[Any, ...], Checkpoint]:
+    """Checkpoints, by what was asked for."""
+    return {}
 
 
 @pytest.fixture
