@@ -1,7 +1,8 @@
-"""``python -m benchmarks [name …]``: measure, print, and write RESULTS.md when all were measured."""
+"""``python -m benchmarks [name …]``: measure, print, and write it into RESULTS.md, a part each."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,16 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
+_PART = re.compile(r"^## (\S+)", re.MULTILINE)
+_HEAD = """# Measured
+
+Written by `make bench`, which measures everything; `python -m benchmarks NAME …` measures parts again.
+
+Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
+alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
+
+"""
+_COLUMNS = "| what | against | measured | target | met |\n|---|---|---|---|---|\n"
 
 
 def main(names: list[str]) -> None:
@@ -53,30 +64,24 @@ def main(names: list[str]) -> None:
     if unknown:
         sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(_ALL)}.")
     logging.disable_progress_bar()
-    done: list[Line] = []
     for name in names or _ALL:
+        done: list[Line] = []
         for line in _ALL[name]():
             print(f"{line.what}\n    against  {line.rival}\n    measured {line.measured}", flush=True)
             if line.met is not None:
                 print(f"    target   {line.target}: {'met' if line.met else 'NOT MET'}", flush=True)
             done.append(line)
-    if not names:
-        _RESULTS.write_text(_report(done), encoding="utf-8")
-        print(f"Written to {_RESULTS.relative_to(Path.cwd())}")
+        _write(name, done)
+        print(f"Written to {_RESULTS.relative_to(Path.cwd())}", flush=True)
 
 
-def _report(done: list[Line]) -> str:
-    head = f"""# Measured
-
-{machine.described()} Written by `make bench`.
-
-Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
-alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
-
-| what | against | measured | target | met |
-|---|---|---|---|---|
-"""
-    return head + machine.table(done)
+def _write(name: str, lines: list[Line]) -> None:
+    """Put a part in its place; the others stay as they were measured."""
+    _, *found = _PART.split(_RESULTS.read_text(encoding="utf-8"))
+    parts = dict(zip(found[::2], found[1::2], strict=True))
+    parts[name] = f"\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}\n"
+    text = _HEAD + "".join(f"## {one}{parts[one]}" for one in _ALL if one in parts)
+    _RESULTS.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
