@@ -32,6 +32,7 @@ if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
 
 BROWSER = "tests/browser/"
+LONGEST = (BROWSER, "tests/web/", "tests/results/", "tests/test_packaging.py")
 
 
 class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
@@ -51,8 +52,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs in a browser is the longest that one process does, so it begins; else it would end alone."""
-    items.sort(key=lambda item: not item.nodeid.startswith(BROWSER))
+    """What is the longest that one process does begins, as it would end alone otherwise."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def pytest_collection_finish() -> None:
