@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,14 +46,12 @@ _ALL: dict[str, Callable[[], Iterator[Line]]] = {
     "start": start_cost.lines,
 }
 _RESULTS = Path(__file__).with_name("RESULTS.md")
-_PART = re.compile(r"^## (\S+)", re.MULTILINE)
 _HEAD = """# Measured
 
 Written by `make bench`, which measures everything; `python -m benchmarks NAME …` measures parts again.
 
 Ratios are those of the medians of one paired run: both sides in turn in one process, who begins
 alternating, after a warm-up, without garbage collection. The quartiles are of the ratios within pairs.
-
 """
 _COLUMNS = "| what | against | measured | target | met |\n|---|---|---|---|---|\n"
 
@@ -77,11 +74,9 @@ def main(names: list[str]) -> None:
 
 def _write(name: str, lines: list[Line]) -> None:
     """Put a part in its place; the others stay as they were measured."""
-    _, *found = _PART.split(_RESULTS.read_text(encoding="utf-8"))
-    parts = dict(zip(found[::2], found[1::2], strict=True))
-    parts[name] = f"\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}\n"
-    text = _HEAD + "".join(f"## {one}{parts[one]}" for one in _ALL if one in parts)
-    _RESULTS.write_text(text.rstrip() + "\n", encoding="utf-8")
+    parts = machine.sections(_RESULTS)
+    parts[name] = f"\n## {name}\n\n{machine.described()}\n\n{_COLUMNS}{machine.table(lines)}"
+    _RESULTS.write_text(_HEAD + "".join(parts[one] for one in _ALL if one in parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -123,12 +123,12 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
     make_store(checkpoint, Gather(), [warm], folder / "warm", workers=2)
     threads: list[float] = []
     processes: list[float] = []
-    for number in range(2):
-        work = partial(make_store, checkpoint, Gather(), [whole], workers=2)
-        threads.append(_seconds(partial(work, folder / f"store-{number}")))
-        processes.append(_of_both(warm, halves, folder / f"apart-{number}"))
-        processes.append(_of_both(warm, halves, folder / f"apart-{number}-again"))
-        threads.append(_seconds(partial(work, folder / f"store-{number}-again")))
+    for number, took in enumerate([threads, processes, processes, threads] * 2):
+        store = folder / f"store-{number}"
+        if took is processes:
+            took.append(_of_both(warm, halves, store))
+        else:
+            took.append(_seconds(partial(make_store, checkpoint, Gather(), [whole], store, workers=2)))
     ratio = sum(threads) / sum(processes)
     return Line(
         f"A store of {WORKED:,} sentences by two workers, threads of one process with one model",

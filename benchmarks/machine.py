@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterable
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -21,6 +22,12 @@ def described() -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "streamlit"))
     today = datetime.datetime.now(tz=datetime.UTC).date()
     return f"{os.cpu_count()} cores, {device}; {today}; Python {platform.python_version()}, {libraries}."
+
+
+def sections(report: Path) -> dict[str, str]:
+    """Parts of a report as they stand, by their headings in small letters."""
+    _, *parts = report.read_text(encoding="utf-8").split("\n## ")
+    return {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in parts}
 
 
 def table(lines: Iterable[Line]) -> str:

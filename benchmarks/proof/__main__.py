@@ -183,9 +183,7 @@ def _report(every: list[Found], scale: float) -> str:
 
     sections = {found.name: _section(found, machine.table(found.lines)) for found in every}
     if len(every) < len(SECONDS):
-        before = _PROOF.read_text(encoding="utf-8")
-        kept = {part.split("\n", 1)[0].lower(): f"\n## {part}" for part in before.split("\n## ")[1:]}
-        sections = kept | sections
+        sections = machine.sections(_PROOF) | sections
     head = f"""# Proof
 
 {machine.described()} Scale {scale:g}{" (not the whole)" if scale < 1 else ""}. Written by `make prove`; \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -12,14 +12,12 @@ import cachetools
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.run.slots import await_done
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_EVERY = 0.3
-"""Seconds between two looks of one who waits."""
 
 
 class Cache(Generic[K, V]):
@@ -79,9 +77,7 @@ class Cache(Generic[K, V]):
                     flight = self._flights[key] = Future()
             if mine:
                 return self._make(key, make, flight)
-            while not flight.done():
-                wait([flight], _EVERY)
-                waiting()
+            await_done(flight, waiting)
             if flight.exception() is None:
                 return flight.result()
 

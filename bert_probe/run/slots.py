@@ -5,11 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 EVERY: Final = 0.3
 """Seconds between two looks of one who waits at whether that is still wanted."""
+
+
+def await_done(future: Future[Any], check: Callable[[], None]) -> None:
+    """Wait for what another makes; ``check`` is called now and then, and what it raises ends the waiting."""
+    while not future.done():
+        wait([future], EVERY)
+        check()
 
 
 class Slots:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Condition
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import cachetools
 
-from bert_probe.run.slots import EVERY, Slots
+from bert_probe.run.slots import Slots, await_done
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -86,29 +86,26 @@ class Together(Generic[T, V]):
         if most > 1:
             with self._joined:
                 of = self._groups.setdefault(group, _Group())
-                go, first, place = self._join(of, item, most)
-            if first:
+                go, place = self._join(of, item, most)
+            if place == 0:
                 self._lead(go, make, of, most, check)
             else:
                 with self._slots.counted():
-                    while not go.made.done():
-                        wait([go.made], EVERY)
-                        check()
+                    await_done(go.made, check)
             made = go.made.result()
             if made is not None:
                 return made[place]
         with self._slots.turn(check):
             return make([item])[0]
 
-    def _join(self, group: _Group[T, V], item: T, most: int) -> tuple[_Go[T, V], bool, int]:
-        """The go that gathers, whether it is a new one, and the place in it."""
-        first = group.gathering is None
+    def _join(self, group: _Group[T, V], item: T, most: int) -> tuple[_Go[T, V], int]:
+        """The go that gathers, and the place in it; whose is the first one leads."""
         go = group.gathering = group.gathering or _Go()
         go.items.append(item)
         if len(go.items) == most:
             group.gathering = None
         self._joined.notify_all()
-        return go, first, len(go.items) - 1
+        return go, len(go.items) - 1
 
     def _lead(
         self,

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,12 @@ def opened_once(opened: dict[tuple[Any, ...], Checkpoint], monkeypatch: pytest.M
     """Every line opens its model, which takes most of its time: the same one is opened once."""
     really = loading.load
 
-    def load(
-        model: str | None = None, revision: str | None = None, dtype: str = "auto", **_: object
-    ) -> Checkpoint:
-        key = (model, revision, dtype)
+    def load(*given: Any, **more: Any) -> Checkpoint:
+        asked = signature(really).bind(*given, **more)
+        asked.apply_defaults()
+        key = tuple(asked.arguments[name] for name in ("model", "revision", "device", "dtype"))
         if key not in opened:
-            opened[key] = really(model, revision, dtype=dtype)
+            opened[key] = really(*given, **more)
         return opened[key]
 
     monkeypatch.setattr(loading, "load", load)
