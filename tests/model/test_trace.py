@@ -199,9 +199,7 @@ def test_a_trace_of_a_batch_does_not_keep_the_batch(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["one", "the " * 500])
     for array in owners(short):
         assert array.nbytes <= 3 * 384 * 4
-        if isinstance(array.base, torch.Tensor):
-            assert array.base.untyped_storage().nbytes() <= 3 * 384 * 4, "a view would keep all of it"
-    assert any(isinstance(array.base, torch.Tensor) for array in owners(short)), "else nothing was looked at"
+        assert not isinstance(array.base, torch.Tensor), "a view would keep all of it"
 
 
 def test_a_mask_that_layers_share_is_counted_once(family: Checkpoints) -> None:

@@ -45,6 +45,14 @@ def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytes
     assert done.wait(20)
 
 
+def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
+    crew = Threads("awaited")
+    assert crew.made(threading.get_ident) != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        crew.made(lambda: 1 // 0)
+    assert crew.made(lambda: "goes on") == "goes on"
+
+
 def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "IDLE", 0.0)
     crew, done = Threads("just then"), threading.Semaphore(0)

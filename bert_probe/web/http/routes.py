@@ -179,20 +179,19 @@ def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
 
 async def _computed(work: Work, request: Request) -> Response:
     """What a thread makes of it, for as long as somebody waits for it."""
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    over, left = loop.create_future(), asyncio.ensure_future(_disconnected(request))
 
     def ended() -> None:
         with suppress(RuntimeError):  # the server has stopped meanwhile
-            loop.call_soon_threadsafe(over.set)
+            loop.call_soon_threadsafe(over.cancel)
 
-    job = Job(request.url.path, work, queued=False, ended=ended)
-    waiting = [asyncio.ensure_future(over.wait()), asyncio.ensure_future(_disconnected(request))]
+    job = Job(request.scope["path"], work, queued=False, ended=ended)
     try:
-        await asyncio.wait(waiting, timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([over, left], timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        gone = waiting[1].done()
-        for one in waiting:
-            one.cancel()
+        gone = left.done()
+        left.cancel()
         job.cancel()  # which changes nothing if it is over
     if job.state == "done":
         return job.value()
