@@ -6,6 +6,8 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
+# What Python compiles is kept, here and in .venv: it takes half of the seconds in which a program with torch starts.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 PORT ?= 8501
