@@ -14,7 +14,6 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
 from bert_probe.results.spelling import SENTENCES_FILE
-from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
 from bert_probe.views.layer_map import MEANING, Chosen
 from bert_probe.views.text import shown
@@ -55,12 +54,13 @@ def of_file(
     asked: dict[str, Any], rows: tuple[str, ...] | Labelled, checkpoint: Checkpoint, truncate: bool
 ) -> MappedLayers | None:
     """The map of a file; None while there is none."""
-    question = LayerMapOfMany(**asked)
-    return jobs.run(
+    return jobs.answered(
         "layer map",
-        key_of(question, checkpoint, rows, truncate),
-        "Map the texts",
-        lambda report: store.answers.of(question.of, checkpoint, rows, truncate, report=report),
+        LayerMapOfMany(**asked).of,
+        checkpoint,
+        rows,
+        truncate,
+        label="Map the texts",
         unit="texts",
         start=True,
     )

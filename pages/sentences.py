@@ -18,7 +18,7 @@ from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.views.heatmaps import of_sentences
-from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
+from bert_probe.web import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export, written
 
@@ -66,11 +66,13 @@ def measured(
     asked: Sentences, checkpoint: Checkpoint, sentences: tuple[str, ...], truncate: bool
 ) -> SentenceVectors | None:
     """The sentences' vectors; None while there are none."""
-    found = jobs.run(
+    found = jobs.answered(
         "sentence vectors",
-        key_of(asked, checkpoint, sentences, truncate),
-        "Compute the vectors",
-        lambda report: store.answers.of(asked.of, checkpoint, sentences, truncate, report=report),
+        asked.of,
+        checkpoint,
+        sentences,
+        truncate,
+        label="Compute the vectors",
         unit="sentences",
         start=True,
     )

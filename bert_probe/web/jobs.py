@@ -15,8 +15,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Report
+from bert_probe.run.cache import key_of
 from bert_probe.run.jobs import Job
-from bert_probe.web import sessions, state
+from bert_probe.web import sessions, state, store
 
 T = TypeVar("T")
 
@@ -90,6 +91,40 @@ def run(
         # Not by running again: what the first run put into text fields may not have reached the browser yet.
         _start_button(place, key, label, _cancelled(job, unit))
     return None if job.state == "cancelled" else job.value()
+
+
+def answered(
+    key: str,
+    of: Callable[..., T],
+    *subjects: Any,
+    label: str,
+    unit: str = "",
+    note: str = "",
+    start: bool = False,
+    patience: float | None = None,
+    limits: tuple[Any, ...] = (),
+) -> T | None:
+    """The answer to a question that takes a while, kept for all who ask it; None while there is none.
+
+    Args:
+        key, label, unit, note, start, patience: see `run`.
+        of: the question's own, such as ``Relations().of``.
+        subjects: what it is asked of.
+        limits: what else it is given, which changes no answer.
+
+    Raises:
+        ProbeError: see `run`.
+    """
+    return run(
+        key,
+        key_of(getattr(of, "__self__", of), *subjects),
+        label,
+        lambda report: store.answers.of(of, *subjects, *limits, report=report),
+        unit,
+        note,
+        start=start,
+        patience=patience,
+    )
 
 
 def _waited(job: Job[Any], seconds: float) -> bool:

@@ -8,7 +8,6 @@ import streamlit as st
 from bert_probe.analyses.patching import Patch, Patching
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
-from bert_probe.run.cache import key_of
 from bert_probe.views.answers import of_patching, patched_name
 from bert_probe.web import blocks, jobs, state
 from bert_probe.web.components.matrix import heatmap
@@ -33,15 +32,15 @@ def part(a: Trace, b: Trace) -> None:
         what = state.pick("patch", "Put into B's pass from A's", _PARTS, "tokens")
         st.space("stretch")
         corner = st.container(width="content")
-    asked = Patch(what)
     try:
-        found = jobs.run(
+        found = jobs.answered(
             "patching",
-            key_of(asked, a, b),
-            "Put each part into B, one at a time",
-            lambda report: asked.of(a, b, report),
-            "parts",
-            "The model runs once for each part, batched. You can cancel at any time.",
+            Patch(what).of,
+            a,
+            b,
+            label="Put each part into B, one at a time",
+            unit="parts",
+            note="The model runs once for each part, batched. You can cancel at any time.",
             start=max(len(a.tokens), len(b.tokens)) <= AT_ONCE,
         )
     except ProbeError as error:

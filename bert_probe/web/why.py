@@ -18,7 +18,6 @@ from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABELLING
 from bert_probe.model.trace import Trace
 from bert_probe.results.result import Result
-from bert_probe.run.cache import key_of
 from bert_probe.views.answers import of_checked, of_head_effects, of_input_contributions
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state
@@ -99,11 +98,8 @@ def _found(
     key: str, asked: Any, traces: Sequence[Trace], label: str, unit: str, note: str, start: bool
 ) -> Any:
     """The answer to a question, of a job; None while there is none, or where it says why there cannot be."""
-    cause = key_of(asked, *traces)
     try:
-        return jobs.run(
-            key, cause, label, lambda report: asked.of(*traces, report=report), unit, note, start=start
-        )
+        return jobs.answered(key, asked.of, *traces, label=label, unit=unit, note=note, start=start)
     except ProbeError as error:
         st.info(state.plain(str(error), 400))
         return None

@@ -13,7 +13,6 @@ from bert_probe.analyses.two_models import check_encodings, check_tokenizers
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.results import files
-from bert_probe.run.cache import key_of
 from bert_probe.text.common_spans import common_spans
 from bert_probe.views.changes import of_matched_heads, of_matched_maps
 from bert_probe.web import blocks, figures, jobs, state
@@ -61,14 +60,14 @@ def part(a: Trace, b: Trace, start: bool) -> None:
         SelectionError: one of them has not read all of the text.
     """
     corner = parts.title("Which heads attend alike?")
-    question = HeadMatches()
-    found = jobs.run(
+    found = jobs.answered(
         "matches of heads",
-        key_of(question, a, b),
-        "Compare all heads",
-        lambda report: question.of(a, b, report),
-        "pairs of layers",
-        "Each head of A with each head of B, on this text.",
+        HeadMatches().of,
+        a,
+        b,
+        label="Compare all heads",
+        unit="pairs of layers",
+        note="Each head of A with each head of B, on this text.",
         start=start,
         patience=_PATIENCE,
     )

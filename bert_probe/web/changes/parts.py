@@ -20,7 +20,6 @@ from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results.spelling import SENTENCES_FILE
-from bert_probe.run.cache import key_of
 from bert_probe.views.changes import of_alike_layers, of_changed_heads, of_changed_vectors
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
 from bert_probe.web.changes import second
@@ -244,19 +243,21 @@ def alikeness(a: Checkpoint, b: Checkpoint) -> None:
     corner = title("How alike are their layers?")
     source = state.pick("sentences", "Sentences", many.SOURCES, "sample")
     truncate = workbench.request().truncate
-    question = LayerAlikeness()
     try:
         sentences = many.sentences_of_source(source)
         if not sentences:
             return
         sentence_input.check_number(sentences, many.MOST)
-        found = jobs.run(
+        found = jobs.answered(
             "alikeness of layers",
-            key_of(question, a, b, sentences, truncate),
-            "Compare all layers",
-            lambda report: question.of(a, b, sentences, truncate, report),
-            "steps",
-            "Both models read every sentence. You can cancel at any time.",
+            LayerAlikeness().of,
+            a,
+            b,
+            sentences,
+            truncate,
+            label="Compare all layers",
+            unit="steps",
+            note="Both models read every sentence. You can cancel at any time.",
         )
     except ProbeError as error:
         many.refusal(error)

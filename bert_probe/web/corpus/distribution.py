@@ -9,18 +9,17 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.corpus.head_rows import CorpusRows, HeadRows
-from bert_probe.corpus.head_summary import QUANTILES, CorpusHeads, HeadSummary
+from bert_probe.corpus.head_summary import QUANTILES, CorpusHeads
 from bert_probe.corpus.histograms import CorpusHistograms, HeadHistograms
 from bert_probe.corpus.store import Store
 from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.model_view import Head
-from bert_probe.web import blocks, state
+from bert_probe.web import blocks, jobs, state
 from bert_probe.web import figures as plotly
 from bert_probe.web import store as shared
 from bert_probe.web.components.model_view import model_view
 from bert_probe.web.corpus import figures, heads, rows
-from bert_probe.web.corpus.asking import answered
 from bert_probe.web.export import export
 from bert_probe.web.heads.shared import choose_measure
 
@@ -122,8 +121,8 @@ def one_head(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> Non
     counts = found.statistics.bins[head]
     chosen = _chosen_bin(counts)
     asked = CorpusHeads(measure, (head,))
-    summary: HeadSummary | None = answered(
-        "corpus quantiles", "Compute the quantiles", "parts", asked, corpus
+    summary = jobs.answered(
+        "corpus quantiles", asked.of, corpus, label="Compute the quantiles", unit="parts", start=True
     )
     quantiles = [] if summary is None else summary.quantiles[0, 0].tolist()
     place = st.empty()
@@ -185,8 +184,7 @@ def _pick_bin(counts: Any, edges: Any) -> int | None:
 
 
 def _rows(corpus: Store, asked: CorpusRows) -> HeadRows | None:
-    found: HeadRows | None = answered("corpus rows", "Find the rows", "parts", asked, corpus)
-    return found
+    return jobs.answered("corpus rows", asked.of, corpus, label="Find the rows", unit="parts", start=True)
 
 
 def _show(corpus: Store, found: HeadRows, head: tuple[int, int]) -> None:

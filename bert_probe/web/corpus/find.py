@@ -10,10 +10,9 @@ from bert_probe.corpus.find_rows import FindRows, FoundPairs
 from bert_probe.corpus.gather import NEIGHBOURS
 from bert_probe.corpus.query import Query
 from bert_probe.corpus.store import Store
-from bert_probe.web import blocks, state
+from bert_probe.web import blocks, jobs, state
 from bert_probe.web import store as shared
 from bert_probe.web.corpus import rows
-from bert_probe.web.corpus.asking import answered
 from bert_probe.web.corpus.heads import choose_head
 from bert_probe.web.export import export
 
@@ -44,7 +43,7 @@ def part(corpus: Store) -> None:
         st.info("Choose a tag of either word, or a relation.")
         return
     asked = FindRows(head, query or None, key or None, relation or None, TOP)
-    found: FoundPairs | None = answered("corpus find", "Find the rows", "seconds", asked, corpus)
+    found = jobs.answered("corpus find", asked.of, corpus, label="Find the rows", unit="seconds", start=True)
     if found is not None:
         with place:
             export(found, "corpus-find")

@@ -23,12 +23,11 @@ from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.views.palette import HEADS
 from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, long_texts, state, workbench
+from bert_probe.web import blocks, jobs, long_texts, state, workbench
 from bert_probe.web import figures as plotly
 from bert_probe.web import store as shared
 from bert_probe.web.components.strip import strip
 from bert_probe.web.corpus import figures, rows
-from bert_probe.web.corpus.asking import answered
 from bert_probe.web.corpus.lines import OTHER, Line, line, named
 from bert_probe.web.export import export
 
@@ -75,7 +74,9 @@ def part(corpus: Store) -> None:
         )
         place = st.container(width="content")
     asked = Near(word_name(trace, unit), layer, int(top), others=True)
-    found: NearContexts | None = answered("corpus near", "Find the contexts", "vectors", asked, corpus, trace)
+    found = jobs.answered(
+        "corpus near", asked.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
+    )
     if found is None:
         return
     if not found.contexts:

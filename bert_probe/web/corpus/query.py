@@ -10,8 +10,7 @@ from bert_probe.corpus.query import Query, QueryAnswer
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
-from bert_probe.web import long_texts
-from bert_probe.web.corpus.asking import answered
+from bert_probe.web import jobs, long_texts
 from bert_probe.web.export import export
 
 SECONDS: Final = 20.0
@@ -55,8 +54,14 @@ def part(corpus: Store) -> None:
         return
     asked = Query(sql)
     try:
-        found: QueryAnswer | None = answered(
-            "corpus query", "Ask again", "seconds", asked, corpus, limits=(SECONDS,)
+        found = jobs.answered(
+            "corpus query",
+            asked.of,
+            corpus,
+            label="Ask again",
+            unit="seconds",
+            start=True,
+            limits=(SECONDS,),
         )
     except SelectionError as error:
         with st.container(border=True, key="corpus_sql_refused"):

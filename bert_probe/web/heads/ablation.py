@@ -17,7 +17,6 @@ from bert_probe.analyses.ablation import (
 )
 from bert_probe.analyses.heads import Heads, Labels
 from bert_probe.model.trace import Trace
-from bert_probe.run.cache import key_of
 from bert_probe.views import heatmaps
 from bert_probe.web import blocks, figures, jobs, state, store
 from bert_probe.web.components.matrix import heatmap
@@ -152,15 +151,14 @@ def _set_exports(result: Ablation) -> None:
 def _each(trace: Trace, replacement: str) -> None:
     """Every head by itself, ranked by its effect."""
     model_with_heads(trace)  # one whose heads cannot be reached is refused before anybody waits
-    asked = AblateEach(replacement)
     runs = f"{trace.layers * trace.heads:,} runs of the model on this text, batched."
-    result = jobs.run(
+    result = jobs.answered(
         "each head off",
-        key_of(asked, trace),
-        "Switch off each head in turn",
-        lambda report: asked.of(trace, report),
-        "heads",
-        f"{runs} You can cancel at any time.",
+        AblateEach(replacement).of,
+        trace,
+        label="Switch off each head in turn",
+        unit="heads",
+        note=f"{runs} You can cancel at any time.",
     )
     if result is not None:
         _ranking(trace, result)

@@ -9,7 +9,6 @@ from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.spelling import SENTENCES_FILE
-from bert_probe.run.cache import key_of
 from bert_probe.text.sentence_files import lines
 from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING
@@ -35,14 +34,15 @@ def part(request: Request, checkpoint: Checkpoint) -> None:
         if not sentences:
             return
         sentence_input.check_number(sentences, MOST)
-        asked = HeadMeans(words)
-        means = jobs.run(
+        means = jobs.answered(
             "many sentences",
-            key_of(asked, checkpoint, sentences, request.truncate),
-            f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
-            lambda report: asked.of(checkpoint, sentences, request.truncate, report),
-            "sentences",
-            "One run of the model for each, batched. You can cancel at any time.",
+            HeadMeans(words).of,
+            checkpoint,
+            sentences,
+            request.truncate,
+            label=f"Profile {len(sentences):,} {'sentence' if len(sentences) == 1 else 'sentences'}",
+            unit="sentences",
+            note="One run of the model for each, batched. You can cancel at any time.",
         )
     except ProbeError as error:
         refusal(error)

@@ -10,10 +10,9 @@ import streamlit as st
 from bert_probe.analyses.pooling import offered
 from bert_probe.analyses.probes.layers import Probe, ProbedLayers
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
 from bert_probe.text.tagged import TaggedSentence
-from bert_probe.web import blocks, figures, jobs, state, store
+from bert_probe.web import blocks, figures, jobs, state
 from bert_probe.web.export import export
 from bert_probe.web.figures import ACCENT, GRAY, SECOND
 from bert_probe.web.probes.given import Given
@@ -30,16 +29,17 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
         label = None if isinstance(given.data, Labelled) else _label(given.data)
         whole = label is not None or isinstance(given.data, Labelled)
         asked = Probe(label, _pooling(checkpoint) if whole else None)
-    found = jobs.run(
+    found = jobs.answered(
         "probe layers",
-        key_of(asked, checkpoint, given.data, given.held_out, truncate),
-        "Probe the layers",
-        lambda report: store.answers.of(
-            asked.of, checkpoint, given.data, given.held_out, truncate, report=report
-        ),
-        "steps",
-        "The model reads all sentences; then a probe, its control and its code are fitted for each layer. "
-        "It takes minutes for thousands of sentences; you can cancel at any time.",
+        asked.of,
+        checkpoint,
+        given.data,
+        given.held_out,
+        truncate,
+        label="Probe the layers",
+        unit="steps",
+        note="The model reads all sentences; then a probe, its control and its code are fitted for each "
+        "layer. It takes minutes for thousands of sentences; you can cancel at any time.",
     )
     if found is not None:
         _shown(found, given)

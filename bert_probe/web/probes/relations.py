@@ -15,7 +15,6 @@ from bert_probe.analyses.probes.relations import (
     examples,
 )
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
 from bert_probe.text.tagged import TaggedSentence
 from bert_probe.text.tagged_words import placed
@@ -37,17 +36,20 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     if given.held_out is None:
         st.info("Heads are chosen on one treebank and reported on another: upload the second one, too.")
         return
-    asked, data, held_out = Relations(), given.data, given.held_out
+    data, held_out = given.data, given.held_out
     if isinstance(data, Labelled) or isinstance(held_out, Labelled):
         st.info("Relations are those of a treebank: upload CoNLL-U, whose words have heads.")
         return
-    found = jobs.run(
+    found = jobs.answered(
         "relations",
-        key_of(asked, checkpoint, data, held_out, truncate),
-        "Look for relations",
-        lambda report: store.answers.of(asked.of, checkpoint, data, held_out, truncate, report=report),
-        "sentences",
-        "One run of the model for each, batched. You can cancel at any time.",
+        Relations().of,
+        checkpoint,
+        data,
+        held_out,
+        truncate,
+        label="Look for relations",
+        unit="sentences",
+        note="One run of the model for each, batched. You can cancel at any time.",
     )
     if found is not None:
         _shown(found, data, held_out, checkpoint, truncate)

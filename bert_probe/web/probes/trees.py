@@ -15,11 +15,10 @@ from bert_probe.analyses.probes.trees import PredictedTree, ProbedTrees, TreePro
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import files
-from bert_probe.run.cache import key_of
 from bert_probe.text.labelled import Labelled
 from bert_probe.text.shortened import shortened
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, jobs, state, store, workbench
+from bert_probe.web import blocks, figures, jobs, state, workbench
 from bert_probe.web.export import More, export
 from bert_probe.web.figures import ACCENT, GRAY
 from bert_probe.web.probes.given import Given
@@ -39,15 +38,17 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
     if isinstance(data, Labelled) or isinstance(held_out, Labelled) or not any(one.heads for one in data):
         st.info("Trees are learned from a treebank: upload CoNLL-U, whose words have heads.")
         return
-    asked = TreeProbe()
-    found = jobs.run(
+    found = jobs.answered(
         "probe trees",
-        key_of(asked, checkpoint, data, held_out, truncate),
-        "Probe for trees",
-        lambda report: store.answers.of(asked.of, checkpoint, data, held_out, truncate, report=report),
-        "steps",
-        "The model reads all sentences; then a map is learned for each layer. It takes minutes for thousands "
-        "of sentences; you can cancel at any time.",
+        TreeProbe().of,
+        checkpoint,
+        data,
+        held_out,
+        truncate,
+        label="Probe for trees",
+        unit="steps",
+        note="The model reads all sentences; then a map is learned for each layer. It takes minutes for "
+        "thousands of sentences; you can cancel at any time.",
     )
     if found is None:
         return
