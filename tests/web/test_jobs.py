@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -78,6 +79,58 @@ def test_a_page_starts_watches_and_shows() -> None:
     app.run()
     assert "result" in said(app)
     assert work.begun == 1
+
+
+@dataclass(frozen=True)
+class Sized:
+    """An answer as results are: it knows how much room it takes."""
+
+    said: str
+    nbytes: int = 1
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A question that takes a while."""
+
+    about: str
+    of_whom: ClassVar[list[tuple[str, str, int]]] = []
+
+    def of(self, subject: str, limit: int, report: Report) -> Sized:
+        self.of_whom.append((self.about, subject, limit))
+        report(1, 1)
+        return Sized(f"{self.about} of {subject}")
+
+
+ASKING = """
+import streamlit as st
+from bert_probe.web import jobs
+
+question, subject, limit = st.session_state["asked"]
+found = jobs.answered("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
+st.write("nothing yet" if found is None else found.said)
+"""
+
+
+def test_what_one_reader_asked_is_answered_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PATIENCE", 20.0)
+    monkeypatch.setattr(Slow, "of_whom", [])
+
+    def answer(*asked: object) -> str:
+        app = AppTest.from_string(ASKING, default_timeout=20)
+        app.session_state["asked"] = asked
+        app.run()
+        job = app.session_state["jobs"]["slow"]
+        app.session_state["asked"] = (Slow(asked[0].about), *asked[1:])  # type: ignore[attr-defined]
+        app.run()
+        assert app.session_state["jobs"]["slow"] is job, "an equal question is no other cause"
+        return said(app)
+
+    assert answer(Slow("size"), "a", 1) == "size of a"
+    assert answer(Slow("size"), "a", 1) == "size of a", "another session"
+    assert answer(Slow("size"), "b", 1) == "size of b"
+    assert answer(Slow("colour"), "b", 1) == "colour of b"
+    assert Slow.of_whom == [("size", "a", 1), ("size", "b", 1), ("colour", "b", 1)]
 
 
 def test_short_work_is_never_seen_running(monkeypatch: pytest.MonkeyPatch) -> None:
