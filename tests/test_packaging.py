@@ -243,6 +243,14 @@ def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[
 README = """
 import json, shlex, sys
 from bert_probe.cli.main import main
+from bert_probe.model import loading
+
+opened, really = {}, loading.load
+def load(model=None, revision=None, device="auto", dtype="auto", **more):
+    key = model, revision, device, dtype
+    opened[key] = opened.get(key) or really(*key, **more)
+    return opened[key]
+loading.load = load  # most commands are asked of the built-in model
 
 work = json.load(open(sys.argv[1], encoding="utf-8"))
 known = {}

@@ -63,8 +63,9 @@ def in_one_batch(study: workbench.Study) -> None:
         cells = {name: label for name, label in _CELLS.items() if name == "token" or name in found.inputs}
         cell = state.pick("padding_cells", "Cells", cells, "token")
         st.space("stretch")
-        export(found.showing(show="differences"), "padding-differences", label="Export differences")
-        export(found, "padding-inputs", label="Export batch")
+        with st.container(horizontal=True, width="content", gap="small"):  # which go below as one
+            export(found.showing(show="differences"), "padding-differences", label="Export differences")
+            export(found, "padding-inputs", label="Export batch")
     st.dataframe(
         _grid(found, cell),
         width="stretch",

@@ -17,6 +17,7 @@ from bert_probe.views.view import View
 from bert_probe.web import store
 from bert_probe.web.attention import shown
 from bert_probe.web.serve import FRONT_PAGE
+from tests.helpers.opening import opened_once
 
 Asked = TypeVar("Asked", bound=Question)
 MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
@@ -89,11 +90,12 @@ def table_of_both_codes(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes])
     python, shell = (code.value for code in app.get("code")[:2])
     before, _, last = python.rpartition("\n")
     scope: dict[str, Any] = {}
-    exec(before, scope)
-    frame = eval(last, scope)
-    capfdbinary.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main(shlex.split(shell.splitlines()[-1])[1:])
+    with opened_once():
+        exec(before, scope)
+        frame = eval(last, scope)
+        capfdbinary.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(shlex.split(shell.splitlines()[-1])[1:])
     assert ended.value.code == 0
     assert capfdbinary.readouterr().out == files.to_bytes(frame, "csv")
     return frame

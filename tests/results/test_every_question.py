@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from bert_probe.api import schema
 from bert_probe.api.served import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
 from bert_probe.errors import SubjectError, UnavailableError
-from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.reports.tables import Table
@@ -36,6 +34,7 @@ from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.web import store
 from tests.helpers.http import asking
+from tests.helpers.opening import opened_once
 from tests.helpers.questions import EXAMPLES, Example
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
@@ -70,26 +69,10 @@ def client() -> Iterator[TestClient]:
 
 
 @pytest.fixture(autouse=True)
-def opened_once(opened: dict[tuple[Any, ...], Checkpoint], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every line opens its model, which takes most of its time: the same one is opened once."""
-    really = loading.load
-
-    def load(*given: Any, **more: Any) -> Checkpoint:
-        asked = signature(really).bind(*given, **more)
-        asked.apply_defaults()
-        key = tuple(asked.arguments[name] for name in ("model", "revision", "device", "dtype"))
-        if key not in opened:
-            opened[key] = really(*given, **more)
-        return opened[key]
-
-    monkeypatch.setattr(loading, "load", load)
-    monkeypatch.setattr(bert_probe, "load", load)
-
-
-@pytest.fixture(scope="module")
-def opened() -> dict[tuple[Any, ...], Checkpoint]:
-    """Checkpoints, by what was asked for."""
-    return {}
+def models_are_opened_once() -> Iterator[None]:
+    """Every line opens its model anew."""
+    with opened_once():
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,16 @@
+"""Commands are asked of models that one before has opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.opening import opened_once
+
+
+@pytest.fixture(autouse=True)
+def models_are_opened_once() -> Iterator[None]:
+    """Within this process; a command that a test starts opens its own."""
+    with opened_once():
+        yield

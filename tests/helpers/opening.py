@@ -1,0 +1,36 @@
+"""Models that are opened once, where opening is not what a test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import signature
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import bert_probe
+from bert_probe.model import loading
+from bert_probe.model.checkpoint import Checkpoint
+
+_opened: dict[tuple[Any, ...], Checkpoint] = {}
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Lines of Python and of the shell get a model that one before has opened, as that takes them longest."""
+    really = loading.load
+
+    def load(*given: Any, **more: Any) -> Checkpoint:
+        asked = signature(really).bind(*given, **more)
+        asked.apply_defaults()
+        model, *others = (asked.arguments[name] for name in ("model", "revision", "device", "dtype"))
+        key = (Path(model).resolve() if model and Path(model).exists() else model, *others)
+        if key not in _opened:
+            _opened[key] = really(*given, **more)
+        return _opened[key]
+
+    with ExitStack() as patches:
+        for place in (loading, bert_probe):
+            patches.enter_context(patch.object(place, "load", load))
+        yield
