@@ -6,7 +6,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-# What Python compiles is kept, here and in .venv: it takes half of the seconds in which a program with torch starts.
+# What Python compiles is kept, here and in .venv: it takes two fifths of the seconds in which a program with torch starts.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3

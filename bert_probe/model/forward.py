@@ -157,10 +157,10 @@ def _common(output: Any, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """What every model shows of each text."""
     states = _cut(output.hidden_states, lengths, axis=0)
     pooled = getattr(output, "pooler_output", None)
-    if pooled is None:
-        return [{"states": own, "pooler": None} for own in states]
-    poolers = _cut([pooled[:, None]], [1] * len(lengths), axis=0)
-    return [{"states": own, "pooler": pooler[0]} for own, (pooler,) in zip(states, poolers, strict=True)]
+    poolers: Sequence[Array | None] = [None] * len(lengths)
+    if pooled is not None:
+        poolers = _parts(as_array(pooled), [pooled.shape[1]] * len(lengths), axis=0)
+    return [{"states": own, "pooler": pooler} for own, pooler in zip(states, poolers, strict=True)]
 
 
 def _cut_calls(

@@ -147,17 +147,17 @@ class Answers:
 
 def _key(ask: Any, subjects: tuple[Any, ...], more: Mapping[str, Any]) -> tuple[Hashable, ...]:
     """Of an answer that is kept."""
-    asked: Hashable = getattr(ask, "__self__", ask)
     causes = tuple(sorted((name, value) for name, value in more.items() if name != "report"))
-    return (*key_of(asked, *subjects), causes)
+    return (*key_of(ask, *subjects), causes)
 
 
 def key_of(asked: Hashable, *subjects: Any) -> tuple[Hashable, ...]:
-    """Every cause of an answer, as one value: the question, and all that tells its subjects apart.
+    """Every cause of an answer, as one value: the question, or its ``of``, and all that tells its subjects
+    apart.
 
     Keys are compared as a whole, so that no two texts can meet in one entry.
     """
-    return (asked, *map(_cause, subjects))
+    return (getattr(asked, "__self__", asked), *map(_cause, subjects))
 
 
 def _cause(subject: Any) -> Hashable:

@@ -117,7 +117,7 @@ def answered(
     """
     return run(
         key,
-        key_of(getattr(of, "__self__", of), *subjects),
+        key_of(of, *subjects),
         label,
         lambda report: store.answers.of(of, *subjects, *limits, report=report),
         unit,

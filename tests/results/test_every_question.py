@@ -70,7 +70,7 @@ def client() -> Iterator[TestClient]:
 
 @pytest.fixture(autouse=True)
 def models_are_opened_once() -> Iterator[None]:
-    """Every line opens its model anew."""
+    """Or every line would open its model anew."""
     with opened_once():
         yield
 
