@@ -16,18 +16,11 @@ WORKERS ?= 2
 TESTS ?=
 
 BIN := .venv/bin
-# One line a package, so that a long download is seen to move on; errors come whole on standard error.
-INSTALL := PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --no-compile
-# On all cores, where pip takes one; a file that is no Python of this version is no matter. Left out is what nobody
-# imports, as packages' own tests, or hardly any file of: Python compiles these few when it first comes to them.
-SELDOM := /(tests|ray|sympy|networkx|plotly|altair)/|/transformers/models/
-SELDOM := $(SELDOM)|/torch/(_inductor|_dynamo|ao|distributed|onnx|testing)/
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM)' .venv/lib >/dev/null || true
+INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
 # Node itself is a Python package of the development set-up.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
-PROGRESS := { grep --line-buffered -E '^ *(Downloading|Using cached|Installing) ' | cut -c1-110 || true; }
 
-.PHONY: help run test check style types build bench prove
+.PHONY: help run test check style types build lock bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -75,24 +68,31 @@ prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, an
 	$(BIN)/python -m benchmarks.proof
 
 # Packages are installed again when a list of them is newer than the last installation.
-.venv/.ready: requirements.txt pyproject.toml setup.py
-	@$(check_python)
-	@test -x $(BIN)/pip || { echo "Making .venv"; $(PYTHON) -m venv .venv; }
-	@echo "Installing packages; the first time this takes some minutes, most of them for torch"
-	@set -o pipefail; $(INSTALL) -r requirements.txt | $(PROGRESS)
-	@$(INSTALL) --quiet --no-deps -e .
-	@$(COMPILE)
+PACKAGES := requirements.txt constraints.txt pyproject.toml setup.py scripts/packages.py
+
+.venv/.ready: $(PACKAGES)
+	@$(make_environment)
+	@echo "Installing packages"
+	@$(INSTALL) -r requirements.txt
 	@touch $@
 
-build: .venv/.ready-dev ## Make what the browser loads of js/ anew, which is committed with it
+.venv/.ready-dev: $(PACKAGES) requirements-dev.txt js/package-lock.json
+	@$(make_environment)
+	@echo "Installing packages, with what the tests need"
+	@$(INSTALL) -r requirements-dev.txt
+	@$(NPM) ci --silent --ignore-scripts --no-audit --no-fund
+	@touch .venv/.ready $@
+
+build: .venv/.ready-dev ## Build the JavaScript that the browser loads from js/; the result is committed
 	$(NPM) run --silent build
 
-.venv/.ready-dev: .venv/.ready requirements-dev.txt js/package-lock.json
-	@echo "Installing what the tests need"
-	@set -o pipefail; $(INSTALL) -r requirements-dev.txt | $(PROGRESS)
-	@$(COMPILE)
-	@$(NPM) ci --silent --ignore-scripts --no-audit --no-fund
-	@touch $@
+lock: .venv/.ready-dev ## Write constraints.txt: the version of every package that is installed
+	$(BIN)/python scripts/packages.py lock
+
+define make_environment
+$(check_python)
+test -x $(BIN)/pip || { echo "Creating .venv"; $(PYTHON) -m venv .venv; }
+endef
 
 define check_python
 command -v $(PYTHON) >/dev/null || { \

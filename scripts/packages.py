@@ -1,0 +1,165 @@
+"""Install packages into the virtual environment that runs this script: with uv, or with pip where uv cannot.
+
+    .venv/bin/python scripts/packages.py install -r requirements.txt -c constraints.txt -e .
+    .venv/bin/python scripts/packages.py lock
+
+The arguments of `install` are those of `pip install`. uv installs several times faster than pip but does not
+read pip's configuration, so the options that select and reach package indexes are passed on. Where an option
+has no equivalent in uv, pip installs. `lock` writes constraints.txt: the version of every package that the
+pinned ones depend on.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# pip's option -> uv's environment variable, and the separator if it takes several values.
+VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", None),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "cert": ("SSL_CERT_FILE", None),
+    "client-cert": ("SSL_CLIENT_CERT", None),
+    "proxy": ("ALL_PROXY", None),
+    "timeout": ("UV_HTTP_TIMEOUT", None),
+    "default-timeout": ("UV_HTTP_TIMEOUT", None),
+    "keyring-provider": ("UV_KEYRING_PROVIDER", None),
+}
+
+# Options that do not change which packages are installed.
+IRRELEVANT = {
+    "break-system-packages",
+    "cache-dir",
+    "compile",
+    "disable-pip-version-check",
+    "no-cache-dir",
+    "no-color",
+    "no-compile",
+    "no-input",
+    "no-warn-script-location",
+    "prefer-binary",
+    "progress-bar",
+    "quiet",
+    "require-virtualenv",
+    "retries",
+    "root-user-action",
+    "user",
+    "verbose",
+}
+
+# torch requires exact versions of these, which differ between its builds.
+PINNED_BY_TORCH = ("cuda-", "nvidia-", "triton")
+
+
+def pip_options(lines: Iterable[str]) -> dict[str, str]:
+    """Return the options that apply to `pip install`, by name, from the lines that `pip config list` prints.
+
+    A command's own section overrides the global one, and an environment variable overrides both.
+    """
+    options: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in lines:
+        name, _, value = line.strip().partition("=")
+        section, _, option = name.rpartition(".")
+        if section in options:
+            options[section][option] = str(ast.literal_eval(value))
+    return options["global"] | options["install"] | options[":env:"]
+
+
+def uv_environment(options: dict[str, str]) -> dict[str, str] | None:
+    """Return the environment variables that make uv follow pip's options; None if uv has no equivalent."""
+    variables: dict[str, str] = {}
+    for option, value in options.items():
+        if option in VARIABLES:
+            variable, separator = VARIABLES[option]
+            variables[variable] = separator.join(value.split()) if separator else value
+        elif option not in IRRELEVANT:
+            return None
+    if "UV_INDEX" in variables:
+        # pip takes the best version of all indexes; uv stops at the first index that has the package.
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return variables
+
+
+def pip(*arguments: str) -> list[str]:
+    """Return the command that runs pip in this environment."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
+
+
+def uv_requirement() -> str:
+    """Return the pinned requirement of uv."""
+    lines = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("uv=="))
+
+
+def find_uv() -> tuple[list[str], dict[str, str]] | None:
+    """Install uv and return its command and environment; None if pip has to be used instead."""
+    install_uv = pip("install", "-qq", uv_requirement())
+    listing = subprocess.run(pip("config", "list"), capture_output=True, text=True, check=False)
+    variables = uv_environment(pip_options(listing.stdout.splitlines())) if listing.returncode == 0 else None
+    if variables is None or subprocess.run(install_uv, check=False).returncode:
+        return None
+    # Variables of uv that are set already were meant for uv: they take precedence.
+    return [sys.executable, "-m", "uv", "pip"], variables | os.environ
+
+
+def install_with_uv(arguments: list[str]) -> bool:
+    """Return whether uv installed the packages."""
+    uv = find_uv()
+    if uv is None:
+        return False
+    command, environment = uv
+    command += ["install", "--python", sys.executable, *arguments]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if not line.startswith(" + "):  # the list of all packages
+            print(line, end="", file=sys.stderr, flush=True)
+    return process.wait() == 0
+
+
+def install(arguments: list[str]) -> int:
+    """Install what the arguments of `pip install` name and return the exit status."""
+    if install_with_uv(arguments):
+        return 0
+    print("Installing with pip, which takes some minutes", file=sys.stderr, flush=True)
+    return subprocess.run(pip("install", "--quiet", "--no-compile", *arguments), check=False).returncode
+
+
+def lock() -> int:
+    """Write constraints.txt for all platforms and return the exit status."""
+    uv = find_uv()
+    if uv is None:
+        print("uv is needed to write constraints.txt, and could not be installed.", file=sys.stderr)
+        return 1
+    command, environment = uv
+    command += ["compile", "--universal", "--upgrade", "--no-header", "--no-annotate", "requirements-dev.txt"]
+    output = subprocess.run(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if output.returncode == 0:
+        lines = [line for line in output.stdout.splitlines() if not line.startswith(PINNED_BY_TORCH)]
+        header = "# Written by `make lock`: the version of every installed package, for all platforms."
+        (ROOT / "constraints.txt").write_text("\n".join([header, *lines, ""]), encoding="utf-8")
+    return output.returncode
+
+
+def main(arguments: list[str]) -> int:
+    """Run `install` or `lock` and return the exit status."""
+    if arguments == ["lock"]:
+        return lock()
+    if arguments[:1] == ["install"]:
+        return install(arguments[1:])
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
