@@ -55,8 +55,8 @@ IRRELEVANT = {
     "verbose",
 }
 
-# torch requires exact versions of these, which differ between its builds.
-PINNED_BY_TORCH = ("cuda-", "nvidia-", "triton")
+# requirements.txt pins torch, and torch pins the others; both differ between its builds for CPU and CUDA.
+NOT_LOCKED = ("torch==", "cuda-", "nvidia-", "triton")
 
 
 def pip_options(lines: Iterable[str]) -> dict[str, str]:
@@ -117,12 +117,11 @@ def install_with_uv(arguments: list[str]) -> bool:
         return False
     command, environment = uv
     command += ["install", "--python", sys.executable, *arguments]
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if not line.startswith(" + "):  # the list of all packages
-            print(line, end="", file=sys.stderr, flush=True)
-    return process.wait() == 0
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr or ():
+            if not line.startswith(" + "):  # the list of all packages
+                print(line, end="", file=sys.stderr, flush=True)
+    return process.returncode == 0
 
 
 def install(arguments: list[str]) -> int:
@@ -145,7 +144,7 @@ def lock() -> int:
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
     if output.returncode == 0:
-        lines = [line for line in output.stdout.splitlines() if not line.startswith(PINNED_BY_TORCH)]
+        lines = [line for line in output.stdout.splitlines() if not line.startswith(NOT_LOCKED)]
         header = "# Written by `make lock`: the version of every installed package, for all platforms."
         (ROOT / "constraints.txt").write_text("\n".join([header, *lines, ""]), encoding="utf-8")
     return output.returncode
