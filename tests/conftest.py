@@ -23,6 +23,7 @@ from bert_probe.cli import later
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.doubles import keep_doubles
 from tests.helpers import families, trained
+from tests.helpers.gate import PROVE
 
 # A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,8 +52,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return _OneBrowser(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is the longest that one process does begins, as it would end alone otherwise."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked ``prove`` to ``make prove``, and start the longest files first."""
+    if not PROVE:
+        deselected = [item for item in items if item.get_closest_marker("prove")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not item.get_closest_marker("prove")]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 

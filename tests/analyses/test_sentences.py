@@ -35,7 +35,7 @@ from tests.helpers import families
 from tests.helpers.exactness import assert_exact
 
 
-@pytest.mark.parametrize("name", families.FAMILIES)
+@pytest.mark.parametrize("name", families.representative(families.FAMILIES))
 def test_sentences_of_every_family_do_not_depend_on_their_company(
     name: str, double_family: Callable[[str], Checkpoint]
 ) -> None:
