@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+import hypothesis
 import pytest
 import torch
 from xdist.remote import Producer
@@ -31,6 +32,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A second thread only waits for the first in models this small, the more so on a busy machine.
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
+
+# The same examples in every run of the gate; `make prove` draws new ones.
+hypothesis.settings.register_profile("gate", derandomize=not PROVE, database=None, deadline=None)
+hypothesis.settings.load_profile("gate")
 
 BROWSER = "tests/browser/"
 LONGEST = (BROWSER, "tests/web/", "tests/results/", "tests/test_packaging.py")

@@ -24,6 +24,7 @@ from bert_probe.model.forward import batch
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import as_raw, assert_exact
 from tests.helpers.families import LONG, SENTENCES, TEXT
+from tests.helpers.gate import examples
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
 
@@ -138,7 +139,7 @@ def batches_of_texts(draw: st.DrawFn) -> list[dict[str, Any]]:
     return texts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(texts=batches_of_texts(), seed=st.integers(0, 2**16), sharp=st.sampled_from([0.0, 1.0, 300.0]))
 def test_any_weights_are_measured_by_the_definitions(
     texts: list[dict[str, Any]], seed: int, sharp: float

@@ -12,6 +12,11 @@ PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
 """True in ``make prove``, which also runs the tests marked ``prove``."""
 
 
+def examples(prove: int) -> int:
+    """Return how many examples a property-based test draws: a fifth of ``prove``, at least 5, in the gate."""
+    return prove if PROVE else max(5, prove // 5)
+
+
 def prove_unless(in_gate: Container[Any] | Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
     """Return all cases, with those outside the gate marked ``prove``.
 
