@@ -170,12 +170,6 @@ def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int
         assert fills[0].startswith(f"rgb({ink}, ")
 
 
-def test_a_trained_model(page: Page, demos: App) -> None:
-    frame = drawn(page, demos, "text=The cat sat.&pair=Why?&layer=5")
-    assert texts(frame, "#left text") == ["[CLS]", "the", "cat", "sat", ".", "[SEP]", "why", "?", "[SEP]"]
-    assert selected(frame, "#layer") == "6"
-
-
 def test_the_console_stays_quiet(page: Page, demos: App) -> None:
     """No warning of ours either: Streamlit's own are about features that its frames name."""
     said: list[str] = []

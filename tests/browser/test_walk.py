@@ -231,6 +231,14 @@ def test_pictures_of_the_server_follow_the_theme_and_what_is_typed_stays(app: Ap
 def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/similarity?a={quote(TEXT)}")
     expect(page.get_by_role("heading", name="Similarity", level=1)).to_be_visible()
-    visit(page, f"{app.origin}/attention?show=head-view")
-    page.locator('iframe[src*="/bertviz/"]').wait_for()
     assert page.get_by_text("Page not found").count() == 0
+
+
+def test_the_bertviz_view_of_the_page_shows_the_text(app: App, page: Page) -> None:
+    query = "a=The cat sat.&b=Why?&relation=pair&layer=6&show=head-view"
+    visit(page, f"{app.origin}/attention?{query}")
+    frame = page.frame_locator('iframe[src*="/bertviz/"]')
+    expect(frame.locator("#left text")).to_have_text(
+        ["[CLS]", "the", "cat", "sat", ".", "[SEP]", "why", "?", "[SEP]"]
+    )
+    expect(frame.locator("#layer option:checked")).to_have_text("6")
