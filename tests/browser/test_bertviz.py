@@ -50,8 +50,9 @@ def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
     assert set(frame.evaluate(visible)) == {"0", "4"}
 
 
-def test_the_lines_are_the_weights(page: Page, demos: App) -> None:
+def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos: App) -> None:
     frame = drawn(page, demos, "layer=0&head=2")
+    assert frame.locator("#filter").count() == 0, "only a pair can be filtered"
     opacities = frame.eval_on_selector_all(
         ".headAttention[head-index='2'] line", "all => all.map(one => +one.getAttribute('stroke-opacity'))"
     )
@@ -59,9 +60,6 @@ def test_the_lines_are_the_weights(page: Page, demos: App) -> None:
     # Six decimals are written of each weight in a row.
     assert np.abs(np.subtract(rows, 1)).max() <= len(TOKENS) * 0.5e-6 + len(TOKENS) * ULP
 
-
-def test_choosing_a_layer_draws_it_and_keeps_counting_from_1(page: Page, demos: App) -> None:
-    frame = drawn(page, demos, "layer=0&head=2")
     read = "one => one.getAttribute('stroke-opacity')"
     first = ".headAttention[head-index='2'] line:nth-of-type(2)"
     before = frame.eval_on_selector(first, read)
@@ -99,10 +97,6 @@ def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
     assert texts(frame, "#left text") == TOKENS[:5]
     assert texts(frame, "#right text") == TOKENS[5:]
     assert selected(frame, "#layer") == "3"
-
-
-def test_one_text_has_no_filter(page: Page, demos: App) -> None:
-    assert drawn(page, demos, "layer=0").locator("#filter").count() == 0
 
 
 def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
@@ -147,10 +141,7 @@ def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> No
     assert watch.errors, "the browser says that the policy refused"
     assert all("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()
-
-
-def test_injected_markup_does_not_run_even_if_it_were_there(page: Page, demos: App, watch: Watch) -> None:
-    frame = drawn(page, demos, "layer=0")
+    # Injected markup does not run either.
     inject(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors

@@ -91,6 +91,7 @@ def test_an_empty_page_leads_to_the_example(app: App, page: Page) -> None:
     expect(page.get_by_label("Change of each head's attention between A and B")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_whole_words_chosen_elsewhere_count_at_once(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/heads?a={quote('Mehdi left')}&b={quote('Mehdi stayed')}&words=1")
     go_to(page, "Compare")

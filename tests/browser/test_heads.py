@@ -66,6 +66,7 @@ def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
     expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_arrow_keys_walk_through_the_words_without_going_back(app: App, page: Page) -> None:
     part(page, app, "find")
     word(page, "From this word", "ground").focus()
@@ -161,6 +162,7 @@ def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
     expect(page).to_have_url(re.compile(r"layer=1.*head=3|head=3.*layer=1"))
 
 
+@pytest.mark.prove
 def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
     turn_to(page, "Heads")

@@ -140,6 +140,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: E
     assert sum(counts) == 22_713_216
 
 
+@pytest.mark.prove
 def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
     picture = page.get_by_role("application", name="Attention in layer 2, head 3")
@@ -174,6 +175,7 @@ def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
         assert page.evaluate("window.__pwned") is None
 
 
+@pytest.mark.prove
 def test_bad_input_is_a_sentence_and_loses_nothing(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("textbox", name="Sentence A").fill("word " * 600)

@@ -1,7 +1,7 @@
 """What holds for every question and its result, whatever is asked.
 
-`make test` runs the lines in Python, shell and HTTP for each kind of input with each type of field; `make prove`
-runs those of all examples.
+`make test` runs the lines in Python, shell and HTTP for each kind of input with each type of field;
+`make prove` runs those of all examples.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 
 NAMES = [repr(example.asked) for example in EXAMPLES]
 RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
-"""All examples, of which the gate runs the lines of those that cover the kinds of input and types of fields."""
+"""All examples; the gate runs the lines of those that cover the kinds of input and the types of fields."""
 
 
 Asked = Callable[[Example], Checkpoint]
