@@ -92,9 +92,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Models that a file's tests leave behind refer to themselves, and Python's collector seldom comes by."""
+    """Free the models of a file's tests, which are reference cycles that the collector rarely reaches.
+
+    What survives is shared by later files: it is frozen, so that no later collection visits it again.
+    """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

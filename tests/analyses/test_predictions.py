@@ -248,7 +248,7 @@ def by_the_book(
     return sorted(spans, key=lambda one: -one[2])
 
 
-@pytest.mark.parametrize("name", trained.with_heads("question-answering"))
+@pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
 def test_answers_are_the_best_spans_of_the_models_own_numbers(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
