@@ -101,6 +101,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
         expect(page.get_by_role("application", name=title)).to_be_visible()
 
 
+@pytest.mark.prove
 def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Switch off each head in turn").click()
@@ -137,6 +138,7 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
     lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))

@@ -152,6 +152,7 @@ def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) 
     expect(page.get_by_text(f"before (2) → almost (1): {weight:.4f}").first).to_be_visible()
 
 
+@pytest.mark.prove
 def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
     go_to(page, "Embeddings")
