@@ -44,7 +44,7 @@ test: ## Everything: checks, then all tests, those in a real browser included
 	@echo "$(BIN)/mypy, and beside it $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"
 	@$(BIN)/mypy >.venv/mypy.log & types=$$!; \
 	  OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false \
-	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile $(TESTS); tests=$$?; \
+	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile --durations=10 $(TESTS); tests=$$?; \
 	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
 
 check: style types ## Style, formatting and types, of Python and of JavaScript
@@ -61,7 +61,7 @@ bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESU
 	$(BIN)/python -m benchmarks
 
 prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
-	BERT_PROBE_PROVE=1 $(BIN)/python -m pytest tests/model/test_processors.py tests/analyses/test_layouts.py
+	BERT_PROBE_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 	@# The components once more, in another engine.
 	! command -v firefox-esr >/dev/null || BERT_PROBE_BROWSER=firefox \
 	  $(BIN)/python -m pytest $(addprefix tests/browser/test_,components.py model_view.py head_view.py firefox.py)

@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import patch
 
+import hypothesis
 import pytest
 import torch
 from xdist.remote import Producer
@@ -23,6 +24,7 @@ from bert_probe.cli import later
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.doubles import keep_doubles
 from tests.helpers import families, trained
+from tests.helpers.gate import PROVE
 
 # A run in the background is started with Ctrl+C ignored, and so would be all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,15 +33,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if "OMP_NUM_THREADS" not in os.environ:
     torch.set_num_threads(1)
 
+# The same examples in every run of the gate; `make prove` draws new ones.
+hypothesis.settings.register_profile("gate", derandomize=not PROVE, database=None, deadline=None)
+hypothesis.settings.load_profile("gate")
+
+# Two groups, each with a browser and a server of its own: the pages of the app, and everything else.
 BROWSER = "tests/browser/"
-LONGEST = (BROWSER, "tests/web/", "tests/results/", "tests/test_packaging.py")
+BROWSER_WITHOUT_APP = tuple(
+    f"{BROWSER}test_{name}.py"
+    for name in ("bertviz", "components", "files", "firefox", "model_view", "notebook", "shell", "touch")
+)
+LONGEST = ("tests/web/", "tests/results/", "tests/test_packaging.py")
 
 
-class _OneBrowser(LoadFileScheduling):  # type: ignore[misc]
-    """A whole file goes to one process, and all in a browser to the same: each app is started once."""
+def _group(nodeid: str) -> str | None:
+    """Return the name of the group of browser tests that a test belongs to."""
+    if nodeid.startswith(BROWSER_WITHOUT_APP):
+        return "browser without app"
+    return "browser" if nodeid.startswith(BROWSER) else None
+
+
+def _rank(item: pytest.Item) -> int:
+    """Return a number by which tests are ordered: a long file that starts last would end alone."""
+    if group := _group(item.nodeid):
+        return ("browser", "browser without app").index(group)
+    return 2 if item.nodeid.startswith(LONGEST) else 3
+
+
+class _BrowserGroups(LoadFileScheduling):  # type: ignore[misc]
+    """Gives a whole file to one process, and a whole group of browser tests, so that servers start once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return BROWSER if nodeid.startswith(BROWSER) else super()._split_scope(nodeid)
+        return _group(nodeid) or super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -48,12 +73,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    return _OneBrowser(config, log)
+    return _BrowserGroups(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is the longest that one process does begins, as it would end alone otherwise."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked ``prove`` to ``make prove``, and start the longest files first."""
+    if not PROVE:
+        deselected = [item for item in items if item.get_closest_marker("prove")]
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not item.get_closest_marker("prove")]
+    items.sort(key=_rank)
 
 
 def pytest_collection_finish() -> None:
@@ -63,9 +92,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Models that a file's tests leave behind refer to themselves, and Python's collector seldom comes by."""
+    """Free the models of a file's tests, which are reference cycles that the collector rarely reaches.
+
+    What survives is shared by later files: it is frozen, so that no later collection visits it again.
+    """
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

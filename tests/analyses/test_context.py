@@ -21,6 +21,7 @@ from bert_probe.results import files
 from bert_probe.text.words import find_word, word_lens, word_name
 from bert_probe.web.examples import CONTEXT
 from tests.helpers.exactness import assert_exact
+from tests.helpers.gate import examples
 from tests.helpers.raw import Raw
 
 TEXTS = [
@@ -151,7 +152,7 @@ def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: BaselineCos
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(text=st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=30))
 def test_every_word_is_found_by_its_name(minilm: Checkpoint, text: str) -> None:
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from bert_probe.model.trace import Trace
 from tests.helpers import families
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
 from tests.helpers.families import PAIR, TEXT
+from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
 Folders = Callable[[str], Path]
@@ -54,8 +56,13 @@ def traced(checkpoint: Checkpoint, name: str, kind: str) -> Trace:
     return trace
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["text", "pair", "padding typed"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    prove_unless(
+        lambda case: case[0] == "pair" or case[1] in families.REPRESENTATIVE,
+        product(["text", "pair", "padding typed"], NAMES),
+    ),
+)
 def test_the_replay_is_the_raw_models_embedding(
     name: str, kind: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -72,7 +79,7 @@ def test_the_replay_is_the_raw_models_embedding(
     assert not any(step.flags.writeable for step in anatomy.steps.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", families.representative(NAMES))
 def test_the_replay_is_as_good_as_the_raw_model(
     name: str, family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -99,8 +106,8 @@ ABSENT = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_absent_parts_are_said(name: str, family: Checkpoints) -> None:
-    checkpoint = family(name)
+def test_absent_parts_are_said(name: str, double_family: Checkpoints) -> None:
+    checkpoint = double_family(name)
     anatomy = Embedding().of(checkpoint.trace(TEXT))
     absent = ABSENT.get(name, [])
     shown = [part for part in ("word", "position", "segment", "sum", "LayerNorm") if part not in absent]

@@ -33,6 +33,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.text.sentence_files import sentences_of
 from tests.helpers.exactness import assert_exact
+from tests.helpers.opening import opened_once
 
 SENTENCES = [
     "Almost before we knew it, we had left the ground.",
@@ -277,7 +278,7 @@ def test_measures_that_are_not_of_the_same_heads_are_refused(means: ProfileMeans
 
 
 def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as stopped:
+    with opened_once(), pytest.raises(SystemExit) as stopped:
         main(list(arguments))
     return (stopped.value.code, *capfd.readouterr())
 

@@ -18,6 +18,7 @@ from bert_probe.model.doubles import keep_doubles
 from tests.helpers import families
 from tests.helpers.changed import after, folder_after
 from tests.helpers.exactness import assert_exact
+from tests.helpers.gate import examples
 from tests.helpers.raw import Raw
 
 Opened = Callable[[str], Checkpoint]
@@ -43,7 +44,7 @@ def by_examples(x: np.ndarray, y: np.ndarray) -> float:
 
 
 @given(st.integers(0, 10_000), st.integers(3, 12), st.integers(1, 5), st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_what_must_not_change_it(seed: int, examples: int, wide: int, narrow: int) -> None:
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(examples, wide)), random.normal(size=(examples, narrow))

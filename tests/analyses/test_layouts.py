@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from bert_probe.analyses.cosine import unit_rows
 from bert_probe.analyses.layouts import Layout, pca, tsne, umap
 from bert_probe.errors import ShapeError, UnavailableError
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded, largest
+from tests.helpers.gate import examples
 
 
 def clusters(count: int, groups: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -123,7 +123,7 @@ def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: flo
     assert np.isfinite(found.points).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 9), st.integers(1, 5)), elements=st.integers(-3, 3)),
     st.sampled_from([pca, tsne]),
@@ -173,9 +173,7 @@ def test_equal_vectors_among_others_are_laid_out() -> None:
     assert (distances < whole / 10).all(), "equal ones lie together"
 
 
-@pytest.mark.skipif(
-    not os.environ.get("BERT_PROBE_PROVE"), reason="UMAP is compiled for half a minute; `make prove` runs it"
-)
+@pytest.mark.prove  # Numba compiles UMAP for half a minute.
 def test_umap_repeats_reports_and_can_be_stopped() -> None:
     vectors, whose = clusters(24, groups=2)
     told: list[tuple[int, int]] = []

@@ -20,7 +20,8 @@ from bert_probe.model.doubles import Doubles, keep_doubles
 from bert_probe.model.trace import Trace
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
-from tests.helpers.families import TEXT
+from tests.helpers.families import REPRESENTATIVE, TEXT
+from tests.helpers.gate import prove_unless
 
 Folders = Callable[[str, str], Path]
 Trained = Callable[[str, str], Checkpoint]
@@ -44,7 +45,7 @@ def by_id(found: LayerAnswers, layer: int) -> np.ndarray:
     return np.take_along_axis(found.logits[layer], order, axis=-1)
 
 
-@pytest.mark.parametrize(("name", "task"), EVERY)
+@pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
 def test_each_layer_is_the_answer_of_a_model_that_ends_there(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:

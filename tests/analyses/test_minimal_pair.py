@@ -24,6 +24,7 @@ from bert_probe.text.words import word_lens
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers import traces
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded
+from tests.helpers.gate import examples
 from tests.helpers.raw import Raw
 
 FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
@@ -178,7 +179,7 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 
 
 @given(texts, texts, st.booleans())
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
     pair, mirrored = Compare(words).of(a, b), Compare(words).of(b, a)
@@ -199,7 +200,7 @@ def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: st
 
 
 @given(texts, texts, st.booleans())
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
     minilm: Checkpoint, one: str, other: str, words: bool
 ) -> None:
@@ -213,7 +214,7 @@ def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
 
 
 @given(texts, texts, st.booleans())
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer: str, words: bool) -> None:
     # In one batch, with padding; and in capitals, which this model does not tell apart.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])

@@ -21,7 +21,7 @@ from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
 from tests.helpers.exactness import EXACT, assert_alike, assert_exact
-from tests.helpers.families import FAMILIES
+from tests.helpers.families import FAMILIES, representative
 
 A = "The lawyer read it because she was late."
 B = "The farmer read it because he was late."
@@ -83,7 +83,7 @@ def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Ch
     assert abs(tokens.recovered[0, 2]) > 0.1, "something must come back"
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", representative(SHOWN))
 def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     a, b = checkpoint.trace("we had b left"), checkpoint.trace("we had c left")

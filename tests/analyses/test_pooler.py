@@ -21,6 +21,7 @@ from bert_probe.model.trace import Trace
 from tests.helpers import families
 from tests.helpers.exactness import EXACT, assert_exact, largest
 from tests.helpers.families import PAIR, TEXT
+from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
 Folders = Callable[[str], Path]
@@ -32,7 +33,7 @@ WITH_POOLER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WITH_POOLER)
+@pytest.mark.parametrize("name", prove_unless({*families.REPRESENTATIVE, "mobilebert"}, WITH_POOLER))
 def test_the_pooler_replay_is_the_raw_models_output(
     name: str, double_family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -47,7 +48,7 @@ def test_the_pooler_replay_is_the_raw_models_output(
     assert np.abs(replay.replay - np.tanh(replay.cls)).max() > 0.1, "the linear layer does something"
 
 
-@pytest.mark.parametrize("name", WITH_POOLER)
+@pytest.mark.parametrize("name", families.representative(WITH_POOLER))
 def test_the_pooler_replay_is_as_good_as_the_raw_model(
     name: str, family: Checkpoints, family_folder: Folders
 ) -> None:
@@ -60,7 +61,7 @@ def test_the_pooler_replay_is_as_good_as_the_raw_model(
     assert {part.dtype for part in (replay.linear, replay.replay)} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("name", sorted(set(families.FAMILIES) - set(WITH_POOLER)))
+@pytest.mark.parametrize("name", families.representative(sorted(set(families.FAMILIES) - set(WITH_POOLER))))
 def test_no_pooler_is_a_refusal(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
     assert trace.pooler is None

@@ -6,6 +6,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,17 @@ from bert_probe.model.doubles import keep_doubles
 from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import as_raw, assert_exact
+from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 from tests.helpers.teaching import texts as labelled
 
 MIXED = [
-    *SENTENCES,
+    *SENTENCES[:3],
     "One",
     "Çelik köprüler naïve café – Straße, 東京 2024. 🙂",
     "=1+1 <b>not markup</b> [SEP] [CLS] \\ “quotes”",
     "  spaces  around\tand within  ",
     "two\nlines",
-    "river " * 240,
     "word " * 254,
     "word " * 255,
     "mountain " * 600,
@@ -148,8 +149,13 @@ VARIANTS: dict[str, tuple[list[str], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    prove_unless(
+        lambda case: case[0] == "bert" or case[1] in {"joined", "prompt"},
+        product(["bert", "roberta"], VARIANTS),
+    ),
+)
 def test_other_poolings_that_checkpoints_ship(
     name: str,
     kind: str,
@@ -246,7 +252,7 @@ def test_each_pooling_is_that_of_raw_transformers(
         "pooler": lambda output: output.pooler_output[0],
         "max": lambda output: output.last_hidden_state[0].amax(dim=0),
     }
-    texts = MIXED[:-1]
+    texts = [*MIXED[:5], "river " * 240]
     found = {name: Sentences(name).of(checkpoint, texts).vectors for name in formulas}
     for row, text in enumerate(texts):
         encoding = checkpoint.encode(text)

@@ -32,7 +32,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.doubles import keep_doubles
 from tests.helpers import trained
 from tests.helpers.exactness import ULP, as_raw, assert_exact
-from tests.helpers.families import PAIR, SENTENCES, TEXT
+from tests.helpers.families import PAIR, SENTENCES, TEXT, representative
 from tests.helpers.folders import change_config
 
 Folders = Callable[[str, str], Path]
@@ -56,7 +56,7 @@ def near(ours: Any, task: str, folder: Path, scores: Callable[[Any], Any]) -> No
     as_raw(single, double).check(ours)
 
 
-@pytest.mark.parametrize("name", trained.with_heads("fill-mask"))
+@pytest.mark.parametrize("name", representative(trained.with_heads("fill-mask")))
 def test_masked_words_are_the_pipelines(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
@@ -76,7 +76,7 @@ def test_masked_words_are_the_pipelines(
     assert_exact(few["probability"], [one["score"] for one in expected])
 
 
-@pytest.mark.parametrize("name", trained.with_heads("text-classification"))
+@pytest.mark.parametrize("name", representative(trained.with_heads("text-classification")))
 def test_classes_are_the_pipelines(name: str, double_trained_on: Trained, trained_folder: Folders) -> None:
     task = "text-classification"
     table = ClassifyText().of(double_trained_on(name, task).trace(TEXT, PAIR)).table()
@@ -87,7 +87,7 @@ def test_classes_are_the_pipelines(name: str, double_trained_on: Trained, traine
     np.testing.assert_allclose(table["probability"], [one["score"] for one in expected], rtol=32 * ULP)
 
 
-@pytest.mark.parametrize("name", trained.with_heads("token-classification"))
+@pytest.mark.parametrize("name", representative(trained.with_heads("token-classification")))
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 def test_token_labels_are_the_pipelines(
     name: str, double_trained_on: Trained, trained_folder: Folders
@@ -248,7 +248,7 @@ def by_the_book(
     return sorted(spans, key=lambda one: -one[2])
 
 
-@pytest.mark.parametrize("name", trained.with_heads("question-answering"))
+@pytest.mark.parametrize("name", representative(trained.with_heads("question-answering")))
 def test_answers_are_the_best_spans_of_the_models_own_numbers(
     name: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:

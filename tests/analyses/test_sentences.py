@@ -33,9 +33,10 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import assert_exact
+from tests.helpers.gate import examples
 
 
-@pytest.mark.parametrize("name", families.FAMILIES)
+@pytest.mark.parametrize("name", families.representative(families.FAMILIES))
 def test_sentences_of_every_family_do_not_depend_on_their_company(
     name: str, double_family: Callable[[str], Checkpoint]
 ) -> None:
@@ -46,7 +47,7 @@ def test_sentences_of_every_family_do_not_depend_on_their_company(
         assert_exact(together[row], checkpoint.trace(text).states[-1].mean(axis=0))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(order=st.permutations(range(len(SENTENCES))))
 def test_the_order_given_changes_nothing(minilm: Checkpoint, order: list[int]) -> None:
     plain = Sentences("model").of(minilm, SENTENCES)

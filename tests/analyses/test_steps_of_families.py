@@ -13,7 +13,7 @@ from bert_probe import Checkpoint, Steps
 from bert_probe.analyses.head_outputs import head_outputs
 from bert_probe.errors import UnavailableError
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
-from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
 from tests.helpers.raw import Raw
 
 Checkpoints = Callable[[str], Checkpoint]
@@ -30,7 +30,7 @@ def projected(raw: Raw, trace: Any) -> list[np.ndarray]:
     return [layer.reshape(len(trace.tokens), -1).numpy() for layer in given]
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", representative(SHOWN))
 def test_the_steps_are_those_of_the_raw_model(
     name: str, double_family: Checkpoints, family_folder: Callable[[str], Path]
 ) -> None:
@@ -54,7 +54,7 @@ def test_the_steps_are_those_of_the_raw_model(
                 assert steps.spacing == np.spacing(largest(steps.model_output))
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", representative(SHOWN))
 def test_replay_and_check_are_as_good_as_the_raw_model(
     name: str, family: Checkpoints, family_folder: Callable[[str], Path]
 ) -> None:

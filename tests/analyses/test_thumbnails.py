@@ -14,7 +14,7 @@ import bert_probe
 from bert_probe.analyses.thumbnails import SIZE, Thumbnails, largest_in_blocks, thumbnails
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError, UnavailableError
 from tests.helpers.exactness import assert_rounded
-from tests.helpers.families import FAMILIES
+from tests.helpers.families import FAMILIES, representative
 from tests.helpers.raw import Raw
 from tests.helpers.traces import hand_trace
 
@@ -58,7 +58,7 @@ def test_a_short_text_is_shown_weight_for_weight_as_the_raw_model_has_it(
     assert not thumbs.weights.flags.writeable
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", representative(FAMILIES))
 def test_every_family_has_thumbnails(name: str, family: Callable[[str], bert_probe.Checkpoint]) -> None:
     trace = family(name).trace(TEXT)
     thumbs = thumbnails(trace, size=4)

@@ -86,6 +86,12 @@ def app(serve: Callable[[Path], App]) -> App:
 
 
 @pytest.fixture(scope="package")
+def demos(serve: Callable[[Path], App]) -> App:
+    """The demo pages, which share one server; the address names the page, as in ``/?demo=frames_page``."""
+    return serve(Path(__file__).with_name("demo_app.py"))
+
+
+@pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
     """What drives browsers; a process can have one."""
     with sync_playwright() as started:

@@ -1,17 +1,14 @@
-"""BertViz frames of traces written by hand, or of the built-in model's; the address says which."""
+"""BertViz frames of traces written by hand; the address says which."""
 
 import streamlit as st
 
-import bert_probe
 from bert_probe.web import bertviz_frames
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 st.set_page_config(page_title="Frames", layout="wide")
 asked = st.query_params
 dark = "dark" in asked
-if "text" in asked:
-    trace = bert_probe.load().trace(asked["text"], asked.get("pair"))
-elif "hostile" in asked:
+if "hostile" in asked:
     trace = random_trace(HOSTILE_TOKENS)
 else:
     # A token that is a number, so that counting from 1 must not touch it; a long one, and one with spaces.

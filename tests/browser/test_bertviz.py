@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from playwright.sync_api import ConsoleMessage, Frame, Page
@@ -21,14 +18,9 @@ HEAD_OF_LINE = "(one) => one.closest('.headAttention').getAttribute('head-index'
 TOKENS = ["[CLS]", "3", LONG, " a  b ", "[SEP]", "x", "[SEP]"]
 
 
-@pytest.fixture(scope="module")
-def frames(serve: Callable[[Path], App]) -> App:
-    return serve(Path(__file__).with_name("frames_app.py"))
-
-
-def drawn(page: Page, frames: App, query: str) -> Frame:
+def drawn(page: Page, demos: App, query: str) -> Frame:
     """The BertViz frame of a page, when its drawing is there."""
-    visit(page, f"{frames.origin}/?{query}")
+    visit(page, f"{demos.origin}/?demo=frames_page&{query}")
     element = page.wait_for_selector('iframe[src*="/bertviz/"]')
     assert element is not None
     frame = element.content_frame()
@@ -47,8 +39,8 @@ def selected(frame: Frame, selector: str) -> str:
     return str(frame.eval_on_selector(selector, "one => one.selectedOptions[0].textContent"))
 
 
-def test_the_head_view_draws_what_was_asked_for(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "layer=3&head=0&head=4")
+def test_the_head_view_draws_what_was_asked_for(page: Page, demos: App) -> None:
+    frame = drawn(page, demos, "layer=3&head=0&head=4")
     assert frame.locator("svg line").count() == 12 * len(TOKENS) ** 2
     assert texts(frame, "#left text") == texts(frame, "#right text") == TOKENS
     assert texts(frame, "#layer option") == ["1", "2", "3", "4", "5"]
@@ -58,8 +50,9 @@ def test_the_head_view_draws_what_was_asked_for(page: Page, frames: App) -> None
     assert set(frame.evaluate(visible)) == {"0", "4"}
 
 
-def test_the_lines_are_the_weights(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "layer=0&head=2")
+def test_the_lines_are_the_weights_of_the_layer_that_is_chosen(page: Page, demos: App) -> None:
+    frame = drawn(page, demos, "layer=0&head=2")
+    assert frame.locator("#filter").count() == 0, "only a pair can be filtered"
     opacities = frame.eval_on_selector_all(
         ".headAttention[head-index='2'] line", "all => all.map(one => +one.getAttribute('stroke-opacity'))"
     )
@@ -67,9 +60,6 @@ def test_the_lines_are_the_weights(page: Page, frames: App) -> None:
     # Six decimals are written of each weight in a row.
     assert np.abs(np.subtract(rows, 1)).max() <= len(TOKENS) * 0.5e-6 + len(TOKENS) * ULP
 
-
-def test_choosing_a_layer_draws_it_and_keeps_counting_from_1(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "layer=0&head=2")
     read = "one => one.getAttribute('stroke-opacity')"
     first = ".headAttention[head-index='2'] line:nth-of-type(2)"
     before = frame.eval_on_selector(first, read)
@@ -81,9 +71,9 @@ def test_choosing_a_layer_draws_it_and_keeps_counting_from_1(page: Page, frames:
     assert texts(frame, "#left title")[1] == "3 (token 2 of 7)"
 
 
-def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, frames: App) -> None:
+def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, demos: App) -> None:
     for query in ("layer=1", "pair&layer=1", "model", "model&pair"):
-        frame = drawn(page, frames, query)
+        frame = drawn(page, demos, query)
         root = "document.documentElement"
         height, width = frame.evaluate("[innerHeight, innerWidth]")
         assert frame.evaluate(f"{root}.scrollHeight") <= height, query
@@ -94,8 +84,8 @@ def test_no_text_is_cut_off_and_only_the_page_scrolls(page: Page, frames: App) -
         assert height - frame.eval_on_selector("svg", f"(svg) => {BOX}(svg).bottom") < 60, query
 
 
-def test_a_pair_can_be_filtered(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "pair&layer=2")
+def test_a_pair_can_be_filtered(page: Page, demos: App) -> None:
+    frame = drawn(page, demos, "pair&layer=2")
     assert texts(frame, "#filter option") == [
         "All",
         "Sentence A → Sentence A",
@@ -109,12 +99,8 @@ def test_a_pair_can_be_filtered(page: Page, frames: App) -> None:
     assert selected(frame, "#layer") == "3"
 
 
-def test_one_text_has_no_filter(page: Page, frames: App) -> None:
-    assert drawn(page, frames, "layer=0").locator("#filter").count() == 0
-
-
-def test_the_model_view_counts_from_1(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "model")
+def test_the_model_view_counts_from_1(page: Page, demos: App) -> None:
+    frame = drawn(page, demos, "model")
     assert frame.locator("svg line").count() == 5 * 12 * len(TOKENS) ** 2
     heads, layers = [str(head) for head in range(1, 13)], [str(layer) for layer in range(1, 6)]
     assert texts(frame, "svg > text") == ["Heads", *heads, "Layers", *layers]
@@ -127,8 +113,8 @@ def test_the_model_view_counts_from_1(page: Page, frames: App) -> None:
 
 
 @pytest.mark.parametrize("view", ["", "&model"])
-def test_hostile_tokens_are_shown_and_run_nothing(page: Page, frames: App, watch: Watch, view: str) -> None:
-    frame = drawn(page, frames, f"hostile{view}")
+def test_hostile_tokens_are_shown_and_run_nothing(page: Page, demos: App, watch: Watch, view: str) -> None:
+    frame = drawn(page, demos, f"hostile{view}")
     if view:
         frame.locator("svg > g").nth(0).locator("> rect").last.click()
         found = texts(frame, "text.token")[: len(HOSTILE_TOKENS)]
@@ -144,21 +130,18 @@ def test_hostile_tokens_are_shown_and_run_nothing(page: Page, frames: App, watch
     assert watch.foreign == []
 
 
-def test_the_frame_can_reach_nothing(page: Page, frames: App, watch: Watch) -> None:
-    frame = drawn(page, frames, "layer=0")
+def test_the_frame_can_reach_nothing(page: Page, demos: App, watch: Watch) -> None:
+    frame = drawn(page, demos, "layer=0")
     assert frame.evaluate("origin") == "null"
     for reach in ("parent.document", "parent.title", "top.location.href", "localStorage", "document.cookie"):
         attempt = f"() => {{ try {{ return String({reach}) }} catch (error) {{ return error.name }} }}"
         assert frame.evaluate(attempt) == "SecurityError", reach
-    fetching = f"() => fetch('{frames.origin}/health').then(() => 'reached', (error) => error.name)"
+    fetching = f"() => fetch('{demos.origin}/health').then(() => 'reached', (error) => error.name)"
     assert frame.evaluate(fetching) == "TypeError"
     assert watch.errors, "the browser says that the policy refused"
     assert all("Content Security Policy" in error for error in watch.errors)
     watch.errors.clear()
-
-
-def test_injected_markup_does_not_run_even_if_it_were_there(page: Page, frames: App, watch: Watch) -> None:
-    frame = drawn(page, frames, "layer=0")
+    # Injected markup does not run either.
     inject(frame)
     assert frame.evaluate("window.__pwned") is None
     assert watch.errors
@@ -166,9 +149,9 @@ def test_injected_markup_does_not_run_even_if_it_were_there(page: Page, frames: 
 
 
 @pytest.mark.parametrize(("query", "paper", "ink"), [("", 251, 28), ("&dark", 20, 236)])
-def test_both_themes_are_readable(page: Page, frames: App, query: str, paper: int, ink: int) -> None:
+def test_both_themes_are_readable(page: Page, demos: App, query: str, paper: int, ink: int) -> None:
     for view in ("layer=0", "model"):
-        frame = drawn(page, frames, view + query)
+        frame = drawn(page, demos, view + query)
         background = frame.evaluate("getComputedStyle(document.body).backgroundColor")
         fills = frame.eval_on_selector_all(
             "text", "all => [...new Set(all.map(one => getComputedStyle(one).fill))]"
@@ -178,13 +161,7 @@ def test_both_themes_are_readable(page: Page, frames: App, query: str, paper: in
         assert fills[0].startswith(f"rgb({ink}, ")
 
 
-def test_a_trained_model(page: Page, frames: App) -> None:
-    frame = drawn(page, frames, "text=The cat sat.&pair=Why?&layer=5")
-    assert texts(frame, "#left text") == ["[CLS]", "the", "cat", "sat", ".", "[SEP]", "why", "?", "[SEP]"]
-    assert selected(frame, "#layer") == "6"
-
-
-def test_the_console_stays_quiet(page: Page, frames: App) -> None:
+def test_the_console_stays_quiet(page: Page, demos: App) -> None:
     """No warning of ours either: Streamlit's own are about features that its frames name."""
     said: list[str] = []
 
@@ -193,5 +170,5 @@ def test_the_console_stays_quiet(page: Page, frames: App) -> None:
             said.append(message.text)
 
     page.on("console", note)
-    drawn(page, frames, "layer=0")
+    drawn(page, demos, "layer=0")
     assert said == []

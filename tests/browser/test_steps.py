@@ -73,6 +73,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     elsewhere(lambda one: bert_probe.Steps(1, 2, 4).of(one.trace(TEXT)).weights).check(weights)
 
 
+@pytest.mark.prove
 def test_a_copied_link_opens_the_same_steps(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/steps?a={quote(TEXT)}&layer=2&head=3&query=4&key=9")
     expect(page.get_by_text("In layer 2, head 3, knew (4) gives left (9)")).to_be_visible()

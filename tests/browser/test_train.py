@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from bert_probe.text.everyday import everyday_topics
+from tests.helpers import trained
 from tests.helpers.browser import App, settled, visit
 
 pytestmark = pytest.mark.browser
 
 
 def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
-    visit(page, f"{app.origin}/train?held_out=0.5")
+    visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
     page.get_by_role("button", name="Start training").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="What was learned")).to_be_visible(timeout=120_000)

@@ -26,6 +26,7 @@ from tests.helpers.browser import (
     violations,
     visit,
 )
+from tests.helpers.gate import PROVE
 
 pytestmark = pytest.mark.browser
 
@@ -65,8 +66,12 @@ BEGINS = {
     "Report": "Run",
 }
 """What shows that a page is there, where nothing is computed before it is asked for."""
-OF_NO_TEXT = {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
-"""Pages that show nothing of the sentences."""
+PAGES_OF_TEXT = [
+    page for page in PAGES if page not in {"Corpus", "Train", "Parameters", "Sizes", "Positions", "Probes"}
+]
+"""Pages that show something of the sentences."""
+IN_DARK = {*PAGES} if PROVE else {"Overview", "Attention", "Compare", "Answer", "Train", "Report"}
+"""Pages whose contrast is measured in the dark theme too; together they use every block with own colors."""
 TEXT = "Almost before we knew it, we had left the ground."
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ =1+1"
 
@@ -135,6 +140,7 @@ def test_downloads_hold_the_library_s_numbers(app: App, page: Page, elsewhere: E
     assert sum(counts) == 22_713_216
 
 
+@pytest.mark.prove
 def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/attention?a={quote(TEXT)}&layer=2&head=3&show=heatmap")
     picture = page.get_by_role("application", name="Attention in layer 2, head 3")
@@ -146,6 +152,7 @@ def test_the_keyboard_reads_exact_weights_off_the_picture(app: App, page: Page) 
     expect(page.get_by_text(f"before (2) → almost (1): {weight:.4f}").first).to_be_visible()
 
 
+@pytest.mark.prove
 def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/?a={quote(TEXT)}")
     go_to(page, "Embeddings")
@@ -156,8 +163,9 @@ def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> Non
 
 
 def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
+    """One page for each way a text is drawn; tests/web/test_pages.py covers the Markdown of all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
-    for title in [one for one in PAGES if one not in OF_NO_TEXT]:
+    for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
         go_to(page, title)
         assert page.evaluate("window.__pwned") is None
         assert page.locator("img[src='x'], strong:text-is('bold'), .katex").count() == 0
@@ -168,6 +176,7 @@ def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
         assert page.evaluate("window.__pwned") is None
 
 
+@pytest.mark.prove
 def test_bad_input_is_a_sentence_and_loses_nothing(app: App, page: Page) -> None:
     visit(page, app.origin)
     page.get_by_role("textbox", name="Sentence A").fill("word " * 600)
@@ -199,8 +208,8 @@ def test_every_page_opens_computed_without_an_error_and_passes_axe_in_both_theme
         expect(page.get_by_role("button", name=BEGINS.get(title, "Export")).first).to_be_visible()
         expect(page).to_have_title(f"{title} · BERT Probe")
         assert page.locator('[data-testid="stException"]').count() == 0
-        for theme in ("light", "dark"):
-            page.emulate_media(color_scheme=theme)
+        for theme in ("light", "dark") if title in IN_DARK else ("light",):
+            page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             still(page)
             settled(page)  # the server draws some pictures anew
             paper = page.get_by_test_id("stApp").evaluate("node => getComputedStyle(node).backgroundColor")
@@ -225,3 +234,14 @@ def test_pictures_of_the_server_follow_the_theme_and_what_is_typed_stays(app: Ap
 def test_a_deep_link_opens_its_page(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/similarity?a={quote(TEXT)}")
     expect(page.get_by_role("heading", name="Similarity", level=1)).to_be_visible()
+    assert page.get_by_text("Page not found").count() == 0
+
+
+def test_the_bertviz_view_of_the_page_shows_the_text(app: App, page: Page) -> None:
+    query = "a=The cat sat.&b=Why?&relation=pair&layer=6&show=head-view"
+    visit(page, f"{app.origin}/attention?{query}")
+    frame = page.frame_locator('iframe[src*="/bertviz/"]')
+    expect(frame.locator("#left text")).to_have_text(
+        ["[CLS]", "the", "cat", "sat", ".", "[SEP]", "why", "?", "[SEP]"]
+    )
+    expect(frame.locator("#layer option:checked")).to_have_text("6")

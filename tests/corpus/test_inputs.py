@@ -34,6 +34,7 @@ from bert_probe.corpus.inputs import (
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.text.sentence_files import Sentence, sentences_of
 from bert_probe.text.tagged import tagged_of
+from tests.helpers.gate import examples
 
 TREE = (
     "# sent_id = one\n"
@@ -384,7 +385,7 @@ TEXTS = st.lists(
 
 
 @given(TEXTS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_texts_come_back_from_every_format(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]
 ) -> None:

@@ -16,6 +16,7 @@ from bert_probe.corpus import vector_index
 from bert_probe.corpus.nearest import Hits, LayerVectors, Scan, error
 from bert_probe.corpus.vector_index import RECALLED, VectorIndex
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
+from tests.helpers.gate import examples
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -62,7 +63,7 @@ def assert_found(hits: Hits, expected: list[tuple[float, int, int]]) -> None:
         assert abs(cosine_of.get((row, position), expected[-1][0]) - cosine) < 1e-14
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float16]), st.integers(1, 200))
 def test_a_scan_finds_what_a_loop_finds(
     tmp_path_factory: pytest.TempPathFactory, seed: int, dtype: type, count: int

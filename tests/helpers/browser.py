@@ -50,6 +50,9 @@ class App:
 JOINER = "\u2060"
 """Stands, unseen, where Streamlit would make a link or an icon of a text."""
 
+MADE = "a, img, strong, em, del, code, h1, li, blockquote, table, .katex, [role=img], span[style]"
+"""Elements that Markdown, or Streamlit after it, could make from a text."""
+
 
 def visit(page: Page, url: str) -> Page:
     """Open an app's page and wait until its script has run."""

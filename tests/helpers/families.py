@@ -6,7 +6,7 @@ So all matrices are drawn larger, and every vector (bias, LayerNorm) differs fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast
+
+from tests.helpers.gate import prove_unless
 
 SENTENCES = (
     "Almost before we knew it, we had left the ground.",
@@ -219,6 +221,22 @@ FAMILIES: dict[str, Family] = {
     "jina_embeddings_v3": Family("JinaEmbeddingsV3Config", metaspace, ROBERTA, {"type_vocab_size": 1}),
     "layoutlm": Family("LayoutLMConfig", wordpiece, BERT, {}),
 }
+
+REPRESENTATIVE = ("albert", "bert", "eurobert", "modernbert", "mpnet", "roberta")
+"""Families that `make test` runs every check on; `make prove` runs every check on all of them.
+
+- bert: learned positions, two segments, WordPiece.
+- roberta: positions counted from 2, one segment, byte-level BPE.
+- albert: layers that share their weights, factorized embeddings, a unigram tokenizer.
+- modernbert: norms before the layers, rotary positions, local attention, one matrix for query, key and value.
+- eurobert: keys and values that are shared by groups of heads, RMSNorm, no biases.
+- mpnet: relative positions, and attention that does not go through transformers' attention interface.
+"""
+
+
+def representative(names: Iterable[str]) -> list[Any]:
+    """Return the names of families, with those that only `make prove` checks marked."""
+    return prove_unless(REPRESENTATIVE, names)
 
 
 def config(name: str, **changes: Any) -> Any:

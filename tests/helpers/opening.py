@@ -31,6 +31,7 @@ def opened_once() -> Iterator[None]:
         return _opened[key]
 
     with ExitStack() as patches:
-        for place in (loading, bert_probe):
+        # The package resolves `load` on first access: it must find the real one.
+        for place in (bert_probe, loading):
             patches.enter_context(patch.object(place, "load", load))
         yield

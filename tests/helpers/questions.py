@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bert_probe.analyses.ablation import Ablate, AblateEach
@@ -495,3 +495,28 @@ EXAMPLES = (
         files={"rows.conll": TAGGED},
     ),
 )
+
+
+def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
+    """Return examples that contain each kind of input with each type of field that it occurs with.
+
+    They are chosen greedily: the next one is that with the most combinations that are not yet contained.
+    """
+    combinations = [_combinations(example) for example in examples]
+    missing = set[tuple[str, ...]]().union(*combinations)
+    chosen = []
+    while missing:
+        best = max(range(len(examples)), key=lambda number: len(combinations[number] & missing))
+        missing -= combinations[best]
+        chosen.append(examples[best])
+    return tuple(chosen)
+
+
+def _combinations(example: Example) -> set[tuple[str, ...]]:
+    inputs = example.subjects.__name__
+    written = [one for one in fields(example.asked) if getattr(example.asked, one.name) != one.default]
+    return {
+        (inputs, "head" if example.trained else "built-in model"),
+        (inputs, *sorted(name.rpartition(".")[2] for name in example.files)),
+        *((inputs, str(one.type)) for one in written),
+    }

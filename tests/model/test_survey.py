@@ -18,7 +18,7 @@ import bert_probe
 from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
 from bert_probe.model import config, memory, sources, survey
 from bert_probe.model.progress import Cancelled
-from tests.helpers.families import FAMILIES, TEXT
+from tests.helpers.families import FAMILIES, TEXT, representative
 from tests.helpers.folders import change_config, change_weights, refused
 
 
@@ -182,7 +182,7 @@ def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder
 # ---------------------------------------------------------------- what of a config is used
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", representative(FAMILIES))
 def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder(family)
     theirs = AutoConfig.from_pretrained(folder).to_dict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,17 @@ from bert_probe.errors import ArchitectureError, TokenizerError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.wrapping import digest
-from tests.helpers.families import FAMILIES, PAIR, SENTENCES, TEXT, build, config
+from tests.helpers.families import (
+    FAMILIES,
+    PAIR,
+    REPRESENTATIVE,
+    SENTENCES,
+    TEXT,
+    build,
+    config,
+    representative,
+)
+from tests.helpers.gate import prove_unless
 from tests.helpers.in_memory import Folders, left_alone, opened, step, tokenizer_of
 from tests.helpers.raw import Raw
 
@@ -25,7 +36,7 @@ NAMES = sorted(FAMILIES)
 IMPLEMENTATIONS = (None, "eager", "sdpa")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", representative(NAMES))
 def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: Folders) -> None:
     folder = family_folder(name)
     model = opened(folder, dtype="float64")
@@ -36,8 +47,13 @@ def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: 
         raw.numbers(trace.encoding).check(trace)
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    prove_unless(
+        lambda case: case[0] == "bert" or (case[0] in REPRESENTATIVE and case[1] is None),
+        product(NAMES, IMPLEMENTATIONS),
+    ),
+)
 def test_a_wrapped_model_is_the_loaded_one(
     name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
 ) -> None:

@@ -1,4 +1,8 @@
-"""What holds for every question and its result, whatever is asked."""
+"""What holds for every question and its result, whatever is asked.
+
+`make test` runs the lines in Python, shell and HTTP for each kind of input with each type of field;
+`make prove` runs those of all examples.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +37,17 @@ from bert_probe.results.result import Result
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.run.cache import key_of
 from bert_probe.web import store
+from tests.helpers.gate import prove_unless
 from tests.helpers.http import asking
 from tests.helpers.opening import opened_once
-from tests.helpers.questions import EXAMPLES, Example
+from tests.helpers.questions import EXAMPLES, Example, covering
 
 PUBLIC = [getattr(bert_probe, name) for name in bert_probe.__all__]
 """All of them, each imported by now: a question is in `QUESTIONS` once its module is imported."""
 
 NAMES = [repr(example.asked) for example in EXAMPLES]
+RUN = prove_unless(covering(EXAMPLES), EXAMPLES)
+"""All examples; the gate runs the lines of those that cover the kinds of input and the types of fields."""
 
 
 Asked = Callable[[Example], Checkpoint]
@@ -107,7 +114,7 @@ def test_every_question_has_an_example() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_the_python_line_makes_the_same_table(example: Example, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
     write(example)
@@ -119,7 +126,7 @@ def test_the_python_line_makes_the_same_table(example: Example, answers: dict[st
     assert again.attrs["provenance"] == result.table().attrs["provenance"]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_the_shell_line_writes_the_same_table(
     example: Example, answers: dict[str, Result], folder: Path
 ) -> None:
@@ -139,7 +146,7 @@ def test_the_shell_line_writes_the_same_table(
     same_numbers(first, again)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
+@pytest.mark.parametrize("example", RUN, ids=NAMES)
 def test_the_http_body_brings_the_same_table(
     example: Example, answers: dict[str, Result], asked: Asked, client: TestClient
 ) -> None:

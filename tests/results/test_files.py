@@ -23,6 +23,7 @@ from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.results import files, frames
+from tests.helpers.gate import examples
 
 TEXT = 'He said "stop", 東京; =1+1 and left, left.'
 PAIR = "Did he\nleft?"
@@ -120,7 +121,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     values=hnp.arrays(
         np.float32,
@@ -172,7 +173,7 @@ def test_awkward_tokens_come_back(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     names=st.lists(
         # NumPy's strings end at their last character that is not NUL; no vocabulary has one.

@@ -21,6 +21,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.web import bertviz_frames
 from bert_probe.web.bertviz_frames import FrameStore, head_view, model_view
 from tests.helpers.exactness import assert_printed
+from tests.helpers.gate import examples
 from tests.helpers.server import answer_of
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
@@ -105,7 +106,7 @@ def test_hostile_tokens_change_nothing_in_the_page_but_their_text(draw: Callable
     assert code.isascii()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=()), max_size=12), min_size=1, max_size=5))
 def test_any_text_comes_back_as_it_was(displays: list[str]) -> None:
     page = head_html(random_trace(displays, layers=1, heads=1))

@@ -20,7 +20,7 @@ from bert_probe.views.view import View
 from bert_probe.web import layers, sessions
 from bert_probe.web.components import head_view
 from tests.helpers.exactness import assert_exact, assert_rounded
-from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
 from tests.helpers.framed import untexted
 from tests.helpers.payloads import opened
 from tests.helpers.server import answer
@@ -60,7 +60,7 @@ def assert_travelled(data: bytes, expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", representative(FAMILIES))
 def test_a_layer_travels_in_full_for_every_family(
     name: str, text: str, double_family: Callable[[str], Checkpoint]
 ) -> None:

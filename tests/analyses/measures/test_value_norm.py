@@ -15,14 +15,14 @@ from bert_probe.analyses.measures.value_norm import projects, value_norms, value
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
-from tests.helpers.families import FAMILIES
+from tests.helpers.families import FAMILIES, representative
 from tests.helpers.traces import hand_trace
 
 TEXT = "we left the ground"
 SHOWN = sorted(name for name, family in FAMILIES.items() if family.shows_qkv)
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", representative(SHOWN))
 def test_values_through_the_output_projection_make_the_layers_output(
     name: str, family_folder: Callable[[str], Path]
 ) -> None:

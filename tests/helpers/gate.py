@@ -1,0 +1,33 @@
+"""Selects which parametrized cases run in ``make test`` and which only in ``make prove``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+import pytest
+
+PROVE = os.environ.get("BERT_PROBE_PROVE") == "1"
+"""True in ``make prove``, which also runs the tests marked ``prove``."""
+
+
+def examples(prove: int) -> int:
+    """Return how many examples a property-based test draws: a fifth of ``prove``, at least 5, in the gate."""
+    return prove if PROVE else max(5, prove // 5)
+
+
+def prove_unless(in_gate: Container[Any] | Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
+    """Return all cases, with those outside the gate marked ``prove``.
+
+    Args:
+        in_gate: the cases to run in ``make test``, or a function that returns whether a case is one.
+        cases: the values of one parameter; tuples are the values of several.
+    """
+    is_in_gate = in_gate if callable(in_gate) else in_gate.__contains__
+    return [case if is_in_gate(case) else _prove(case) for case in cases]
+
+
+def _prove(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.prove)
