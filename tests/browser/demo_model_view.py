@@ -7,6 +7,7 @@ from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.views.model_view import Head, payload
 from bert_probe.web.components.model_view import model_view
+from tests.browser import demo_clicks
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
@@ -32,6 +33,9 @@ def choose(head: Head) -> None:
 
 
 def main() -> None:
+    if "clicks" in st.query_params:
+        demo_clicks.main()
+        return
     number = {
         name: int(st.query_params.get(name, least))
         for name, least in (("layers", 6), ("heads", 12), ("tokens", 20))
