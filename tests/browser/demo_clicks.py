@@ -14,13 +14,15 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_map import LayerMap, MappedLayers
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
+from bert_probe.views.head_view import announced
 from bert_probe.views.model_view import Head, payload
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import Piece
 from bert_probe.views.toolbar import Offer
 from bert_probe.web import map_view, state
-from bert_probe.web.attention import head, shared
+from bert_probe.web.attention import shared, shown
 from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.components import head_view
 from bert_probe.web.components.matrix import matrix
 from bert_probe.web.components.model_view import model_view
 from bert_probe.web.components.strip import strip
@@ -49,7 +51,9 @@ def demo_thumbnails(numbers: bool) -> bytes:
     values = Heads().of(trace).values
     labels = [[""] * trace.heads for _ in range(trace.layers)]
     caption = f"Attention of all heads, {numbers}"
-    return payload(thumbnails(trace), labels, {"Entropy": values["entropy_bits"]}, key="grid", caption=caption)
+    return payload(
+        thumbnails(trace), labels, {"Entropy": values["entropy_bits"]}, key="grid", caption=caption
+    )
 
 
 @contextmanager
@@ -62,10 +66,6 @@ def slowly(name: str, place: bool) -> Iterator[None]:
         yield
 
 
-def choose_native() -> None:
-    st.session_state["native"] = "c"
-
-
 def open_head(chosen: Head) -> None:
     st.session_state["opened"] = chosen
 
@@ -73,14 +73,12 @@ def open_head(chosen: Head) -> None:
 def main() -> None:
     trace = demo_trace()
     if st.query_params.get("show") == "heads":
-        head.part(trace)
-        report(view=of_view(Drawn.now(trace)))
+        report(view=of_view(heads(trace)))
         return
     with st.container(horizontal=True):
         place = st.toggle("Other place")
         default = st.toggle("Other default")
         numbers = st.toggle("Other numbers")
-        st.button("Choose c", on_click=choose_native)
     with slowly("native", place):
         native = state.pick("native", "Native", {name: name for name in "abcdef"}, "a")
     with slowly("strip", place):
@@ -119,6 +117,23 @@ def main() -> None:
     )
 
 
+def heads(trace: Trace) -> Drawn:
+    """The head view, as `web/attention/head` draws it, and what is shown."""
+    place = st.toggle("Other place")
+    drawn = Drawn.now(trace)
+    said = announced(
+        trace,
+        drawn.shown,
+        offer=Offer.of(trace, drawn.view, (), several=True),
+        source=shared.link(drawn).address,
+        reason=None,
+    )
+    data = head_view.payload(drawn.picture, drawn.view.layer - 1, key=shown.KEY, announced=said)
+    with slowly("heads", place):
+        head_view.head_view(data, key="heads", on_change=lambda: shown.report("heads", trace))
+    return drawn
+
+
 def of_view(drawn: Drawn) -> str:
     series = drawn.view.series
     heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
@@ -129,7 +144,7 @@ def report(**choices: Any) -> None:
     """What the page takes each choice to be, as the last thing that a run draws."""
     for name, choice in choices.items():
         st.text(f"{name} = {choice}")
-    st.session_state.setdefault("runs", 0)
+    counts = st.session_state.setdefault("counts", {"done": 0})
     if st.button("Done"):
-        st.session_state["runs"] += 1
-    st.text(f"done = {st.session_state['runs']}")
+        counts["done"] += 1
+    st.text(f"done = {counts['done']}")

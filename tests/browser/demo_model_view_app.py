@@ -7,5 +7,8 @@ import streamlit as st
 from bert_probe.web import serve
 
 app = st.App(
-    Path(__file__).with_name("demo_model_view.py"), routes=serve.routes(), middleware=serve.middleware()
+    Path(__file__).with_name("demo_model_view.py"),
+    routes=serve.routes(),
+    middleware=serve.middleware(),
+    lifespan=serve.lifespan,
 )
