@@ -115,7 +115,7 @@ def digest(rows: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def pinned_cell(report: Mapping[str, Any] | None, shape: tuple[int, int]) -> Cell | None:
-    """Return the pinned cell that a browser reports; None if none is pinned or it is not a cell of this shape."""
+    """Return the pinned cell that a browser reports; None if there is none, or none of this shape."""
     row, column = (None, None) if report is None else (report.get("row"), report.get("column"))
     if type(row) is not int or type(column) is not int:
         return None

@@ -1,8 +1,8 @@
-"""No click is lost to a quicker one: callbacks run to their end, and a button is not forgotten before it is drawn.
+"""No click is lost to a quicker one: callbacks run to their end, and clicks on buttons reach the script.
 
 Streamlit drops a running script as soon as the reader clicks again. It checks for that at every access to
-``st.session_state``, also within callbacks and right before the first, and calls no callback twice; and it tells a
-script once of a button that was clicked, also one that is dropped before it comes to the button.
+``st.session_state``, also within callbacks and right before the first, and calls no callback twice. And it
+reports a click on a button to a single run, even if that is dropped before it comes to the button.
 """
 
 from __future__ import annotations

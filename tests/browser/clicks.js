@@ -100,9 +100,15 @@
       }
       return { ...expected };
     },
-    /** Whether each component shows what was chosen last. */
-    shows(choices) {
-      return Object.entries(choices).every(([kind, choice]) => !shown[kind] || shown[kind]() === choice);
+    /** What is not as it was chosen last, each as [choice, what the component shows, what the page reports]. */
+    wrong(choices) {
+      const lines = [...document.querySelectorAll("[data-testid=stText]")].map((line) => line.textContent.split(" = "));
+      const reported = Object.fromEntries(lines);
+      const found = Object.entries(choices).map(([kind, choice]) => {
+        const sight = shown[kind] ? shown[kind]() : choice;
+        return [kind, choice === sight && choice === reported[kind] ? null : [choice, sight, reported[kind]]];
+      });
+      return Object.fromEntries(found.filter(([, difference]) => difference));
     },
   };
 }

@@ -1,7 +1,8 @@
 """Which choice of a component counts: browser and page number them, and the higher revision is the later one.
 
-A component reports what its reader chooses with a revision one higher than the last that it knew, and the page
-sends back the revision that it draws. A run that was overtaken sends a lower one, which the browser ignores.
+A component reports what its reader chooses with a revision one higher than the last that it knew, and the
+page sends back the revision that it draws. A run that was overtaken sends a lower one, which the browser
+ignores.
 """
 
 from __future__ import annotations
