@@ -69,5 +69,5 @@ def test_no_text_becomes_anything_but_text(serve: Callable[[Path], App], page: P
     for kind in ("stCaptionContainer", "stWidgetLabel"):
         places = page.locator(f'.st-key-plain [data-testid="{kind}"]')
         expect(places).to_have_count(len(MARKDOWN))
-        assert [text.replace(JOINER, "").strip() for text in places.all_inner_texts()] == list(MARKDOWN)
+        assert [text.replace(JOINER, "").strip() for text in places.all_text_contents()] == list(MARKDOWN)
         assert places.locator(MADE).count() == 0
