@@ -16,6 +16,7 @@ from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.strip import Mark, Piece
 from bert_probe.views.text import shown
+from bert_probe.views.view import digest
 from bert_probe.web import blocks, patching, state, store, workbench
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.components.strip import strip
@@ -61,7 +62,7 @@ def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Pie
             mark = "partner" if index == chosen else ""
             place = f"in {other} at {side.units_b[there[index]].position}"
         detail = f"position {unit.position} · {place}"
-        made.append(Piece(shown(unit.display), index, segment, unit.special, joined, detail, mark))
+        made.append(Piece(shown(unit.display), unit.position, segment, unit.special, joined, detail, mark))
     return made
 
 
@@ -71,20 +72,27 @@ def only_here(side: Alignment) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
-def choose(pair: MinimalPair) -> int:
-    """Both texts; the place of the word that was clicked in A, at first the one that moved most."""
+def choose(pair: MinimalPair, text: str) -> int:
+    """Draw both texts; return the place of the word that is chosen in A, at first the one that moved most.
+
+    Args:
+        text: names the two texts; a choice stays where their tokens are merged into words.
+    """
     side, kind = pair.alignment, "words" if pair.question.words else "tokens"
+    positions = [unit.position for unit in side.units_a]
     st.markdown(f"**Sentence A** · click one of the {kind}")
-    chosen = strip(
+    position = strip(
         pieces(side, 0),
-        key=f"compare_a_{kind}",
+        key="compare_a",
         label="Sentence A",
         selectable="one",
-        selected=side.pairs[pair.most_moved][0],
+        selected=positions[side.pairs[pair.most_moved][0]],
+        text=text,
     )
+    chosen = side.pairs[pair.most_moved][0] if position is None else positions.index(position)
     place = side.places_a.index(chosen) if chosen in side.places_a else pair.most_moved
     st.markdown("**Sentence B**")
-    strip(pieces(side.mirrored, 1, side.pairs[place][1]), key=f"compare_b_{kind}", label="Sentence B")
+    strip(pieces(side.mirrored, 1, side.pairs[place][1]), key="compare_b", label="Sentence B")
     blocks.caveat(
         f"Only in A: {only_here(side)}. Only in B: {only_here(side.mirrored)}. All other {kind} are aligned "
         "and compared."
@@ -199,7 +207,7 @@ def more(pair: MinimalPair, row: RowPair) -> list[tuple[str, str, Any]]:
 
 def compared(pair: MinimalPair, a: Trace, b: Trace, corner: Any) -> None:
     """All of the comparison; its files go into the corner."""
-    place = choose(pair)
+    place = choose(pair, f"{digest(a.tokens)} {digest(b.tokens)}")
     said(pair, place)
     st.header("Which heads changed?", anchor=False)
     heads(pair)

@@ -39,10 +39,18 @@ hypothesis.settings.load_profile("gate")
 
 # Two groups, each with a browser and a server of its own: the pages of the app, and everything else.
 BROWSER = "tests/browser/"
-BROWSER_WITHOUT_APP = tuple(
-    f"{BROWSER}test_{name}.py"
-    for name in ("bertviz", "components", "files", "firefox", "model_view", "notebook", "shell", "touch")
-)
+WITHOUT_APP = {
+    "bertviz",
+    "clicks",
+    "components",
+    "files",
+    "firefox",
+    "model_view",
+    "notebook",
+    "shell",
+    "touch",
+}
+BROWSER_WITHOUT_APP = tuple(f"{BROWSER}test_{name}.py" for name in sorted(WITHOUT_APP))
 LONGEST = ("tests/web/", "tests/results/", "tests/test_packaging.py")
 
 

@@ -37,11 +37,12 @@ class Shown(TypedDict):
     by: Literal["word", "layer", "part"]
 
 
-def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> bytes:
+def payload(found: MappedLayers, *, key: str, start: Shown | None = None, began: int = 0) -> bytes:
     """What the browser draws.
 
     Args:
         start: what is shown first; the last layer, by words, unless given.
+        began: the revision at which the component began, see `web/components/choices`.
 
     Raises:
         TextError: more tokens than `MOST`.
@@ -69,6 +70,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None) -> byt
         "joined": found.question.basis != "own",
         "fileName": "map",
         "start": start or usual(found),
+        "began": began,
     }
     columns = {
         "name": [place[mark.display] for mark in found.marks],

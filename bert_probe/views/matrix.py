@@ -76,6 +76,7 @@ def payload(
     *,
     key: str,
     pinned: Cell | None = None,
+    revision: int = 0,
     **drawing: Unpack[Drawing],
 ) -> bytes:
     """What the browser draws of `values` [row, column]; NaN means "no value" and is drawn hatched.
@@ -102,22 +103,20 @@ def payload(
         "fileName": drawing.get("file_name", "matrix"),
         "scale": scale.described(),
         "pinned": pinned,
+        "revision": revision,
         **_extent(array, scale),
     }
     return packed(described, {**scale.tables(), "values": array})
 
 
 def digest(rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Names the labels, so that a pin on others is let go."""
+    """Return a name of the labels, so that a pin on others is dropped."""
     return hashlib.sha256(json.dumps([list(rows), list(columns)]).encode()).hexdigest()[:16]
 
 
-def pinned_cell(state: Any, labels: str, shape: tuple[int, int]) -> Cell | None:
-    """The pinned cell in what a browser reports; None if it belongs to other labels or is not one at all."""
-    held = state.get("cell") if isinstance(state, Mapping) else None
-    if not isinstance(held, Mapping) or held.get("labels") != labels:
-        return None
-    row, column = held.get("row"), held.get("column")
+def pinned_cell(report: Mapping[str, Any] | None, shape: tuple[int, int]) -> Cell | None:
+    """Return the pinned cell that a browser reports; None if there is none, or none of this shape."""
+    row, column = (None, None) if report is None else (report.get("row"), report.get("column"))
     if type(row) is not int or type(column) is not int:
         return None
     return Cell(row, column) if 0 <= row < shape[0] and 0 <= column < shape[1] else None

@@ -26,32 +26,27 @@ class Piece:
 def described(
     pieces: Sequence[Piece],
     *,
+    key: str,
+    of: str,
     label: str,
     selectable: Literal["none", "one"] = "none",
-    selected: int | None = None,
-    held: int | None = None,
     row: bool = False,
 ) -> dict[str, object]:
-    """What the browser draws of pieces in their order; `held` is the position that its reader chose.
+    """Return what the browser draws of pieces in their order.
 
-    `selected` is the position chosen at first; `row` keeps all in one row, which is pushed aside.
-    Raises ValueError for a position that occurs twice or a `selected` that is none of them.
+    Args:
+        key: the component's key, under which the browser remembers the reader's choice.
+        of: names the text whose pieces these are.
+        row: keep all in one row, which is pushed aside.
     """
-    positions = [piece.position for piece in pieces]
-    if len(set(positions)) != len(positions):
-        raise ValueError("Two pieces have the same position.")
-    if selected is not None and selected not in positions:
-        raise ValueError(
-            f"selected is {selected}, which is the position of none of the {len(pieces)} pieces."
-        )
     return {
-        "pieces": [_record(piece) for piece in pieces],
+        "key": key,
+        "of": of,
         "digest": digest(pieces),
+        "pieces": [_record(piece) for piece in pieces],
         "label": label,
         "row": row,
         "selectable": selectable == "one",
-        "initial": selected,
-        "selected": selected if held not in positions else held,
     }
 
 
@@ -67,15 +62,25 @@ def _record(piece: Piece) -> dict[str, object]:
 
 
 def digest(pieces: Sequence[Piece]) -> str:
-    """Names the pieces, so that a choice among others is let go."""
+    """Return a name of the pieces, so that a choice among others is dropped."""
     shown = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
     return hashlib.sha256(shown.encode()).hexdigest()[:16]
 
 
-def chosen(state: Any, digest: str) -> int | None:
-    """The position in what a browser reports; None if it was chosen among other pieces."""
-    held = state.get("chosen") if isinstance(state, Mapping) else None
-    if not isinstance(held, Mapping) or held.get("digest") != digest:
-        return None
-    position = held.get("position")
-    return position if type(position) is int else None
+def chosen(report: Mapping[str, Any] | None, pieces: Sequence[Piece], selected: int | None) -> int | None:
+    """Return the position of the chosen piece: the one that holds the reported position, else `selected`.
+
+    Raises:
+        ValueError: a position occurs twice, or `selected` is the position of none of the pieces.
+    """
+    positions = [piece.position for piece in pieces]
+    if len(set(positions)) != len(positions):
+        raise ValueError("Two pieces have the same position.")
+    if selected is not None and selected not in positions:
+        raise ValueError(
+            f"selected is {selected}, which is the position of none of the {len(pieces)} pieces."
+        )
+    position = None if report is None else report.get("position")
+    if type(position) is not int:
+        return selected
+    return max((start for start in positions if start <= position), default=selected)

@@ -27,7 +27,7 @@ from streamlit.config_option import ConfigOption
 
 from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
-from bert_probe.web import bertviz_frames, downloads, hosts, layers, places, sockets, uploads
+from bert_probe.web import bertviz_frames, callbacks, downloads, hosts, layers, places, sockets, uploads
 from bert_probe.web.components import mounting
 from bert_probe.web.http import entrance
 from bert_probe.web.http.routes import routes as api_routes
@@ -239,6 +239,7 @@ def middleware(names: Sequence[str] = ()) -> list[Middleware]:
 async def lifespan(_app: object) -> AsyncIterator[None]:
     """What is done when the server has its socket and before it answers."""
     sockets.send_at_once()
+    callbacks.keep_clicks()
     yield
 
 

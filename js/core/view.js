@@ -37,9 +37,10 @@ export const MEAN = "mean";
  * Which of two is shown: the one of the higher revision. At a tie it is the own one, as that is what the reader did
  * last; a page that runs more slowly than the reader chooses sends lower ones.
  *
- * @param {Shown | null | undefined} own
- * @param {Shown} sent
- * @returns {Shown}
+ * @template {{revision: number, of: string}} Versioned
+ * @param {Versioned | null | undefined} own
+ * @param {Versioned} sent
+ * @returns {Versioned}
  */
 export function later(own, sent) {
   return own && own.of === sent.of && own.revision >= sent.revision ? own : sent;

@@ -95,7 +95,8 @@ class LayerMap extends CanvasView {
     this.model = unpackMap(data);
     const { model, known } = this;
     const asked = JSON.stringify(model.start);
-    if (before?.of === model.of && JSON.stringify(before.start) === asked) return;
+    const goesOn = before?.of === model.of && before.began === model.began;
+    if (goesOn && JSON.stringify(before.start) === asked) return;
     this.going.stop();
     const same = known?.of === model.of;
     // Another start is an address that the reader went to.
@@ -106,15 +107,15 @@ class LayerMap extends CanvasView {
     this.selected = same ? known.selected : [];
     this.hovered = null;
     this.matches = found(model, this.wanted);
-    // The page that it is back on may know nothing of it any more.
-    if (this.pinned || this.selected.length) this.reportChosen();
+    // A page that draws the map again after another page has forgotten it; one that only moved it has not.
+    if (known?.began !== model.began && (this.pinned || this.selected.length)) this.reportChosen();
   }
 
   /** @override */
   get kept() {
     const { model, shown, zoom, cursor, pinned, selected } = this;
     const asked = JSON.stringify(model.start);
-    return { of: model.of, asked, shown, zoom, cursor, pinned, selected };
+    return { of: model.of, began: model.began, asked, shown, zoom, cursor, pinned, selected };
   }
 
   /** @override */
@@ -122,7 +123,7 @@ class LayerMap extends CanvasView {
     super.unlisten();
     this.going.stop();
     this.sliding.stop();
-    window.clearTimeout(this.telling);
+    if (this.telling) this.tell();
   }
 
   /** @override */
@@ -312,6 +313,8 @@ class LayerMap extends CanvasView {
 
   /** Says what is shown, so that an address can. */
   tell() {
+    window.clearTimeout(this.telling);
+    this.telling = 0;
     this.remember();
     this.report("shown", { ...this.shown, of: this.model.of });
   }

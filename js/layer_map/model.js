@@ -21,6 +21,7 @@ import { counted, formatted, visibleText } from "../core/text.js";
  * @property {boolean} joined whether all layers lie on one plane
  * @property {string} fileName
  * @property {Shown} start what is shown first
+ * @property {number} began the revision at which the page began to draw the map
  */
 
 /** @typedef {"layer" | "all" | "each"} Mode one layer, all in one picture, or each in a picture of its own */

@@ -1,6 +1,7 @@
 // The heatmap as a component.
 
 import { gridDestination } from "../core/canvas_view.js";
+import { Choice } from "../core/choice.js";
 import { element } from "../core/dom.js";
 import { drawLegend, writeLegend } from "../core/legend.js";
 import { mounting } from "../core/mount.js";
@@ -34,15 +35,13 @@ class MatrixView extends ScrolledView {
     super(root, parts);
     /** @type {Zoom} */
     this.zoom = AUTOMATIC;
-    /** @type {Cell | null} */
-    this.pinned = null;
+    /** @type {Choice<{row: number | null, column: number | null}>} */
+    this.choice = new Choice();
     /** Said in place of what is pointed at. @type {string | null} */
     this.notice = null;
     this.turned = 0;
     /** @type {import("../core/scale.js").Colours} */
     this.colours = { css: [], words: new Uint32Array(), inks: [] };
-    /** @type {(cell: Cell | null) => void} */
-    this.report = () => {};
     parts.scroll.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     parts.out.onclick = () => this.zoomBy(1 / 1.3);
     parts.in.onclick = () => this.zoomBy(1.3);
@@ -51,14 +50,16 @@ class MatrixView extends ScrolledView {
 
   /** @override @param {import("../core/mount.js").Component<Uint8Array>} component */
   attach({ setStateValue }) {
-    this.report = (cell) => setStateValue("cell", cell && { ...cell, labels: this.model.labels });
+    this.choice.report = (report) => setStateValue("cell", report);
   }
 
   /** @override @param {Uint8Array} data */
   take(data) {
     const { model: before } = this;
     this.model = unpackMatrix(data);
-    const { labels, rowCount, columnCount, pinned } = this.model;
+    const { key, labels, revision, rowCount, columnCount, pinned } = this.model;
+    const [row, column] = pinned ?? [null, null];
+    this.choice.receive(key, { revision, of: labels, row, column });
     if (before?.labels === labels) return;
     const { known } = this;
     const sized = known?.rowCount === rowCount && known?.columnCount === columnCount;
@@ -66,8 +67,13 @@ class MatrixView extends ScrolledView {
     this.zoom = alike ? known.zoom : this.model.whole ? WHOLE : AUTOMATIC;
     this.wantedScroll = alike ? known.scroll : { x: 0, y: 0 };
     this.cursor = alike ? known.cursor : null;
-    this.pinned = pinned && { row: pinned[0], column: pinned[1] };
     this.hovered = null;
+  }
+
+  /** @returns {Cell | null} */
+  get pinned() {
+    const { row, column } = this.choice.now;
+    return row === null || column === null ? null : { row, column };
   }
 
   /** @override */
@@ -194,11 +200,10 @@ class MatrixView extends ScrolledView {
 
   /** @param {Cell | null} cell */
   pin(cell) {
-    this.pinned = cell;
+    this.choice.make(cell ?? { row: null, column: null });
     this.remember();
     this.mark();
     this.say(cell ? `Pinned: ${sentence(this.model, cell)}` : "Nothing is pinned");
-    this.report(cell);
   }
 
   /** @override */

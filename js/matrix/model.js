@@ -22,6 +22,7 @@ import { formatted, visibleText } from "../core/text.js";
  * @property {boolean} whole whether all cells are shown at first, however small
  * @property {string} fileName
  * @property {[number, number] | null} pinned row and column
+ * @property {number} revision of the pin
  * @property {number} least
  * @property {number} most
  */

@@ -2,6 +2,7 @@
 
 import constants from "../../bert_probe/views/constants.json" with { type: "json" };
 import { leading, within } from "../core/canvas_view.js";
+import { Choice } from "../core/choice.js";
 import { element, toggle } from "../core/dom.js";
 import { mounting } from "../core/mount.js";
 import { visibleText } from "../core/text.js";
@@ -12,11 +13,13 @@ import { readTheme } from "../core/theme.js";
  *
  * @typedef {object} StripData
  * @property {{text: string, position: number, kind: string, joined: boolean, detail: string, mark: string}[]} pieces
+ * @property {string} key
+ * @property {string} of names the text
  * @property {string} digest names the pieces
  * @property {string} label
  * @property {boolean} row whether all pieces stand in one row, which is pushed aside
  * @property {boolean} selectable
- * @property {number | null} initial the position chosen at first
+ * @property {number} revision of the choice that the server knows
  * @property {number | null} selected the position chosen as far as the server knows
  */
 
@@ -29,10 +32,8 @@ class StripView {
     /** @type {HTMLElement[]} */
     this.pills = [];
     this.current = 0;
-    /** @type {number | null} */
-    this.chosen = null;
-    /** @type {(position: number) => void} */
-    this.report = () => {};
+    /** @type {Choice<{position: number | null}>} */
+    this.choice = new Choice();
     this.tip = element("div", { class: "tip", popover: "manual", role: "tooltip" });
     root.after(this.tip);
     root.onpointerover = (event) => this.tell(pillOf(event));
@@ -59,14 +60,15 @@ class StripView {
   update({ data, setStateValue }) {
     const before = this.data;
     this.data = data;
-    this.report = (position) => setStateValue("chosen", { position, digest: data.digest });
-    // After the first sight the reader's own choice is newer than what the server knows of it.
-    const fresh = before?.digest !== data.digest || before?.initial !== data.initial;
-    if (fresh) this.chosen = data.selected;
-    if (before?.digest !== data.digest || before?.selectable !== data.selectable) this.build(data);
+    this.choice.report = (report) => setStateValue("chosen", report);
+    const { key, of, revision, selected } = data;
+    const shown = this.choice.now?.position;
+    this.choice.receive(key, { revision, of, position: selected });
+    const fresh = before?.digest !== data.digest || before?.selectable !== data.selectable;
+    if (fresh) this.build(data);
     this.tint();
     this.mark();
-    if (fresh) this.reveal();
+    if (fresh || shown !== this.choice.now.position) this.reveal();
   }
 
   /** @param {StripData} data */
@@ -101,9 +103,15 @@ class StripView {
     }
   }
 
+  /** Index of the chosen pill, which holds the chosen position; -1 if none is chosen. */
+  get chosen() {
+    const { position } = this.choice.now;
+    return position === null ? -1 : this.pieces.findLastIndex((piece) => piece.position <= position);
+  }
+
   /** Shows which pill is chosen, and leaves exactly one in the tab order. */
   mark() {
-    const chosen = this.pieces.findIndex((piece) => piece.position === this.chosen);
+    const { chosen } = this;
     if (chosen >= 0) this.current = chosen;
     this.pills.forEach((pill, i) => {
       pill.tabIndex = i === this.current ? 0 : -1;
@@ -125,11 +133,9 @@ class StripView {
 
   /** @param {number} index */
   choose(index) {
-    const { position } = this.pieces[index];
-    if (position === this.chosen) return;
-    this.chosen = position;
+    if (index === this.chosen) return;
+    this.choice.make({ position: this.pieces[index].position });
     this.mark();
-    this.report(position);
   }
 
   /** @param {HTMLElement | null} pill */

@@ -6,4 +6,9 @@ import streamlit as st
 
 from bert_probe.web import serve
 
-app = st.App(Path(__file__).with_name("demo_page.py"), routes=serve.routes(), middleware=serve.middleware())
+app = st.App(
+    Path(__file__).with_name("demo_page.py"),
+    routes=serve.routes(),
+    middleware=serve.middleware(),
+    lifespan=serve.lifespan,
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-DEMOS = {"demo_components", "demo_model_view", "frames_page", "widgets_page"}
+DEMOS = {"demo_clicks", "demo_components", "demo_model_view", "frames_page", "widgets_page"}
 
 demo = st.query_params["demo"]
 if demo not in DEMOS:

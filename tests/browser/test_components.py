@@ -202,11 +202,11 @@ def test_a_missing_value_is_said_and_never_shown_as_zero(page: Page, demos: App)
 
 def test_the_legend_states_the_range_and_puts_ticks_where_they_belong(page: Page, demos: App) -> None:
     shown(page, demos, "show=20&curve=sqrt")
-    assert page.locator(".legend-text").inner_text() == (
+    expect(page.locator(".legend-text")).to_have_text(
         "attention weight, fixed scale 0 to 1, square-root colours"
     )
     ticks = page.locator(".ticks span")
-    assert ticks.all_inner_texts() == ["0", "0.05", "0.25", "0.5", "1"]
+    expect(ticks).to_have_text(["0", "0.05", "0.25", "0.5", "1"])
     places = [float(left.rstrip("%")) for left in ticks.evaluate_all("all => all.map(one => one.style.left)")]
     # The browser gives a style back with six significant digits: with three decimals at least.
     assert_printed(places, [100 * part**0.5 for part in (0, 0.05, 0.25, 0.5, 1)], decimals=3)
@@ -284,8 +284,8 @@ def test_a_pill_is_chosen_by_mouse_and_by_arrows(page: Page, demos: App) -> None
     page.keyboard.press("End")
     page.get_by_text("chosen: 39").wait_for()
     checked = group.locator('[aria-checked="true"]')
-    assert checked.count() == 1
-    assert group.locator('[tabindex="0"]').count() == 1
+    expect(checked).to_have_count(1)
+    expect(group.locator('[tabindex="0"]')).to_have_count(1)
 
 
 def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
@@ -293,14 +293,14 @@ def test_a_pill_tells_its_detail_unclipped(page: Page, demos: App) -> None:
     pill = page.get_by_role("radio").nth(2)
     pill.hover()
     tip = page.locator(".tip:popover-open")
-    assert tip.inner_text() == "id 2002 · position 2 · characters 8–11"
+    expect(tip).to_have_text("id 2002 · position 2 · characters 8–11")
     box = tip.bounding_box()
     assert box is not None
     assert box["x"] >= 0
     assert box["y"] >= 0
     assert pill.get_attribute("aria-label") == "bank, id 2002 · position 2 · characters 8–11"
     page.mouse.move(5, 5)
-    assert page.locator(".tip:popover-open").count() == 0
+    expect(tip).to_have_count(0)
 
 
 def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demos: App) -> None:
@@ -308,6 +308,6 @@ def test_512_pills_scroll_inside_and_hostile_ones_are_text(page: Page, demos: Ap
     strip = page.get_by_role("radiogroup", name="Tokens")
     expect(strip.get_by_role("radio")).to_have_count(512)
     assert strip.evaluate("node => node.clientHeight < 300 && node.scrollHeight > node.clientHeight")
-    assert page.get_by_role("list", name=HOSTILE).inner_text() == HOSTILE
+    expect(page.get_by_role("list", name=HOSTILE)).to_have_text(HOSTILE)
     assert page.locator(".strip img").count() == 0
     assert page.title() != "owned"

@@ -42,7 +42,7 @@ def numbers(page: Page, count: int) -> list[float]:
     """The table of what is pinned."""
     cells = page.locator("table td")
     expect(cells).to_have_count(count)
-    return [float(cell) for cell in cells.all_inner_texts()]
+    return [float(cell) for cell in cells.all_text_contents()]
 
 
 def test_the_head_view_shows_pieces_and_words_with_the_library_s_numbers(

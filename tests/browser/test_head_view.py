@@ -69,11 +69,15 @@ def begins_high(page: Page, picture: Locator) -> None:
 
 def table(page: Page) -> tuple[list[str], Array]:
     """The names and the numbers of the table beneath the picture."""
-    if page.locator(".head-view details[open]").count() == 0:
+    details = page.locator(".head-view details")
+    expect(details).to_be_visible()
+    if details.get_attribute("open") is None:
         page.get_by_text("These weights as a table").click()
-    rows = page.locator(".head-view tbody tr")
-    expect(rows.first).to_be_visible()
-    cells = [row.split("\t") for row in rows.all_inner_texts()]
+    expect(page.locator(".head-view tbody tr").first).to_be_visible()
+    # Not the rendered text: its tabs and line breaks are missing while the details open.
+    cells = details.locator("tbody").evaluate(
+        "body => [...body.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+    )
     return [row[0] for row in cells], np.array([[float(cell) for cell in row[1:]] for row in cells])
 
 

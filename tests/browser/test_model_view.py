@@ -75,13 +75,13 @@ def test_hovering_names_the_head_and_shows_it_larger(page: Page, demos: App) -> 
     for layer, head in ((0, 0), (3, 6), (4, 11)):
         page.mouse.move(*middle(grid, layer, head, False))
         assert readout(page) == sentence(layer, head)
-        assert page.locator(".preview-title").inner_text() == f"Layer {layer + 1}, head {head + 1}"
+        expect(page.locator(".preview-title")).to_have_text(f"Layer {layer + 1}, head {head + 1}")
         box = page.locator(".preview").bounding_box()
         assert box is not None
         assert 0 <= box["x"] <= 1280 - box["width"]
     assert grid.evaluate("node => node.getBoundingClientRect().top") == top, "nothing jumps"
     page.mouse.move(5, 5)
-    assert page.locator(".preview:popover-open").count() == 0
+    expect(page.locator(".preview:popover-open")).to_have_count(0)
 
 
 def test_a_click_is_told_once(page: Page, demos: App) -> None:

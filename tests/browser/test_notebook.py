@@ -138,7 +138,7 @@ def answers(view: FrameLocator, elsewhere: Elsewhere) -> None:
     stage.press("Enter")
     view.get_by_text("These weights as a table").click()
     expect(view.locator("table td")).to_have_count(14)
-    numbers = [float(cell) for cell in view.locator("table td").all_inner_texts()]
+    numbers = [float(cell) for cell in view.locator("table td").all_text_contents()]
     elsewhere(lambda one: one.trace(TEXT).attention(3, 8)[0]).printed(numbers, 4)
     stage.press("]")
     expect(stage).to_have_attribute("aria-label", "Attention in layer 5, head 9")

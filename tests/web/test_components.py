@@ -11,6 +11,7 @@ from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import Piece, chosen
+from bert_probe.web.components import choices
 from bert_probe.web.components import matrix as matrices
 from bert_probe.web.components import strip as strips
 from bert_probe.web.components.matrix import matrix
@@ -124,19 +125,41 @@ def test_a_scale_that_cannot_be_drawn_is_refused(arguments: tuple[Any, ...], mes
         Scale(*arguments)
 
 
-def test_a_pin_is_believed_only_for_the_labels_it_was_set_on() -> None:
-    labels = digest(["a", "b"], ["x"])
-    held = {"cell": {"row": 1, "column": 0, "labels": labels}}
-    assert pinned_cell(held, labels, (2, 1)) == Cell(1, 0)
-    assert pinned_cell(held, digest(["a", "c"], ["x"]), (2, 1)) is None
+def test_a_choice_counts_for_what_it_is_about_and_after_the_component_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session: dict[str, Any] = {}
+    monkeypatch.setattr(choices.st, "session_state", session)
+    first, report = choices.latest("m", "cell", "labels")
+    assert report is None
+    session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": first + 1}}
+    assert choices.latest("m", "cell", "labels") == (first + 1, session["m"]["cell"])
+    assert choices.latest("m", "cell", "other labels") == (first, None)
+    for revision in (first, first - 1, None, True, "9", 2**60):
+        session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": revision}}
+        assert choices.latest("m", "cell", "labels") == (first, None), "what an earlier page view knew"
+
+
+def test_a_component_that_is_drawn_again_outranks_what_the_browser_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session: dict[str, Any] = {}
+    clock = iter((5_000_000, 9_000_000))
+    monkeypatch.setattr(choices.st, "session_state", session)
+    monkeypatch.setattr(choices.time, "time_ns", lambda: next(clock))
+    assert choices.start("m") == 5
+    session["m"] = {}
+    assert choices.start("m") == 5, "it was drawn in the run before"
+    del session["m"]
+    assert choices.start("m") == 9
 
 
 @pytest.mark.parametrize(
     "cell",
     [
         None,
-        7,
         {},
+        {"row": None, "column": None},
         {"row": 2, "column": 0},
         {"row": -1, "column": 0},
         {"row": True, "column": 0},
@@ -144,8 +167,7 @@ def test_a_pin_is_believed_only_for_the_labels_it_was_set_on() -> None:
     ],
 )
 def test_a_pin_that_is_no_cell_is_ignored(cell: Any) -> None:
-    labelled = {**cell, "labels": "same"} if isinstance(cell, dict) else cell
-    assert pinned_cell({"cell": labelled}, "same", (2, 1)) is None
+    assert pinned_cell(cell, (2, 1)) is None
 
 
 def test_labels_cannot_trade_places_unnoticed() -> None:
@@ -182,11 +204,15 @@ def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
     assert sent == []
 
 
-def test_a_choice_among_other_pieces_is_ignored() -> None:
-    assert chosen({"chosen": {"position": 3, "digest": "same"}}, "same") == 3
-    assert chosen({"chosen": {"position": 3, "digest": "other"}}, "same") is None
-    assert chosen({"chosen": {"position": "3", "digest": "same"}}, "same") is None
-    assert chosen(None, "same") is None
+def test_a_choice_stays_on_the_piece_that_holds_its_position() -> None:
+    tokens = [Piece(name, place, 0, False, False, "") for place, name in enumerate(("a", "b", "c", "d"))]
+    words = [tokens[0], tokens[1], tokens[3]]
+    assert chosen({"position": 2}, tokens, 0) == 2
+    assert chosen({"position": 2}, words, 0) == 1, "b and c are one word"
+    assert chosen({"position": 3}, words, 0) == 3
+    assert chosen({"position": -1}, words, 0) == 0
+    assert chosen({"position": "3"}, tokens, 1) == 1
+    assert chosen(None, tokens, None) is None
 
 
 def test_both_components_mount_in_an_app() -> None:

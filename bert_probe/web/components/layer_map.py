@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bert_probe.analyses.layer_map import MappedLayers
 from bert_probe.views.layer_map import Chosen, Shown, chosen, digest, payload, reported
+from bert_probe.web.components import choices
 from bert_probe.web.components.mounting import mounted
 
 
@@ -13,9 +14,8 @@ def layer_map(found: MappedLayers, *, key: str, start: Shown) -> tuple[Chosen, S
     `start` is shown first. It should stay while the same is drawn: another one sends all points anew.
     """
     of = digest(found)
-    state = _component(
-        key=key, data=payload(found, key=key, start=start), on_chosen_change=_ignore, on_shown_change=_ignore
-    )
+    data = payload(found, key=key, start=start, began=choices.start(key))
+    state = _component(key=key, data=data, on_chosen_change=_ignore, on_shown_change=_ignore)
     return chosen(state, of, len(found.marks)), reported(state, of, found.layers)
 
 

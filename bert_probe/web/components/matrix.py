@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Unpack
 
-import streamlit as st
 from numpy.typing import ArrayLike
 
 from bert_probe.views.matrix import Cell, Drawing, Heatmap, digest, payload, pinned_cell
+from bert_probe.web.components import choices
 from bert_probe.web.components.mounting import mounted
 
 
@@ -18,10 +18,11 @@ def matrix(
     NaN means "no value" and is drawn hatched. A pin survives reruns as long as the labels stay the same.
     Raises ValueError if the shapes do not fit together.
     """
-    labels, shape = digest(rows, columns), (len(rows), len(columns))
-    held = pinned_cell(st.session_state.get(key), labels, shape)
-    data = payload(values, rows, columns, key=key, pinned=held, **drawing)
-    return pinned_cell(_component(key=key, data=data, on_cell_change=_ignore), labels, shape)
+    revision, report = choices.latest(key, "cell", digest(rows, columns))
+    pinned = pinned_cell(report, (len(rows), len(columns)))
+    data = payload(values, rows, columns, key=key, pinned=pinned, revision=revision, **drawing)
+    _component(key=key, data=data, on_cell_change=_ignore)
+    return pinned
 
 
 def heatmap(drawn: Heatmap, *, key: str) -> Cell | None:

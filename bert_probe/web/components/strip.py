@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import streamlit as st
-
 from bert_probe.views.strip import Piece, chosen, described, digest
+from bert_probe.web.components import choices
 from bert_probe.web.components.mounting import mounted
 
 
@@ -17,21 +16,21 @@ def strip(
     selectable: Literal["none", "one"] = "none",
     selected: int | None = None,
     row: bool = False,
+    text: str | None = None,
 ) -> int | None:
     """Draw pieces in their order; with `selectable="one"` return the position that is chosen, if any.
 
-    `selected` is the position chosen at first; the reader's own choice outlives reruns until the pieces
-    change; `row` keeps all pieces in one row, which is pushed aside. Raises ValueError for a position that
-    occurs twice or a `selected` that is none of them.
+    `selected` is the position chosen at first; the reader's own choice outlives reruns until the text
+    changes; `row` keeps all pieces in one row, which is pushed aside. Pieces of one `text` may be merged
+    differently from run to run: the choice then stays on the piece that holds the chosen position. Raises
+    ValueError for a position that occurs twice or a `selected` that is none of them.
     """
-    name = digest(pieces)
-    held = chosen(st.session_state.get(key), name)
-    data = described(pieces, label=label, selectable=selectable, selected=selected, held=held, row=row)
-    result = _component(key=key, data=data, on_chosen_change=_ignore)
-    if selectable == "none":
-        return None
-    position = chosen(result, name)
-    return position if position in [piece.position for piece in pieces] else selected
+    name = digest(pieces) if text is None else text
+    revision, report = choices.latest(key, "chosen", name)
+    now = chosen(report, pieces, selected)
+    data = described(pieces, key=key, of=name, label=label, selectable=selectable, row=row)
+    _component(key=key, data={**data, "revision": revision, "selected": now}, on_chosen_change=_ignore)
+    return None if selectable == "none" else now
 
 
 def _ignore() -> None:

@@ -21,7 +21,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.results import files, spelling
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.views.palette import HEADS
-from bert_probe.views.strip import Piece
+from bert_probe.views.strip import Piece, digest
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, jobs, long_texts, state, workbench
 from bert_probe.web import figures as plotly
@@ -35,6 +35,8 @@ TOPS: Final = {"20": "20", "50": "50", "200": "200"}
 BY: Final = {"group": "Groups of vectors", "before": "The word before", "after": "The word after"}
 
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
+_REQUESTS: Final = "near requests"
+"""Session key of how often a text was asked for other than by a click on one of its words."""
 _AGREED: Final = "corpus models agreed"
 """Session key of the names of models that the reader lets a store open."""
 _COLOURS: Final = tuple(HEADS[place] for place in (0, 1, 6, 4, 2, 10))
@@ -47,6 +49,7 @@ def look_for(text: str, word: str | None = None) -> None:
     long_texts.remember(TEXT, text)
     state.remember(_WORD, word)
     st.session_state[_DRAFT] = text
+    st.session_state[_REQUESTS] = st.session_state.get(_REQUESTS, 0) + 1
 
 
 def part(corpus: Store) -> None:
@@ -149,12 +152,13 @@ def _word(trace: Trace) -> Unit:
         now = max(ordinary, key=len)
     pieces = [Piece(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
     selected = [unit.positions for unit in units].index(now.positions)
-    key = f"near_strip {word_name(trace, now)} {hash(trace.encoding.text)}"
-    chosen = strip(pieces, key=key, label="The word", selectable="one", selected=selected)
-    if chosen is not None and chosen != selected and not units[chosen].special:
-        state.remember(_WORD, word_name(trace, units[chosen]))
-        st.rerun()
-    return now
+    # A click counts until another text or word is asked for.
+    text = f"{st.session_state.get(_REQUESTS, 0)} {digest(pieces)}"
+    chosen = strip(pieces, key="near_strip", label="The word", selectable="one", selected=selected, text=text)
+    if chosen is None or chosen == selected or units[chosen].special:
+        return now
+    state.remember(_WORD, word_name(trace, units[chosen]))
+    return units[chosen]
 
 
 def _asked_unit(trace: Trace) -> Unit | None:

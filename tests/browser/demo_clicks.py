@@ -1,0 +1,157 @@
+"""A page of every component with a slow script, whose other controls replace what the components show."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.layer_map import LayerMap, MappedLayers
+from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.model.trace import Trace
+from bert_probe.views.head_view import announced
+from bert_probe.views.model_view import Head, payload
+from bert_probe.views.scale import Scale
+from bert_probe.views.strip import Piece
+from bert_probe.views.toolbar import Offer
+from bert_probe.web import map_view, state
+from bert_probe.web.attention import shared, shown
+from bert_probe.web.attention.shared import Drawn
+from bert_probe.web.components import head_view
+from bert_probe.web.components.matrix import matrix
+from bert_probe.web.components.model_view import model_view
+from bert_probe.web.components.strip import strip
+from tests.helpers.traces import random_trace
+
+COUNT = 9
+NAMES = [f"token{position}" for position in range(COUNT)]
+
+
+@cache
+def demo_trace() -> Trace:
+    random = np.random.default_rng(0)
+    states = tuple(random.normal(size=(COUNT, 4)).astype(np.float32) for _ in range(5))
+    described = {"model": "demo", "architecture": "by hand"}
+    return replace(random_trace(NAMES, 4, 6), states=states, provenance=described)
+
+
+@cache
+def demo_map() -> MappedLayers:
+    return LayerMap().of(demo_trace())
+
+
+@cache
+def demo_thumbnails(numbers: bool) -> bytes:
+    trace = demo_trace()
+    values = Heads().of(trace).values
+    labels = [[""] * trace.heads for _ in range(trace.layers)]
+    caption = f"Attention of all heads, {numbers}"
+    return payload(
+        thumbnails(trace), labels, {"Entropy": values["entropy_bits"]}, key="grid", caption=caption
+    )
+
+
+@contextmanager
+def slowly(name: str, place: bool) -> Iterator[None]:
+    """One component in a container that may be replaced; the script can be interrupted before and after."""
+    for _ in range(3):
+        time.sleep(0.002)
+        st.empty()
+    with st.container(key=f"{name} {place}"):
+        yield
+
+
+def open_head(chosen: Head) -> None:
+    st.session_state["opened"] = chosen
+
+
+def main() -> None:
+    trace = demo_trace()
+    if st.query_params.get("show") == "heads":
+        report(view=of_view(heads(trace)))
+        return
+    with st.container(horizontal=True):
+        place = st.toggle("Other place")
+        default = st.toggle("Other default")
+        numbers = st.toggle("Other numbers")
+    with slowly("native", place):
+        native = state.pick("native", "Native", {name: name for name in "abcdef"}, "a")
+    with slowly("strip", place):
+        pieces = [Piece(name, i, 0, False, False, "") for i, name in enumerate(NAMES)]
+        token = strip(pieces, key="strip", label="Tokens", selectable="one", selected=int(default))
+    with slowly("matrix", place):
+        cell = matrix(
+            trace.weights[0][int(numbers)],
+            NAMES,
+            NAMES,
+            key="matrix",
+            scale=Scale("sequential", 0, 1),
+            row_axis="query",
+            column_axis="key",
+            value_name="weight",
+            caption="Attention",
+            row_positions=range(COUNT),
+            column_positions=range(COUNT),
+        )
+    with slowly("map", place):
+        marks, looks = map_view.drawn(demo_map())
+    with slowly("bar", place):
+        drawn = Drawn.now(trace)
+        shared.choose(drawn, Offer.of(trace, drawn.view, (), several=True))
+    with slowly("grid", place):
+        model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
+    pinned = marks["pinned"]
+    report(
+        native=native,
+        strip=token,
+        matrix=None if cell is None else f"{cell.row} {cell.column}",
+        map=looks["layer"],
+        mark=None if pinned is None else NAMES[demo_map().marks[pinned].position],
+        view=of_view(drawn),
+        grid=" ".join(str(number + 1) for number in st.session_state.get("opened", ())),
+    )
+
+
+def heads(trace: Trace) -> Drawn:
+    """The head view, as `web/attention/head` draws it, and what is shown."""
+    place = st.toggle("Other place")
+    drawn = Drawn.now(trace)
+    said = announced(
+        trace,
+        drawn.shown,
+        offer=Offer.of(trace, drawn.view, (), several=True),
+        source=shared.link(drawn).address,
+        reason=None,
+    )
+    data = head_view.payload(drawn.picture, drawn.view.layer - 1, key=shown.KEY, announced=said)
+    with slowly("heads", place):
+        head_view.head_view(data, key="heads", on_change=lambda: shown.report("heads", trace))
+    return drawn
+
+
+def of_view(drawn: Drawn) -> str:
+    series = drawn.view.series
+    heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
+    return f"{drawn.view.layer} {heads}"
+
+
+def report(**choices: Any) -> None:
+    """What the page takes each choice to be, as the last thing that a run draws."""
+    for name, choice in choices.items():
+        st.text(f"{name} = {choice}")
+    counts = st.session_state.setdefault("counts", {"done": 0})
+    if st.button("Done"):
+        counts["done"] += 1
+    st.text(f"done = {counts['done']}")
+
+
+if __name__ == "__main__":
+    # The imported module keeps its cached data from run to run.
+    from tests.browser import demo_clicks
+
+    demo_clicks.main()

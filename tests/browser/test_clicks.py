@@ -1,0 +1,43 @@
+"""No click is lost: component and page show what a reader chose last, at any moment of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+from tests.helpers.browser import App, visit
+
+pytestmark = pytest.mark.browser
+
+HERE = Path(__file__).parent
+CLICKS = 200
+COMPONENTS = ("strip", "matrix", "map", "mark", "view", "grid", "native")
+CONTROLS = ("place", "default", "numbers")
+"""Toggles that mount components elsewhere, and change what they begin with and the numbers that they draw."""
+
+
+@pytest.mark.parametrize("show", ["all", "heads"])
+def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demos: App, show: str) -> None:
+    kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view",)
+    bursts = 10
+    visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")
+    page.get_by_text("done = 0").wait_for()
+    expect(page.get_by_role("spinbutton", name="Layer")).to_be_visible()
+    if show == "all":
+        expect(page.locator("canvas.grid")).to_be_visible()
+    page.evaluate((HERE / "clicks.js").read_text())
+    for burst in range(bursts):
+        choices = page.evaluate(
+            "([seed, kinds, count]) => clicks.run(seed, kinds, count, 20)",
+            [burst, kinds, CLICKS // bursts],
+        )
+        page.get_by_role("button", name="Done").click()
+        expect(page.get_by_text(f"done = {burst + 1}", exact=True)).to_be_visible()
+        # A head view reports a choice when it has drawn it, which may be after "Done".
+        try:
+            page.wait_for_function("choices => !Object.keys(clicks.wrong(choices)).length", arg=choices)
+        except PlaywrightTimeout:
+            assert page.evaluate("choices => clicks.wrong(choices)", choices) == {}
