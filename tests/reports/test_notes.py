@@ -9,7 +9,9 @@ import pytest
 from bert_probe.reports import notes
 
 
-@pytest.mark.parametrize("text", ["{{1," + " " * 2_000, "{{" + " " * 20_000, "{{1," * 5_000, "{{ 1, " * 3_000])
+@pytest.mark.parametrize(
+    "text", ["{{1," + " " * 2_000, "{{" + " " * 20_000, "{{1," * 5_000, "{{ 1, " * 3_000]
+)
 def test_unfinished_references_are_read_in_linear_time(text: str) -> None:
     start = time.process_time()
     notes.unchecked(text)
