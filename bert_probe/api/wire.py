@@ -13,7 +13,7 @@ import anyio
 from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp.types import INVALID_REQUEST, PARSE_ERROR
 
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError

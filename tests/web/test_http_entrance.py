@@ -75,6 +75,24 @@ def test_so_does_who_calls_this_machine_by_a_name_that_others_know() -> None:
         problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
 
 
+@pytest.mark.parametrize("address", ["10.0.0.7", "127.0.0.1"])
+@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
+def test_allowed_name_without_a_token_opens_no_api(address: str, given: str) -> None:
+    with asking("lab.example.org", address, ("lab.example.org",)) as client:
+        headers = {"Authorization": given, "Origin": "http://lab.example.org"}
+        problem(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
+        problem(client.get("/metrics", headers=headers), 403, "not-from-here")
+        for path in (
+            "/layers/guess/1",
+            "/layers/guess/labels",
+            "/taught/guess/a.zip",
+            "/report-preview/guess",
+        ):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code in (204, 404)
+            assert len(answer.content) < 100
+
+
 def test_a_foreign_name_is_no_address_of_the_api() -> None:
     with asking("evil.com") as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
