@@ -116,8 +116,14 @@ class Sender:
 
     async def __call__(self) -> None:
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-        scope = {"type": "http", "method": "POST", "path": "/api/v1/tokens", "headers": headers}
-        scope |= {"client": (self._client, 1), "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/v1/tokens",
+            "headers": headers,
+            "client": (self._client, 1),
+            "query_string": b"",
+        }
         await self._app(scope, self._receive, self._send)
 
     async def _receive(self) -> Message:
