@@ -53,6 +53,16 @@ def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(
     ]
 
 
+def test_parameter_given_twice_is_reported() -> None:
+    app = opened("vocabulary", search=["river", "*boat*"])
+    assert not app.exception
+    assert any(
+        "gives search more than once; showing the last, \\*boat\\*" in one.value for one in app.caption
+    )
+    assert app.text_input(key="search").value == "*boat*"
+    assert app.query_params["search"] == "*boat*"
+
+
 def test_kinds_and_scripts_are_counted() -> None:
     app = opened("vocabulary", vocabulary_part="kinds")
     assert not app.exception
