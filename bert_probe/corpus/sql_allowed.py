@@ -1,7 +1,7 @@
 """What a person's SQL may name: the functions and table functions of this list, and the tables of a store.
 
 Left out are functions that reveal paths, settings or other parts of the process, that read files or run
-another query, and whose memory or time in a single call DuckDB does not limit: repeat, lpad, levenshtein.
+another query, and whose memory or time in a single call DuckDB does not limit: repeat, replace, levenshtein.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _OPERATORS: Final = (
     "+ - * / // % ** ^ & | ~ << >> || @ ! !__postfix && @> <@ <-> <=> -> ->> ^@ ~~ !~~ ~~* !~~* ~~~"
 )
 _TEXT: Final = """
-    array_to_string ascii bit_length char_length character_length chr concat concat_ws contains
+    array_to_string ascii bit_length char_length character_length chr contains
     ends_with ilike_escape instr lcase left left_grapheme length length_grapheme like_escape lower ltrim
-    md5 nfc_normalize not_ilike_escape not_like_escape octet_length ord overlay position prefix
-    regexp_escape regexp_extract regexp_full_match regexp_matches replace reverse right right_grapheme
+    md5 nfc_normalize not_ilike_escape not_like_escape octet_length ord position prefix
+    regexp_escape regexp_extract regexp_full_match regexp_matches reverse right right_grapheme
     rtrim sha1 sha256 split split_part starts_with str_split string_split string_to_array strip_accents
-    strlen strpos substr substring substring_grapheme suffix translate trim ucase unicode upper hamming
+    strlen strpos substr substring substring_grapheme suffix trim ucase unicode upper hamming
     jaccard mismatches
 """
 _NUMBERS: Final = """
-    abs acos acosh add asin asinh atan atan2 atanh bin bit_count cbrt ceil ceiling cos cosh cot degrees
-    divide even exp fdiv floor fmod gcd greatest greatest_common_divisor hash hex isfinite isinf isnan
+    abs acos acosh add asin asinh atan atan2 atanh bit_count cbrt ceil ceiling cos cosh cot degrees
+    divide even exp fdiv floor fmod gcd greatest greatest_common_divisor hash isfinite isinf isnan
     lcm least least_common_multiple ln log log10 log2 mod multiply nextafter pi pow power radians round
-    round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh to_base to_hex trunc xor
+    round_even roundbankers sign signbit sin sinh sqrt subtract tan tanh trunc xor
 """
 _LISTS: Final = """
     array_aggr array_aggregate array_append array_apply array_cat array_concat array_contains
@@ -43,17 +43,17 @@ _LISTS: Final = """
     list_first list_has list_has_all list_has_any list_indexof list_inner_product list_intersect
     list_last list_max list_median list_min list_mode list_negative_dot_product
     list_negative_inner_product list_pack list_position list_prepend list_product list_reverse
-    list_reverse_sort list_select list_slice list_sort list_stddev_pop list_stddev_samp list_string_agg
+    list_reverse_sort list_select list_slice list_sort list_stddev_pop list_stddev_samp
     list_sum list_transform list_unique list_value list_var_pop list_var_samp list_where list_zip map
     map_concat map_contains map_entries map_extract map_extract_value map_from_entries map_keys
     map_values row struct_concat struct_contains struct_extract struct_extract_at struct_insert
     struct_keys struct_pack struct_update struct_values unnest
 """
 _VALUES: Final = """
-    __between coalesce constant_or_null if ifnull nullif can_cast_implicitly typeof json_array
+    __between coalesce constant_or_null if ifnull nullif can_cast_implicitly typeof
     json_array_length json_contains json_exists json_extract json_extract_path json_extract_path_text
-    json_extract_string json_keys json_object json_quote json_type json_valid json_value to_json
-    row_to_json error random uuid gen_random_uuid
+    json_extract_string json_keys json_type json_valid json_value
+     error random uuid gen_random_uuid
 """
 _DATES: Final = """
     age century current_date date_add date_diff date_part date_sub date_trunc datediff datepart datesub
@@ -66,8 +66,8 @@ _DATES: Final = """
 _AGGREGATES: Final = """
     any_value approx_count_distinct approx_quantile approx_top_k arbitrary arg_max arg_max_null arg_min
     arg_min_null argmax argmin array_agg avg bit_and bit_or bit_xor bool_and bool_or corr count count_if
-    count_star countif covar_pop covar_samp entropy favg first fsum geomean geometric_mean group_concat
-    histogram kahan_sum kurtosis kurtosis_pop last list listagg mad max max_by mean median min min_by
+    count_star countif covar_pop covar_samp entropy favg first fsum geomean geometric_mean
+    histogram kahan_sum kurtosis kurtosis_pop last list mad max max_by mean median min min_by
     mode product quantile quantile_cont quantile_disc regr_avgx regr_avgy regr_count regr_intercept
     regr_r2 regr_slope regr_sxx regr_sxy regr_syy reservoir_quantile sem skewness stddev stddev_pop
     stddev_samp string_agg sum sum_no_overflow sumkahan var_pop var_samp variance wavg weighted_avg
