@@ -1,4 +1,4 @@
-"""The HTTP API fuzzed from its own OpenAPI file, and the tools of agents over standard input."""
+"""The HTTP API attacked and fuzzed from its own OpenAPI file, and the tools of agents over standard input."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from requests import Response, Session
 
 from benchmarks import running_app
 from benchmarks.pairs import Line
+from benchmarks.proof import hostile_requests
 from benchmarks.proof.theme import Run
 from tests.helpers.command_line import bert_probe
 from tests.helpers.fuzzing import fuzzed
@@ -28,6 +29,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def lines(run: Run) -> Iterator[Line]:
+    yield from hostile_requests.lines(run)
     yield _fuzzed(run)
     yield _agents(run)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from bert_probe.errors import ProbeError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.results.provenance import Subject
+from bert_probe.text import strict_json
 
 _BEGINS = "tuned-lens-"
 _SENTENCES = ("sentences", "sentences_sha256", "tokens_dropped")
@@ -51,7 +51,7 @@ def opened(file: str | Path, checkpoint: Checkpoint) -> TunedLens:
 def _record(path: Path, written: str | None) -> dict[str, Any]:
     """What the file says of itself."""
     try:
-        record = json.loads(written or "")
+        record = strict_json.loads(written or "")
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or "weights_sha256" not in record:

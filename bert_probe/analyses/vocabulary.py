@@ -35,7 +35,7 @@ class Vocabulary(Question):
 
     Attributes:
         search: what is looked for, in a piece as the vocabulary has it and as a person reads it; "" for all.
-        match: "contains", "prefix" (begins with it), "exact", or "regex", a regular expression.
+        match: "contains", "prefix" (begins with it), "exact", or "regex", a regular expression in RE2 syntax.
         case: capitals differ from small letters.
         kind: of `KINDS`, or "all".
         script: of `SCRIPTS`, "none", "several" or "other"; None for all.
@@ -59,7 +59,7 @@ class Vocabulary(Question):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        matching.check(self.search, self.match)
+        matching.check(self.search, self.match, self.case)
 
     def of(self, checkpoint: Checkpoint) -> ModelVocabulary:
         """The pieces of a model.

@@ -24,8 +24,10 @@ from bert_probe.model.trace import Trace
 from bert_probe.results.result import Result
 from bert_probe.run.cache import Answers
 from bert_probe.run.jobs import SLOTS
+from bert_probe.text import strict_json
 from bert_probe.text.labelled import KINDS, Labelled, labelled_of
 from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.text.tagged import TaggedSentence, tagged_of
 
 TABLES: Final = (".csv", ".tsv")
@@ -162,11 +164,13 @@ def parsed(content: bytes) -> Any:
     """JSON of a body.
 
     Raises:
-        BodyError: it is none.
+        BodyError: it is none, or an object of it has a key twice.
     """
     try:
         # In JSON 5.0 is the same number as 5.
-        return json.loads(content, parse_float=_number, parse_constant=_no_number)
+        return strict_json.loads(content, parse_float=_number, parse_constant=_no_number)
+    except DuplicateKeyError as error:
+        raise BodyError(f"In the body {error}.") from None
     except (ValueError, RecursionError) as error:
         raise BodyError(f"The body is no JSON in UTF-8: {str(error)[:200]}.") from None
 

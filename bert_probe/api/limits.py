@@ -2,12 +2,18 @@
 
 from typing import Final
 
+from bert_probe.model.lengths import MOST_CHARACTERS as MOST_CHARACTERS
+
 MOST_BYTES: Final = 5_000_000
 """Of a body, as of a file that is given to a page."""
+BODY_SECONDS: Final = 10.0
+"""In which a body must arrive; it takes no place among `AT_ONCE` until then."""
+MOST_CLIENT_BYTES: Final = 40_000_000
+"""Of the bodies that are arriving from one client."""
+MOST_INCOMING_BYTES: Final = 160_000_000
+"""Of the bodies that are arriving from all clients."""
 MOST_TEXTS: Final = 100
 """That are compared with each other."""
-MOST_CHARACTERS: Final = 1_000_000
-"""Of a text; how many tokens it may have is the model's to say."""
 MOST_SENTENCES: Final = 1_000
 """As on the pages: the table may be of all with all."""
 MOST_NAMED: Final = 1_000

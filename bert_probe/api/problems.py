@@ -61,6 +61,7 @@ NOT_FROM_HERE = Kind("not-from-here", 403, "This is answered to this machine alo
 NO_SUCH_THING = Kind("no-such-thing", 404, "There is nothing at this address")
 WRONG_METHOD = Kind("wrong-method", 405, "Another method is needed")
 NO_SUCH_FORM = Kind("no-such-form", 406, "The answer cannot be had in this form")
+LATE_BODY = Kind("late-body", 408, "The body did not arrive in time")
 TOO_LARGE = Kind("too-large", 413, "Larger than what is taken or sent")
 WRONG_MEDIA = Kind("wrong-media", 415, "The body is to be JSON")
 MODEL = Kind("model", 422, "The model cannot be opened")
@@ -79,6 +80,7 @@ KINDS: Final = (
     NO_SUCH_THING,
     WRONG_METHOD,
     NO_SUCH_FORM,
+    LATE_BODY,
     TOO_LARGE,
     WRONG_MEDIA,
     MODEL,

@@ -23,7 +23,7 @@ from bert_probe.run.imports import imported_for_good
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Its first line is what programs on other machines need to ask over HTTP.",
+    help="Holds the token that programs on other machines need for the HTTP API.",
 )
 @click.option(
     "--corpus",

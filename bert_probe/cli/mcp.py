@@ -23,21 +23,20 @@ def mcp(only: tuple[str, ...]) -> None:
     """
     if find_spec("mcp") is None:
         raise UnavailableError('Agents need the package mcp. Install it with pip install "bert-probe[mcp]".')
-    # Whatever else is printed must not stand between the messages.
+    # Nothing else may write between the messages, or read them.
+    messages = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     out = TextIOWrapper(os.fdopen(os.dup(1), "wb"), encoding="utf-8", newline="\n")
     os.dup2(2, 1)
     with imported_for_good():
         import anyio
-        from mcp.server.stdio import stdio_server
 
-        from bert_probe.api import agents
+        from bert_probe.api import agents, wire
         from bert_probe.api.alone import Alone
 
     server = agents.server(Alone(), agents.chosen(only), __version__)
 
-    async def serve() -> None:
-        async with stdio_server(stdout=anyio.wrap_file(out)) as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
-
-    anyio.run(serve)
+    anyio.run(wire.serve, server, messages, out)
     sys.exit(0)

@@ -29,7 +29,7 @@ def vocabulary(
 ) -> ModelVocabulary | PieceNeighbours:
     """The pieces that the model knows, or those whose input vectors are nearest to one.
 
-    See docs/methods.md, "Vocabulary", for the kinds. A regular expression is given 2 seconds.
+    See docs/methods.md, "Vocabulary", for the kinds. Regular expressions follow RE2 syntax.
     """
     foreign = asked.keys() & {one.name for one in fields(Vocabulary if near is not None else Neighbours)}
     if near is None:

@@ -7,6 +7,7 @@ spills into a folder that is made for one query.
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import threading
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from bert_probe.corpus import sql_allowed
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Report, ignore
@@ -43,6 +45,7 @@ class Tables:
 
     store: Store
     connection: duckdb.DuckDBPyConnection
+    views: frozenset[str]  # names of DuckDB's own views, which describe the process
 
     def select(self, sql: str, seconds: float | None = None, report: Report = ignore) -> pa.Table:
         """The answer to a single SELECT.
@@ -59,6 +62,8 @@ class Tables:
             raise SelectionError("The query holds half a character, which UTF-8 cannot hold. Write it again.")
         with _told(self.store):
             _check_one_select(self.connection.extract_statements(sql))
+            described = self.connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+        sql_allowed.check(json.loads(described[0][0]), frozenset(self.store.layouts), self.views)
         return self._interruptible(lambda: self._fetched(sql), seconds, report)
 
     def _fetched(self, sql: str) -> pa.Table:
@@ -132,7 +137,10 @@ def opened(store: Store) -> Iterator[Tables]:
                 connection.register(name, _dataset(store, name))
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-            yield Tables(store, connection)
+            views = connection.execute(
+                "SELECT lower(view_name) FROM duckdb_views() WHERE internal"
+            ).fetchall()
+            yield Tables(store, connection, frozenset(name for (name,) in views))
 
 
 def _opening(store: Store) -> Iterator[str]:
@@ -201,14 +209,15 @@ def _told(store: Store) -> Iterator[None]:
         ) from None
     except duckdb.BinderException as error:
         columns = (f"{name} ({', '.join(one.schema.names)})" for name, one in store.layouts.items())
-        raise SelectionError(f"{_said(error)} There are: {'; '.join(columns)}.") from None
+        raise SelectionError(f"{_said(error, store)} There are: {'; '.join(columns)}.") from None
     except (duckdb.Error, RuntimeError) as error:
-        raise SelectionError(f"{_said(error)} The tables are {', '.join(store.layouts)}.") from None
+        raise SelectionError(f"{_said(error, store)} The tables are {', '.join(store.layouts)}.") from None
 
 
-def _said(error: Exception) -> str:
-    """The sentence of an error of DuckDB, without its kind, the query and all that is around it."""
-    first, *more = str(error).strip().split("\n")
+def _said(error: Exception, store: Store) -> str:
+    """The sentence of an error of DuckDB, without its kind, the query, the path and all that is around it."""
+    text = str(error).replace(str(store.folder.resolve()), store.folder.name)
+    first, *more = text.strip().split("\n")
     said = re.sub(r"^[\w ]+ Error: ", "", first).strip()
     near = next((one.strip() for one in more if one.startswith("Did you mean")), "")
     said = said if said.endswith((".", "!", "?")) else f"{said}."

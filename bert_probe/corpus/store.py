@@ -24,6 +24,7 @@ from bert_probe.corpus.tables import Layout, Tables, layouts
 from bert_probe.errors import CheckpointError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.provenance import Subject
+from bert_probe.text import strict_json
 
 FORMAT, VERSION = "bert-probe corpus", 1
 MANIFEST, SHARDS = "manifest.json", "shards"
@@ -330,8 +331,8 @@ def written(folder: Path) -> Iterator[None]:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        found = strict_json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise StoreError(f"{file} is not there, or is broken. Give a folder that corpus run has made.")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from bert_probe.errors import ReportError
+from bert_probe.text import strict_json
 from bert_probe.text.shortened import shortened
+from bert_probe.text.strict_json import DuplicateKeyError
 
 W = TypeVar("W", bound=str)
 
@@ -117,14 +119,16 @@ def contents(content: bytes, name: str, kind: str, known: int) -> dict[str, Any]
     """What a JSON file of a kind holds, its format looked at and taken away.
 
     Raises:
-        ReportError: it is none, too large, or of a later format.
+        ReportError: it is none, too large, of a later format, or an object of it has a key twice.
     """
     if len(content) > MOST_BYTES:
         raise ReportError(
             f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no view file is. Choose another file."
         )
     try:
-        held = json.loads(content.decode("utf-8-sig"))
+        held = strict_json.loads(content.decode("utf-8-sig"))
+    except DuplicateKeyError as error:
+        raise ReportError(f"In {name} {error}.") from None
     except (ValueError, RecursionError):
         raise ReportError(f"{name} is no JSON, which a view file is. Choose another file.") from None
     if not isinstance(held, dict) or kind not in held:

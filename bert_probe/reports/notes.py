@@ -19,7 +19,7 @@ LONGEST: Final = 20_000
 
 HOW: Final = "{{3, weight}} is the number in row 3 of the column weight, and is checked with the table."
 
-_REFERENCE: Final = re.compile(r"\{\{\s*([0-9]{1,9})\s*,\s*([^{}]*?)\s*\}\}")
+_REFERENCE: Final = re.compile(r"\{\{\s*([0-9]{1,9})\s*,([^{}]*)\}\}")
 _DIGITS: Final = re.compile(r"[0-9][0-9.,]*[0-9]|[0-9]")
 
 
@@ -48,7 +48,7 @@ def pieces(note: str, table: Table) -> list[Piece]:
     found, end = [], 0
     for reference in _REFERENCE.finditer(note):
         found.append(Piece(note[end : reference.start()]))
-        row, column = _cell(reference[1], reference[2], table)
+        row, column = _cell(reference[1], reference[2].strip(), table)
         found.append(Piece(table.cell(row, column), row, column))
         end = reference.end()
     found.append(Piece(note[end:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import zipfile
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from bert_probe.reports.tables import Table, digest
 from bert_probe.reports.tolerances import leaves
 from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile
+from bert_probe.text import strict_json
+from bert_probe.text.strict_json import DuplicateKeyError
 from bert_probe.views.payload import Text, of_text
 
 _MOST_FILE: Final = 2 * MOST_BYTES
@@ -105,7 +106,9 @@ def _read_page(content: bytes, name: str) -> Read:
     page = content.decode("utf-8", "replace")
     held = re.search(r'<script type="application/json" id="stated">(.*?)</script>', page, re.S)
     try:
-        stated = json.loads(held[1]) if held else None
+        stated = strict_json.loads(held[1]) if held else None
+    except DuplicateKeyError as error:
+        raise ReportError(f"In what {name} states {error}.") from None
     except (ValueError, RecursionError):
         raise ReportError(
             f"What {name} states cannot be read: a quotation mark, comma or bracket of its JSON was changed."
@@ -210,12 +213,17 @@ def _read_zip(content: bytes, name: str) -> Read:
                 raise ReportError(
                     f"{name} would be more than {_MOST_UNPACKED / 1e6:.0f} MB, which no report is."
                 )
-            held = {one: archive.read(one) for one in archive.namelist()}
-        manifest = json.loads(held.pop("manifest.json"))
+            names = archive.namelist()
+            if len(set(names)) < len(names):
+                raise ReportError(f"{name} holds two files of the same name, which no report does.")
+            held = {one: archive.read(one) for one in names}
+        manifest = strict_json.loads(held.pop("manifest.json"))
         page = held["report.html"]
         stated: dict[str, str] = dict(manifest["files"])
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, OSError) as error:
         raise ReportError(f"{name} is a ZIP that cannot be read: {error}.") from None
+    except DuplicateKeyError as error:
+        raise ReportError(f"In the manifest of {name} {error}.") from None
     except (KeyError, TypeError, ValueError):
         raise ReportError(f"{name} is a ZIP, but no report: it has no manifest or no page.") from None
     found = _read_page(page, f"report.html in {name}")

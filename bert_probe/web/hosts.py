@@ -62,12 +62,13 @@ class AllowedHosts:
 
     Args:
         names: what the app answers to beside `own`.
+        address: where the app listens, which it answers to as well. Pages of other ports of it are foreign.
     """
 
-    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, names: Sequence[str], address: str = "") -> None:
         self.app = app
         self._given = names
-        self._every = (*own(), *names)
+        self._every = (*own(), *names, address.lower())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer why not."""
@@ -103,9 +104,12 @@ class AllowedHosts:
 
 
 def is_same_page(origins: Sequence[str], host: str, names: Sequence[str]) -> bool:
-    """Whether this comes from a page of this very host and port, or of a name that was given."""
+    """Return whether a request comes from a page of the same host and port, or of one of `names`.
+
+    The names of this machine do not count among `names`: at another port they belong to another program.
+    """
     origin = origins[0].lower().partition("://")[2]
-    return len(origins) == 1 and (origin == host.lower() or _is_among(origin, names))
+    return len(origins) == 1 and (origin == host.lower() or (_is_among(origin, names) and not is_own(origin)))
 
 
 def is_own(host: str) -> bool:

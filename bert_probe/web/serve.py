@@ -226,11 +226,11 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     ]
 
 
-def middleware(names: Sequence[str] = ()) -> list[Middleware]:
+def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]:
     """The middleware around Streamlit's own, first the outermost."""
     return [
         Middleware(SecurityHeaders),
-        Middleware(hosts.AllowedHosts, hosts.given(names)),
+        Middleware(hosts.AllowedHosts, hosts.given(names), address),
         Middleware(uploads.BoundedUploads),
     ]
 
@@ -243,12 +243,13 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     yield
 
 
-def parts(names: Sequence[str] = (), token_file: Path | None = None) -> dict[str, Any]:
+def parts(names: Sequence[str] = (), token_file: Path | None = None, address: str = "") -> dict[str, Any]:
     """What `st.App` is made of, for every way to start it.
 
     Args:
         names: what the app answers to beside its own names and those of `hosts.VARIABLE`.
         token_file: holds what others than this machine need for the API; else `entrance.VARIABLE` may.
+        address: where the server listens, if that is not an address for all; see `hosts.AllowedHosts`.
 
     Raises:
         AddressError: something that is no name of a machine, or no token.
@@ -256,7 +257,7 @@ def parts(names: Sequence[str] = (), token_file: Path | None = None) -> dict[str
     return {
         "script_path": MAIN_SCRIPT,
         "routes": routes(names, entrance.token(token_file)),
-        "middleware": middleware(names),
+        "middleware": middleware(names, address),
         "lifespan": lifespan,
     }
 

@@ -50,8 +50,8 @@ def start(
     host = places.settings()["server.address"] if host is None else host
     _check(host, port)
     shelves.serve_from(corpora)
-    called = list(names) if host in _EVERY_ADDRESS else [host, *names]
-    answers_to = list(dict.fromkeys((*hosts.own(), *hosts.given(called))))
+    address = "" if host in _EVERY_ADDRESS else host
+    answers_to = list(dict.fromkeys((*hosts.own(), *filter(None, [address]), *hosts.given(names))))
     # Streamlit takes its settings from beside the script that it believes was started, after those of the
     # current folder and of the home folder, which so cannot undo them.
     sys.argv = [str(places.top() / "app.py")]
@@ -66,7 +66,7 @@ def start(
             f"Give other names with --allow or {hosts.VARIABLE}."
         )
     told = _told(said, url, browser and _has_display())
-    app = st.App(**serve.parts(called, token_file) | {"lifespan": told})
+    app = st.App(**serve.parts(names, token_file, address) | {"lifespan": told})
     with suppress(KeyboardInterrupt):
         app.run(
             config={

@@ -30,6 +30,9 @@ _HELD = "held over"
 
 def enter(page: str) -> None:
     """A page is drawn from here on."""
+    for name in _repeated():
+        last = plain(st.query_params[name])
+        st.caption(f":orange[The address gives {plain(name)} more than once; showing the last, {last}.]")
     went = st.query_params.get(_WENT)
     if went is not None and went != st.session_state.get(_WENT):
         begin(_given())
@@ -40,6 +43,11 @@ def enter(page: str) -> None:
         if given and given != st.session_state.get(_SHOWN):
             _follow(given)
     st.session_state[_PAGE] = page
+
+
+def _repeated() -> list[str]:
+    """Return the parameters that the browser's address gives more than once."""
+    return [name for name in st.query_params if len(st.query_params.get_all(name)) > 1]
 
 
 def _given() -> dict[str, str]:
@@ -106,7 +114,7 @@ def publish(without: Collection[str] = ()) -> None:
         without: those that the page has nothing to do with, and another one is known by.
     """
     wanted = {name: value for name, value in address().items() if name not in without}
-    if dict(st.query_params) != wanted:
+    if dict(st.query_params) != wanted or _repeated():
         st.query_params.from_dict(wanted)
     st.session_state[_SHOWN] = wanted
 

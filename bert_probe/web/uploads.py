@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from typing import Final, cast
@@ -19,6 +20,8 @@ SESSION_BYTES: Final = 20_000_000
 """Of the files that are kept for one session."""
 ALL_BYTES: Final = 200_000_000
 """Of the files that are kept for all sessions together."""
+SECONDS: Final = 60.0
+"""In which a file must arrive; until then room is set aside for it."""
 
 _PATH: Final = re.compile(r"/_stcore/upload_file/([^/]+)/[^/]+$")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
@@ -52,7 +55,12 @@ class BoundedUploads:
             return
         self._coming[session] += int(stated)
         try:
-            await self.app(scope, receive, send)
+            async with asyncio.timeout(SECONDS):
+                await self.app(scope, receive, send)
+        except TimeoutError:
+            late = sentence(f"The file did not arrive within {SECONDS:g} seconds. Try again.", 408)
+            late.headers["Connection"] = "close"
+            await late(scope, receive, send)
         finally:
             self._coming[session] -= int(stated)
             self._coming += Counter()  # what is at 0 goes

@@ -69,6 +69,113 @@ def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
     assert twice.columns.tolist() == ["a", "a_2", "a_2_2"]
 
 
+REVEALING = (
+    "SELECT current_setting('temp_directory')",
+    "SELECT 'allowed_paths'.current_setting()",
+    "SELECT CURRENT_SETTING('secret_directory')",
+    "SELECT [current_setting(x) FOR x IN ['allowed_paths']]",
+    "SELECT list_transform(['home_directory'], lambda x: current_setting(x))",
+    "DESCRIBE SELECT current_setting('temp_directory')",
+    "SUMMARIZE SELECT current_setting('temp_directory')",
+    "WITH a AS (SELECT current_setting('temp_directory') AS b) SELECT (SELECT b FROM a) FROM rows",
+    "SELECT count(*) FILTER (current_setting('temp_directory') LIKE '/t%') FROM rows",
+    "SELECT row FROM rows ORDER BY current_setting('temp_directory')",
+    "SELECT row FROM rows QUALIFY row_number() OVER (PARTITION BY current_setting('temp_directory')) = 1",
+    "SELECT * FROM range(length(current_setting('temp_directory')))",
+    "FROM duckdb_settings()",
+    "FROM duckdb_views()",
+    "FROM duckdb_views",
+    "FROM main.duckdb_views",
+    "FROM system.main.duckdb_views",
+    "FROM pg_catalog.pg_views",
+    "FROM pg_settings",
+    "FROM information_schema.views",
+    "FROM sqlite_master",
+    "FROM pragma_database_list",
+    "FROM duckdb_databases()",
+    "FROM duckdb_external_file_cache()",
+    "FROM duckdb_temporary_files()",
+    "FROM duckdb_extensions()",
+    "FROM duckdb_secrets()",
+    "FROM duckdb_logs",
+    "FROM duckdb_logs()",
+    "FROM duckdb_prepared_statements()",
+    "SELECT (WITH duckdb_views AS (SELECT 1) SELECT 1), * FROM duckdb_views",
+    "SUMMARIZE duckdb_views",
+    "DESCRIBE duckdb_views",
+    "SHOW DATABASES",
+    "SHOW ALL TABLES",
+    "SELECT pg_get_viewdef(0)",
+    "SELECT getvariable('a')",
+    "SELECT current_query()",
+    "SELECT write_log('a')",
+    "FROM query('SELECT 1')",
+    "FROM query_table('rows')",
+    "FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "SELECT sleep_ms(1)",
+    "SELECT pg_sleep(1)",
+    "SELECT repeat('a', 3000000000)",
+    "SELECT lpad('a', 2000000000, 'b')",
+    "SELECT replace(text, '', text) FROM rows",
+    "SELECT concat_ws(text, text, text) FROM rows",
+    "SELECT concat(text, text) FROM rows",
+    "SELECT hex(text) FROM rows",
+    "SELECT format('{:>2000000000}', 'a')",
+    "SELECT printf('%2000000000d', 1)",
+    "SELECT range(3000000000)",
+    "SELECT list_resize([1], 3000000000)",
+    "SELECT levenshtein(text, text) FROM rows",
+    "SELECT regexp_extract_all(text, repeat('(', 100000) || repeat(')', 100000)) FROM rows",
+)
+
+
+@pytest.mark.parametrize("query", REVEALING)
+def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.Tables) -> None:
+    with pytest.raises(SelectionError) as caught:
+        tables.select(query)
+    assert any(part in str(caught.value) for part in ("is not allowed", "and not", "can show only"))
+    assert str(tables.store.folder) not in str(caught.value)
+
+
+def test_error_of_a_broken_file_names_no_path(stores: Stores, tmp_path: Path) -> None:
+    shutil.copytree(stores("tokens").folder, tmp_path / "copy")
+    store = bert_probe.open_store(tmp_path / "copy")
+    with sql.opened(store) as tables:
+        for file in store.files("rows"):
+            file.write_bytes(b"broken" * 100)
+        with pytest.raises(SelectionError) as caught:
+            tables.select("SELECT text FROM rows")
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SHOW TABLES",
+        "DESCRIBE rows",
+        "SUMMARIZE rows",
+        "SHOW rows",
+        "VALUES (1, 'a')",
+        "TABLE rows",
+        "SELECT x.lower().upper() FROM (SELECT text AS x FROM rows)",
+        "SELECT COLUMNS(*) FROM main.rows",
+        "SELECT [x * 2 FOR x IN [1, 2]], {'a': 1}.a, [1, 2][1], text[1:2], -row FROM rows",
+        "SELECT list_transform([1], lambda x: x + 1), coalesce(NULL, 1), CASE WHEN true THEN 1 END, 1 IN (2)",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3) SELECT * FROM t",
+        "SELECT row, lag(text) OVER w, rank() OVER w FROM rows WINDOW w AS (ORDER BY row)",
+        "SELECT regexp_matches(text, 'a+'), text ILIKE 'a', text SIMILAR TO 'a', text GLOB '*' FROM rows",
+        "SELECT a.row FROM rows a JOIN tokens USING (row) LEFT JOIN range(3) ON true, unnest([1]) GROUP BY 1",
+        "SELECT count(*) FILTER (row > 0), string_agg(text, ',' ORDER BY row) FROM rows GROUP BY CUBE (row)",
+        "SELECT row FROM rows WHERE EXISTS (SELECT 1) AND row BETWEEN 0 AND 9 UNION SELECT 1",
+        "SELECT extract(year FROM DATE '2020-01-02' + INTERVAL 1 DAY), 1::VARCHAR, TRY_CAST('a' AS INT)",
+        "SELECT * FROM rows TABLESAMPLE 1 ROWS",
+        "FROM (PIVOT (SELECT row, tokens FROM rows) ON row IN (1, 2) USING sum(tokens))",
+    ],
+)
+def test_ordinary_query_is_answered(query: str, tables: sql.Tables) -> None:
+    tables.select(query)
+
+
 REACHING = (
     "SELECT * FROM read_csv('{}')",
     "SELECT * FROM read_text('{}')",
@@ -218,7 +325,7 @@ def test_control_c_ends_it() -> None:
     ("setting", "value", "query", "said"),
     [
         ("ROWS", 100, "FROM range(101)", "more than 100 rows"),
-        ("BYTES", 2**20, "SELECT repeat('a', 2000) FROM range(1000)", "or 1 MB"),
+        ("BYTES", 2**20, "SELECT md5(range::VARCHAR) FROM range(100000)", "or 1 MB"),
         ("MEMORY", "20MB", "SELECT list(range) FROM range(100000000)", "more than 20MB of memory"),
     ],
 )

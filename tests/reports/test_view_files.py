@@ -169,6 +169,7 @@ def test_what_is_wrong_in_a_file_is_said(changes: dict[str, Any], sentence: str)
         (b"", "no JSON"),
         (b"\xff\xfe", "no JSON"),
         (b"[" * 100_000, "no JSON"),
+        (b'{"a": [{"b": 1, "b": 1}]}', 'the key "b" is given twice; give it once.'),
         (b"[]", "no view file"),
         (b" " * (MOST_BYTES + 1), "larger than 5 MB"),
     ],

@@ -50,6 +50,8 @@ def here() -> Iterator[TestClient]:
         (b"[" * 100_000, "no JSON"),
         (b"1" * 5000, "no JSON"),
         (b"[]", "The body must be an object"),
+        (b'{"text": "a", "text": "b"}', 'In the body the key "text" is given twice; give it once.'),
+        (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" is given twice'),
         (b"{}", "text is missing. Give it."),
         (b'{"text": 1}', "text must be a text, not 1."),
         (b'{"text": "a", "pair": 1}', "pair must be a text"),
@@ -57,7 +59,7 @@ def here() -> Iterator[TestClient]:
         (b'{"text": "a", "truncate": 1}', "truncate must be true or false"),
         (b'{"text": "a", "model": 1}', "model must be a text"),
         (b'{"text": "a", "question": []}', "question must be an object"),
-        (json.dumps({"text": "a" * 1_000_001}).encode(), "at most 1,000,000 are taken"),
+        (json.dumps({"text": "a" * 250_001}).encode(), "at most 250,000 are taken"),
         (json.dumps({"text": "a", "model": "a" * 1001}).encode(), "at most 1,000 are taken"),
     ],
 )

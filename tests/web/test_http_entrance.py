@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,6 +75,24 @@ def test_so_does_who_calls_this_machine_by_a_name_that_others_know() -> None:
         problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
 
 
+@pytest.mark.parametrize("address", ["10.0.0.7", "127.0.0.1"])
+@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
+def test_allowed_name_without_a_token_opens_no_api(address: str, given: str) -> None:
+    with asking("lab.example.org", address, ("lab.example.org",)) as client:
+        headers = {"Authorization": given, "Origin": "http://lab.example.org"}
+        problem(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
+        problem(client.get("/metrics", headers=headers), 403, "not-from-here")
+        for path in (
+            "/layers/guess/1",
+            "/layers/guess/labels",
+            "/taught/guess/a.zip",
+            "/report-preview/guess",
+        ):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code in (204, 404)
+            assert len(answer.content) < 100
+
+
 def test_a_foreign_name_is_no_address_of_the_api() -> None:
     with asking("evil.com") as client:
         assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
@@ -117,25 +136,64 @@ def test_a_token_comes_from_a_file_or_the_environment(
     assert entrance.token() == ""
     monkeypatch.setenv(entrance.VARIABLE, TOKEN)
     assert entrance.token() == TOKEN
-    file = tmp_path / "token"
-    file.write_text("another-sesame-of-ours\n# a note\n", encoding="utf-8")
-    assert entrance.token(file) == "another-sesame-of-ours"
+    for content in (b"another-sesame-of-ours", b"another-sesame-of-ours\n", b"another-sesame-of-ours\r\n"):
+        assert entrance.token(token_file(tmp_path, content)) == "another-sesame-of-ours"
+    assert entrance.token(token_file(tmp_path, b"c2VzYW1lIG9wZW5zIGFsbA==\n")) == "c2VzYW1lIG9wZW5zIGFsbA=="
+
+
+def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    file = folder / "token"
+    file.write_bytes(content)
+    file.chmod(mode)
+    return file
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"short\n", b"\xff\xfe", "sésame-opens-all-of-it".encode(), b"x\ty" * 9]
+    "content",
+    [
+        b"",
+        b"short\n",
+        "s\u00e9same-opens-all-of-it".encode(),
+        b"x\ty" * 9,
+        b"a" * 40,
+        b"1212121212121212121212",
+        b"a-token-of-enough-letters" * 30,
+        b"# Notes on the project, 2026\n",
+        b"root:x:0:0:root:/root:/bin/bash\n",
+        b"import numpy as np\nimport torch\n",
+        b"another-sesame-of-ours\n# a note\n",
+        b"another-sesame-of-ours\n\n",
+        b" another-sesame-of-ours",
+        b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\n",
+    ],
 )
-def test_a_token_that_is_none_is_refused(
-    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "token"
-    file.write_bytes(content)
-    with pytest.raises(AddressError, match=r"The token in .*token .*[Gg]ive"):
-        entrance.token(file)
-    with pytest.raises(AddressError, match=r"No such file"):
+def test_file_that_is_not_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(AddressError) as caught:
+        entrance.token(token_file(tmp_path, content))
+    assert "characters that are not a token. A token is a single line of 16 to 512" in str(caught.value)
+    assert "secrets.token_urlsafe()" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match="it is not UTF-8"):
+        entrance.token(token_file(tmp_path, b"\xff\xfe"))
+    with pytest.raises(AddressError, match="No such file"):
         entrance.token(tmp_path / "none")
+    with pytest.raises(AddressError, match="Is a directory"):
+        entrance.token(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o620])
+def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match=rf"\(mode {mode:o}\)\. Restrict it: chmod 600 "):
+        entrance.token(token_file(tmp_path, TOKEN.encode(), mode))
+
+
+def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(entrance.VARIABLE, "short")
-    with pytest.raises(SystemExit, match=r"bert-probe: The token in BERT_PROBE_TOKEN has 5 characters"):
+    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN holds 5 characters that are not"):
         serve.use_settings()
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 
 import pytest
 from mcp import types
+from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message
 
 from bert_probe.api import agents, limits, problems
 from bert_probe.api.alone import Alone
 from bert_probe.api.body import Body
 from bert_probe.api.served import served
 from bert_probe.run import slots
-from bert_probe.web import store
+from bert_probe.web import serve, store
 from tests.helpers.http import TOKENS, asking, problem
 from tests.helpers.waiting import until
 
@@ -100,3 +103,106 @@ def test_agents_may_write_whole_numbers_as_json_may() -> None:
     assert told(2).structured_content is not None
     assert told(float("inf")).is_error
     assert json.dumps(told(2).structured_content)
+
+
+class Sender:
+    """A client that sends `parts` of a body, and never the rest; `messages` are what it was answered."""
+
+    def __init__(self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", whole: bool = False) -> None:
+        self._app, self._parts, self._whole, self._client = app, [*parts], whole, client
+        self.waits = asyncio.Event()
+        self.gone = asyncio.Event()
+        self.messages: list[Message] = []
+
+    async def __call__(self) -> None:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/v1/tokens",
+            "headers": headers,
+            "client": (self._client, 1),
+            "query_string": b"",
+        }
+        await self._app(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        if self._parts:
+            part = self._parts.pop(0)
+            more = not self._whole or bool(self._parts)
+            return {"type": "http.request", "body": part, "more_body": more}
+        self.waits.set()
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.messages.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.messages[0]["status"]
+        return status
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.messages[0]["headers"])
+
+
+def test_half_sent_bodies_take_no_place_of_other_requests(here: TestClient) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)  # imports
+    app = Starlette(routes=serve.routes())
+
+    async def attack() -> int:
+        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.AT_ONCE)]
+        attacks = [asyncio.create_task(half()) for half in halves]
+        await asyncio.gather(*(half.waits.wait() for half in halves))
+        other = Sender(app, json.dumps(TOKENS).encode(), whole=True)
+        await other()
+        for half in halves:
+            half.gone.set()
+        await asyncio.gather(*attacks)
+        assert {half.status for half in halves} == {499}
+        return other.status
+
+    assert asyncio.run(attack()) == 200
+
+
+def test_late_body_is_refused_and_its_connection_closed(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    half = Sender(Starlette(routes=serve.routes()), b'{"text": ')
+    asyncio.run(half())
+    assert (half.status, half.headers[b"connection"]) == (408, b"close")
+    told = json.loads(half.messages[1]["body"])
+    assert told["type"] == "/api#late-body"
+    assert told["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
+
+
+def test_bodies_on_their_way_are_bounded_per_client_and_together(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)
+    monkeypatch.setattr(limits, "MOST_CLIENT_BYTES", 25)
+    monkeypatch.setattr(limits, "MOST_INCOMING_BYTES", 45)
+    app = Starlette(routes=serve.routes(token="sesame-opens-all-of-it"))
+
+    async def attack() -> list[int]:
+        halves = [Sender(app, b" " * 20, client=client) for client in ("127.0.0.1", "127.0.0.2")]
+        attacks = [asyncio.create_task(half()) for half in halves]
+        await asyncio.gather(*(half.waits.wait() for half in halves))
+        statuses = []
+        for client, size in (("127.0.0.1", 6), ("127.0.0.3", 6), ("127.0.0.3", 5)):
+            other = Sender(app, b" " * size, client=client, whole=True)
+            await other()
+            statuses.append(other.status)
+        for half in halves:
+            half.gone.set()
+        await asyncio.gather(*attacks)
+        last = Sender(app, b" " * 25, whole=True)
+        await last()
+        return [*statuses, last.status]
+
+    # Spaces are not JSON: 400 is the answer to a body that was read.
+    assert asyncio.run(attack()) == [503, 503, 400, 400]

@@ -15,6 +15,10 @@ from typing import Any, ClassVar
 
 import pytest
 import streamlit as st
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocket
 from streamlit import config
 from uvicorn.config import LOGGING_CONFIG
 
@@ -29,9 +33,10 @@ class App:
     """In the place of Streamlit's: starts, says what it was started with, and ends."""
 
     config: ClassVar[dict[str, Any]]
+    started: ClassVar[dict[str, Any]]
 
     def __init__(self, **parts: Any) -> None:
-        self.parts = parts
+        App.started = self.parts = parts
 
     def run(self, config: dict[str, Any]) -> None:
         async def whole_life() -> None:
@@ -92,6 +97,37 @@ def test_it_answers_to_its_own_names_and_those_given(
     assert App.config["server.address"] == host
     assert App.config["server.allowedHosts"] == allowed
     assert opened == [f"http://{address}:{port}"]
+
+
+@pytest.mark.usefixtures("opened")
+@pytest.mark.parametrize("names", [(), ("localhost", "127.0.0.1", "::1")])
+@pytest.mark.parametrize("host", [None, "127.0.0.1", "localhost", "127.0.0.2", "0.0.0.0"])
+def test_page_of_another_port_is_refused(host: str | None, names: tuple[str, ...]) -> None:
+    async def accept(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    port = free_port()
+    start.start(port, host, names)
+    routes = [*App.started["routes"], WebSocketRoute("/stream", accept)]
+    name = "127.0.0.1" if host in (None, "0.0.0.0") else host
+    app = Starlette(routes=routes, middleware=App.started["middleware"])
+    with TestClient(app, f"http://{name}:{port}", client=("127.0.0.1", 1)) as client:
+        stream = f"ws://{name}:{port}/stream"
+        for origin in (f"http://{name}:{port + 1}", f"http://{name}", "http://localhost:1", "http://[::1]:1"):
+            foreign = {"Origin": origin}
+            with (
+                pytest.raises(WebSocketDenialResponse) as denied,
+                client.websocket_connect(stream, headers=foreign),
+            ):
+                pass
+            assert denied.value.status_code == 403
+            answer = client.post("/api/v1/tokens", json={"text": "a boat"}, headers=foreign)
+            assert (answer.status_code, answer.json()["type"]) == (403, "/api#not-from-here")
+            assert "other sites" in answer.json()["detail"]
+        own = {"Origin": f"http://{name}:{port}"}
+        with client.websocket_connect(stream, headers=own):
+            pass
 
 
 @pytest.mark.usefixtures("opened")

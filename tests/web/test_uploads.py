@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
 import pytest
@@ -91,6 +92,17 @@ def test_files_on_their_way_count(place: Place) -> None:
     assert place.put("one", 10 * MB)[0] == 204
     assert place.answers == [413]
     assert place.put("one", 10 * MB)[0] == 204, "nothing stays set aside"
+
+
+def test_file_that_does_not_arrive_frees_its_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stall(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(uploads, "SECONDS", 0.05)
+        patched.setattr(place.gate, "app", stall)
+        assert place.put("one", 20 * MB) == (408, "The file did not arrive within 0.05 seconds. Try again.\n")
+    assert place.put("one", 20 * MB)[0] == 204
 
 
 @pytest.mark.parametrize("size", [None, "", "-1", "1e3", "9" * 5000])

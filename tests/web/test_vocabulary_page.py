@@ -33,8 +33,9 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ({"search": "(", "match": "regex"}, "This regular expression cannot be read"),
-        ({"search": r"(a|aa)+\d\1", "match": "regex"}, "so it was given up"),
+        ({"search": "(", "match": "regex"}, "Invalid regular expression: missing )"),
+        ({"search": ".{99999999}", "match": "regex"}, "invalid repetition size"),
+        ({"search": r"(a|aa)+\d$", "match": "regex"}, "takes more than"),
         ({"near": "unhappiest"}, "as a text it becomes un, ##ha, ##pp, ##iest"),
         ({"near": HOSTILE}, "is no piece of this vocabulary"),
     ],
@@ -42,7 +43,7 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
 def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(
     address: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matching, "SECONDS", 0.05)
+    monkeypatch.setattr(matching, "SECONDS", 0.0)
     app = opened("vocabulary", **address)
     assert not app.exception
     assert sentence in said(app)
@@ -50,6 +51,16 @@ def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(
     assert [app.text_input(key=name).value for name in address if name != "match"] == [
         value for name, value in address.items() if name != "match"
     ]
+
+
+def test_parameter_given_twice_is_reported() -> None:
+    app = opened("vocabulary", search=["river", "*boat*"])
+    assert not app.exception
+    assert any(
+        "gives search more than once; showing the last, \\*boat\\*" in one.value for one in app.caption
+    )
+    assert app.text_input(key="search").value == "*boat*"
+    assert app.query_params["search"] == "*boat*"
 
 
 def test_kinds_and_scripts_are_counted() -> None:

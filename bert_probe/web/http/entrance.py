@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import os
 import re
+import stat
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,6 +26,10 @@ VARIABLE: Final = "BERT_PROBE_TOKEN"
 """Environment variable with the token."""
 LEAST: Final = 16
 """Characters of a token: a shorter one can be guessed."""
+MOST: Final = 512
+_LEAST_DIFFERENT: Final = 8
+_TOKEN: Final = re.compile(rf"[A-Za-z0-9._~+/-]{{{LEAST},{MOST}}}={{0,2}}")
+"""What may follow `Bearer` in a header (RFC 6750, section 2.1)."""
 
 _PASSED_ON: Final = re.compile(
     r"forwarded|via|x-forwarded-.*|x-real-ip|x-(original|cluster|envoy)-.*|(x-|true-|cf-|fastly-)[a-z-]*-ip"
@@ -33,26 +38,41 @@ _PASSED_ON: Final = re.compile(
 
 
 def token(file: Path | None = None) -> str:
-    """The token, "" if there is none: the first line of a file, else what `VARIABLE` holds.
+    """Return the token of `file`, else of the environment variable `VARIABLE`; "" if there is none.
 
     Raises:
-        AddressError: a file that cannot be read, or a token that can be guessed or not be sent.
+        AddressError: a file that cannot be read, that other users can read, or that holds no token.
     """
-    given, where = os.environ.get(VARIABLE, "").strip(), VARIABLE
-    if file is not None:
-        where = str(file)
-        try:
-            given = file.read_text(encoding="utf-8").partition("\n")[0].strip()
-        except (OSError, ValueError) as error:
-            raise AddressError(
-                f"The token in {where} cannot be read: {_reason(error)}. Give another."
-            ) from None
-    if (given or file is not None) and (len(given) < LEAST or not given.isascii() or not given.isprintable()):
+    if file is None:
+        text, source = os.environ.get(VARIABLE, "").strip(), VARIABLE
+        if not text:
+            return ""
+    else:
+        text, source = _text_of(file), str(file)
+    if not _TOKEN.fullmatch(text) or len(set(text)) < _LEAST_DIFFERENT:
         raise AddressError(
-            f"The token in {where} has {len(given)} characters; give at least {LEAST} of ASCII, for example "
-            "what this prints: python -c 'import secrets; print(secrets.token_urlsafe())'"
+            f"{source} holds {len(text):,} characters that are not a token. A token is a single line of "
+            f"{LEAST} to {MOST} characters, at least {_LEAST_DIFFERENT} different ones, of A-Z, a-z, 0-9 and "
+            ". _ ~ + / = -. Use what this prints: python -c 'import secrets; print(secrets.token_urlsafe())'"
         )
-    return given
+    return text
+
+
+def _text_of(file: Path) -> str:
+    """Return the contents of a token file without the end of its line."""
+    try:
+        with file.open("rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            content = stream.read(MOST + 3)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise AddressError(f"The token file {file} cannot be read: {_reason(error)}. Give another.") from None
+    if os.name == "posix" and mode & 0o077:
+        raise AddressError(
+            f"The token file {file} can be read or changed by other users of this machine (mode "
+            f"{stat.S_IMODE(mode):o}). Restrict it: chmod 600 {file}"
+        )
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _reason(error: Exception) -> str:

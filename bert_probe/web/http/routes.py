@@ -30,6 +30,7 @@ from bert_probe.run.imports import imported_for_good
 from bert_probe.run.jobs import Job
 from bert_probe.web import store
 from bert_probe.web.http import metrics
+from bert_probe.web.http.bodies import BodyReader
 from bert_probe.web.http.entrance import Entrance
 
 _STATIC: Final = Path(__file__).parents[1] / "static"
@@ -83,6 +84,7 @@ class Api:
 
     def __init__(self) -> None:
         self.asked = metrics.Asked()
+        self._bodies = BodyReader()
         self._under_way = self._at_work = 0
         self._lock = threading.Lock()
         self._opening: Job[Any] | None = None
@@ -92,18 +94,37 @@ class Api:
         name, began = request.path_params["analysis"], time.monotonic()
         if name not in await _served():
             return _nothing(f"There is no question {name[:100]!r}.")
+        try:
+            answer = await self._answer(name, request)
+        except ClientDisconnect:
+            answer = Response(status_code=_GONE)
+        self.asked.note(name, answer.status_code, time.monotonic() - began)
+        return answer
+
+    async def _answer(self, name: str, request: Request) -> Response:
+        """The answer to a question, or the problem with it.
+
+        Raises:
+            ClientDisconnect: the client closed the connection before its body was complete.
+        """
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != "application/json" or "content-encoding" in request.headers:
+            wrong = Problem(problems.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
+            return said(wrong)
+        content = await self._bodies.read(request)
+        if isinstance(content, Problem):
+            return said(content)
         # Work for somebody who is gone, or gave it up, goes on until its next report.
         if max(self._under_way, self._at_work) >= limits.AT_ONCE:
             refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
-            answer = said(Problem(problems.BUSY, refused, headers={"Retry-After": "1"}))
-        else:
-            self._under_way += 1
-            try:
-                answer = await _answered(name, request, self._counted)
-            finally:
-                self._under_way -= 1
-        self.asked.note(name, answer.status_code, time.monotonic() - began)
-        return answer
+            return said(Problem(problems.BUSY, refused, headers={"Retry-After": "1"}))
+        self._under_way += 1
+        try:
+            accept = ",".join(request.headers.getlist("accept"))
+            work = self._counted(lambda report: _table(name, content, accept, report))
+            return await _computed(work, request)
+        finally:
+            self._under_way -= 1
 
     def _counted(self, work: Work) -> Work:
         def counted(report: Report) -> Response:
@@ -132,37 +153,6 @@ class Api:
     async def metrics(self, _request: Request) -> Response:
         """The numbers."""
         return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
-
-
-async def _answered(name: str, request: Request, counted: Callable[[Work], Work]) -> Response:
-    """The answer to a question, or the problem with it."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "application/json" or "content-encoding" in request.headers:
-        return said(Problem(problems.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json."))
-    try:
-        async with asyncio.timeout(limits.SECONDS):
-            content = await _content(request)
-    except TimeoutError:
-        return said(Problem(problems.TOO_LONG, f"The body was not there after {limits.SECONDS:.0f} seconds."))
-    except ClientDisconnect:
-        return Response(status_code=_GONE)
-    if content is None:
-        return said(
-            Problem(problems.TOO_LARGE, f"The body has more than {limits.MOST_BYTES:,} bytes. Send less.")
-        )
-    accept = ",".join(request.headers.getlist("accept"))
-    return await _computed(counted(lambda report: _table(name, content, accept, report)), request)
-
-
-async def _content(request: Request) -> bytes | None:
-    """The body, or None if it is too large; no more than that is kept of it."""
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limits.MOST_BYTES:
-            return None
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _table(name: str, content: bytes, accept: str, report: Report) -> Response:

@@ -1,0 +1,101 @@
+"""Serving agents over standard input and output: a line that is not a message is answered with an error.
+
+The `mcp` package drops such a line, and a client would wait forever for the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, BinaryIO, TextIO
+
+import anyio
+from mcp import types
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.types import INVALID_REQUEST, PARSE_ERROR
+
+from bert_probe.text import strict_json
+from bert_probe.text.strict_json import DuplicateKeyError
+
+
+async def serve(server: Server[Any], stdin: BinaryIO, stdout: TextIO) -> None:
+    """Answer the messages of `stdin`, a line each, until it ends."""
+    answers = _Output(stdout)
+    async with stdio_server(stdin=_Input(stdin, answers), stdout=answers) as (incoming, outgoing):  # type: ignore[arg-type]
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+class _Output:
+    """A text stream whose lines are written whole: the server and `_Input` write to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._lock = anyio.wrap_file(stream), anyio.Lock()
+
+    async def write(self, text: str) -> None:
+        async with self._lock:
+            await self._stream.write(text)
+
+    async def flush(self) -> None:
+        async with self._lock:
+            await self._stream.flush()
+
+
+class _Input:
+    """The lines of a stream that are messages; all others are answered here."""
+
+    def __init__(self, stream: BinaryIO, answers: _Output) -> None:
+        self._stream, self._answers = anyio.wrap_file(stream), answers
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self._stream:
+            if line.isspace():
+                continue
+            refused = refusal(line)
+            if refused is None:
+                yield line.decode("utf-8")
+            else:
+                await self._answers.write(refused.model_dump_json(by_alias=True, exclude_unset=True) + "\n")
+                await self._answers.flush()
+
+
+def refusal(line: bytes) -> types.JSONRPCError | None:
+    """Return the error that answers a line which is not a message, None for a message."""
+    try:
+        message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+    except DuplicateKeyError as error:
+        return _error(INVALID_REQUEST, f"In the message {error}.", json.loads(line))
+    except RecursionError:
+        return _error(PARSE_ERROR, "The message is nested too deeply. Send it flatter.")
+    except ValueError as error:
+        return _error(PARSE_ERROR, f"The message is not JSON in UTF-8: {str(error)[:200]}.")
+    try:
+        json.dumps(message, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        sentence = "The message holds half a surrogate pair, which is not a character. Write both halves."
+        return _error(INVALID_REQUEST, sentence, message)
+    try:
+        parsed = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        parsed = None
+    is_request = isinstance(message, dict) and "method" in message and "id" in message
+    if parsed is None or (is_request and not isinstance(parsed, types.JSONRPCRequest)):
+        sentence = (
+            "The message is not JSON-RPC 2.0. Send one object with jsonrpc, method, id (a string or a whole "
+            "number) and params (an object)."
+        )
+        return _error(INVALID_REQUEST, sentence, message)
+    return None
+
+
+def _error(code: int, sentence: str, message: Any = None) -> types.JSONRPCError:
+    """An error that answers a message, as far as its id can be told."""
+    name = message.get("id") if isinstance(message, dict) else None
+    known = name if type(name) in (int, str) else None
+    if isinstance(known, str):
+        known = known.encode("utf-8", "replace").decode("utf-8")
+    return types.JSONRPCError(jsonrpc="2.0", id=known, error=types.ErrorData(code=code, message=sentence))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")

@@ -1,0 +1,67 @@
+"""Reading request bodies within limits of time and memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from starlette.requests import Request
+
+from bert_probe.api import limits, problems
+from bert_probe.api.problems import Problem
+
+_CLOSE = {"Connection": "close"}  # What is left of the body would be read as the next request.
+
+
+class BodyReader:
+    """Reads bodies; all that are on their way count against a limit for each client and one for all."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()  # client → bytes received so far
+
+    async def read(self, request: Request) -> bytes | Problem:
+        """Return the body, or why it was not read.
+
+        Raises:
+            ClientDisconnect: the client closed the connection.
+        """
+        client = request.client.host if request.client else ""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.BODY_SECONDS):
+                async for part in request.stream():
+                    size += len(part)
+                    self._bytes[client] += len(part)
+                    refusal = self._refusal(client, size)
+                    if refusal is not None:
+                        return refusal
+                    parts.append(part)
+        except TimeoutError:
+            return Problem(
+                problems.LATE_BODY,
+                f"{size:,} bytes of the body arrived in {limits.BODY_SECONDS:g} seconds, and not the rest. "
+                "Send the whole body at once.",
+                headers=_CLOSE,
+            )
+        finally:
+            self._bytes[client] -= size
+            if not self._bytes[client]:
+                del self._bytes[client]
+        return b"".join(parts)
+
+    def _refusal(self, client: str, size: int) -> Problem | None:
+        if size > limits.MOST_BYTES:
+            return Problem(
+                problems.TOO_LARGE,
+                f"The body has more than {limits.MOST_BYTES:,} bytes. Send less.",
+                headers=_CLOSE,
+            )
+        if self._bytes[client] > limits.MOST_CLIENT_BYTES or self._bytes.total() > limits.MOST_INCOMING_BYTES:
+            return Problem(
+                problems.BUSY,
+                f"More than {limits.MOST_CLIENT_BYTES:,} bytes from one client, or "
+                f"{limits.MOST_INCOMING_BYTES:,} from all, are arriving at once. Try again in a moment.",
+                headers={"Retry-After": "1", **_CLOSE},
+            )
+        return None

@@ -1,0 +1,37 @@
+"""The limits of the API: those that are enforced are those that its documentation states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bert_probe.api import limits, schema
+from bert_probe.api.served import served
+from bert_probe.model import lengths
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].split())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"A body has at most {limits.MOST_BYTES / 1e6:g} MB",
+        f"a text {lengths.MOST_CHARACTERS:,} characters",
+        f"a list {limits.MOST_SENTENCES:,} sentences",
+        f"a table {limits.MOST_CELLS:,} cells",
+        f"A body must arrive within {limits.BODY_SECONDS:g} seconds",
+        f"{limits.MOST_CLIENT_BYTES / 1e6:g} MB for one client",
+        f"{limits.MOST_INCOMING_BYTES / 1e6:g} MB for all",
+        f"An answer may take {limits.SECONDS:g} seconds",
+        f"At most {limits.AT_ONCE} are asked at once",
+    ],
+)
+def test_documentation_states_the_limit(statement: str) -> None:
+    assert statement in LIMITS
+
+
+def test_schema_states_the_limit_of_a_text() -> None:
+    properties = schema.of_body(served()["tokens"])["properties"]
+    assert properties["text"]["maxLength"] == lengths.MOST_CHARACTERS

@@ -1,0 +1,46 @@
+"""Reports that hold something twice, where one reader would see the first and another the last."""
+
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bert_probe.errors import ReportError
+from bert_probe.reports import reading
+
+STATED = '<script type="application/json" id="stated">{"title": "a", "title": "b"}</script>'
+
+
+def zipped(*files: tuple[str, str]) -> bytes:
+    content = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(content, "w") as archive:
+        warnings.simplefilter("ignore")
+        for name, text in files:
+            archive.writestr(name, text)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (STATED.encode(), 'In what report states the key "title" is given twice; give it once.'),
+        (
+            zipped(("manifest.json", '{"files": {}, "files": {}}'), ("report.html", "")),
+            'In the manifest of report the key "files" is given twice; give it once.',
+        ),
+        (
+            zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),
+            "report holds two files of the same name, which no report does.",
+        ),
+    ],
+)
+def test_report_with_duplicates_is_refused(content: bytes, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "report"
+    file.write_bytes(content)
+    with pytest.raises(ReportError) as caught:
+        reading.read_report(file)
+    assert str(caught.value) == sentence
