@@ -210,7 +210,7 @@ def test_two_runs_do_not_write_one_store(family: Checkpoints, lines: Path) -> No
         if done:
             made(checkpoint, lines, "store")
 
-    with pytest.raises(StoreError, match="is being written by another run"):
+    with pytest.raises(StoreError, match="is being written by another command"):
         made(checkpoint, lines, "store", report=second)
 
 
