@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from bert_probe.cli.logs import lines_of_json
-from bert_probe.cli.options import OutputPath, asking, opened
+from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.on_ray import Ray
 from bert_probe.corpus.parts import SHARD_ROWS
@@ -76,6 +76,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
 @click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON a shard.")
+@as_named_option
 @_opening
 @asking(Gather)
 def run(
@@ -90,6 +91,7 @@ def run(
     address: str | None,
     num_gpus: float | None,
     truncate: bool,
+    as_named: bool,
     log: Path | None,
 ) -> None:
     """Read the sentences of INPUTs into a store: tokens, measures of heads, vectors.
@@ -106,6 +108,7 @@ def run(
             inputs,
             out,
             column=column,
+            as_named=as_named,
             shard_rows=shard_rows,
             on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,

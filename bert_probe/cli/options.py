@@ -311,3 +311,6 @@ def print_bytes(content: bytes) -> None:
 
 
 pair_option = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
+as_named_option = click.option(
+    "--as-named", is_flag=True, help="Read files as their endings say, even if they look like another format."
+)

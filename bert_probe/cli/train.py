@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bert_probe.cli.logs import lines_of_json
-from bert_probe.cli.options import OutputPath, asking, opened, print_bytes, reserving
+from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.progress import Cancelled
@@ -60,6 +61,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON an evaluation.")
 @_opening
 @asking(Teach)
+@as_named_option
 def train(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -70,17 +72,18 @@ def train(
     kind: str | None,
     held_out: str | None,
     log: Path | None,
+    as_named: bool,
 ) -> None:
     """Teach a model a task on DATA, and save it in a folder that every command opens.
 
-    DATA is a .csv or .tsv file with the columns text and label, or text_a, text_b and label; a .conll or
-    .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
+    DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; a .conll
+    or .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
     words are masked. The loss and the score on what is held out go to standard output. Ctrl+C ends the
     training and keeps the best so far.
     """
     share, others = _share(held_out)
     question = Teach(**asked | ({} if share is None else {"held_out": share}))
-    read = _reading(data, task, kind)
+    read = partial(_reading(data, task, kind), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if others is None else read(others))
     check_space(out, int(_SPARE * plan.bytes))
     for sentence in (str(plan), *(f"Warning: {one}" for one in plan.warnings), *plan.notes):
@@ -107,14 +110,14 @@ def _logs(log: Path | None, out: Path) -> list[Path]:
     return [log]
 
 
-def _reading(data: Path, task: str | None, kind: str | None) -> Callable[[Path], Any]:
+def _reading(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
     """How files are read for a task."""
     name = data.name.lower().removesuffix(".gz")
     told = CLASSIFYING if is_table(name) else LABELLING if name.endswith((".conll", ".conllu")) else FILLING
     if kind is not None and (task or told) != CLASSIFYING:
         raise SelectionError(f"--labels is for {CLASSIFYING}. Leave it out.")
     if (task or told) == CLASSIFYING:
-        return lambda file: read_labelled(file, kind)
+        return partial(read_labelled, kind=kind)
     return read_tagged if (task or told) == LABELLING else read_sentences
 
 
@@ -122,7 +125,8 @@ def _share(given: str | None) -> tuple[float | None, Path | None]:
     """What --held-out means: a share, or a file."""
     if given is None:
         return None, None
-    return (float(given), None) if re.fullmatch(r"[0-9]*\.?[0-9]+", given) else (None, Path(given))
+    number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", given, re.IGNORECASE)
+    return (float(given), None) if number and not Path(given).exists() else (None, Path(given))
 
 
 def _say(sentence: str) -> None:

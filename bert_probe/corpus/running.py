@@ -41,6 +41,7 @@ def make_store(
     folder: str | Path,
     *,
     column: str | None = None,
+    as_named: bool = False,
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
     on: Runner | None = None,
@@ -54,6 +55,7 @@ def make_store(
         inputs: files, folders and patterns, see `find_inputs`.
         folder: of the store; it is made, or goes on.
         column: of tables, JSON lines and Parquet; the usual one where none is named.
+        as_named: read files as their endings say, even if they look like another format.
         shard_rows: records of a shard at most; there are fewer of long texts, see `parted`.
         workers: shards that are worked on at once, each by a thread of its own; all share the weights.
         on: who works on them instead, see `working.Runner`.
@@ -72,7 +74,7 @@ def make_store(
     question = question.of(checkpoint)
     runner = on or Threads(workers)
     device = runner.device(checkpoint)
-    files = find_inputs(inputs, column)
+    files = find_inputs(inputs, column, as_named)
     place = Path(folder)
     with _locked(place, reserve=False):
         with _watched(watch, "Looking through", "B", report) as looked:
@@ -88,7 +90,7 @@ def make_store(
         manifest["model"]["device"] = device
         with written(place):
             done = _begun(place, manifest)
-        parts = Parts(files, column, shard_rows, most_bytes, frozenset(done))
+        parts = Parts(found, column, shard_rows, most_bytes, frozenset(done))
         with watch("Reading", "sentences") as shown:
             progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
             job = Job(place, checkpoint, question, progress.of, progress.end)
