@@ -17,6 +17,7 @@ from bert_probe.errors import ExportError
 from bert_probe.results import files, writing
 from bert_probe.run.interrupt import cleaning_up_on_sigterm
 from tests.helpers.racing import race
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 TABLE = pd.DataFrame({"a": [1, 2]})
 
@@ -247,3 +248,14 @@ def test_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytes
     reserve(tmp_path / "x.json")
     files.save(TABLE, tmp_path / "x.json", overwrite=False)
     assert "x.json" in listed(tmp_path)
+
+
+def test_read_only_folder_is_refused_when_it_is_reserved() -> None:
+    with read_only_folder() as folder:
+        (folder / "old.json").write_text("{}")
+        (folder / "old.json").chmod(0o666)
+        for name in ("new.json", "old.json"):
+            message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
+            assert message == f"{folder / name} cannot be written: Permission denied. Choose another place."
+        assert as_nobody(lambda: reserve(folder / "open" / "new.json")) == "done"
+        assert (listed(folder), listed(folder / "open")) == (["old.json", "open"], [])

@@ -21,6 +21,7 @@ from bert_probe.results.writing import is_lock_file
 from bert_probe.training.saving import check_space, leftovers, reserved, write_folder
 from tests.helpers.racing import race
 from tests.helpers.teaching import still, texts
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
 def model(folder: Path, content: str = "{}") -> None:
@@ -291,3 +292,28 @@ def test_two_processes_that_save_at_once_leave_the_model_of_one(tmp_path: Path) 
         refused, winner = race(lambda name: write_folder(place, lambda folder: model(folder, name)))  # noqa: B023
         assert (refused, winner) == ("refused", f"saved by {(place / 'config.json').read_text()}")
     assert names(tmp_path) == [*"01234"]
+
+
+def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
+    def reserve(place: Path) -> None:
+        with reserved(place, True):
+            pass
+
+    with read_only_folder() as folder:
+        for name in ("new", "open"):  # the second could be filled, but not replaced by another one
+            message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
+            assert message == f"Nothing can be written in {folder}. Choose another place."
+        assert as_nobody(lambda: write_folder(folder / "open" / "model", model)) == "done"
+        assert names(folder / "open") == ["model"]
+
+
+def test_model_of_another_user_in_a_sticky_folder_is_kept_and_the_new_one_too() -> None:
+    with read_only_folder() as folder:
+        place = saved(folder / "open" / "model")
+        (folder / "open").chmod(0o1777)
+        before = contents(place)
+        message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
+        if message != "done":  # unless the tests run as that user
+            assert "cannot be written: Operation not permitted" in message
+            kept = Path(message.rpartition(" is in ")[2].rstrip("."))
+            assert (contents(place), (kept / "config.json").read_text()) == (before, "new")

@@ -29,8 +29,9 @@ _SHOWN = 100
 """Rows of the preview."""
 _FORM = (
     "A table (.csv, .tsv, .jsonl) with a header, **text** and **label**, or **text_a**, **text_b** and "
-    "**label**; several labels of a text stand in a column **labels** with | between. Or CoNLL: a word and its tag a line, with blank "
-    "lines between sentences. Or plain text (.txt), a text a line, whose words are masked and guessed."
+    "**label**; several labels of a text stand in a column **labels** with | between. Or CoNLL: a word and "
+    "its tag a line, with blank lines between sentences. Or plain text (.txt), a text a line, whose words "
+    "are masked and guessed."
 )
 _MASKED = (
     "No labels are needed: in each text 15 % of the tokens are to be guessed, drawn anew each time it is "
