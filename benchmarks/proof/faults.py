@@ -342,7 +342,7 @@ def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
         (copy / name).write_bytes(lots.randbytes(lots.randint(0, 50)))
         before = _contents(run.folder)
         try:
-            saving.write_folder(copy, lambda part: (part / "config.json").write_text("{}"), replaces=True)  # type: ignore[arg-type, return-value]
+            saving.write_folder(copy, lambda part: (part / "config.json").write_text("{}"), replaces=True)  # type: ignore[arg-type]
         except ExportError:
             if _contents(run.folder) != before:
                 run.failed(f"{name} among a model's files: refused, and something changed")
