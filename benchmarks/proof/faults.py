@@ -234,7 +234,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
     """Start two commands with one output at the same moment: one writes it, the other is refused."""
     data, out = _data(run), run.folder / "raced"
     out.mkdir()
-    rounds = run.times(4)
+    rounds = run.times(2)
     for number in range(rounds):
         for words in (
             ("train", str(data), f"--out={out / f'model {number}'}", "--epochs=1"),
