@@ -24,6 +24,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import bert_probe
 from bert_probe.cli.main import main
 from bert_probe.web import places, serve
 from tests.helpers import treebank
@@ -146,6 +147,8 @@ def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: 
         assert found == expected.keys()
         for name, path in expected.items():
             assert content.read(name) == path.read_bytes(), name
+        metadata = next(name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
+        assert f"\nVersion: {bert_probe.__version__}\n" in content.read(metadata).decode()
 
 
 USE = """

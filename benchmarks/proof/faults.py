@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
@@ -16,8 +19,13 @@ import psutil
 from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
+from bert_probe.corpus.running import reserved_store
+from bert_probe.errors import ExportError
+from bert_probe.results import writing
+from bert_probe.training import saving
 from tests.helpers.families import TEXT, build
 from tests.helpers.hub import REPOSITORY, Hub, serving
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS = 100
@@ -72,7 +80,13 @@ def lines(run: Run) -> Iterator[Line]:
     build("bert", folder)
     for check in (
         _full_disk,
+        _full_disk_of_models,
         _unwritable,
+        _read_only,
+        _two_writers,
+        _killed_writer,
+        _foreign_files,
+        _other_formats,
         _homeless,
         _file_changed,
         _clock_back,
@@ -147,6 +161,226 @@ def _unwritable(run: Run, folder: Path) -> tuple[str, str, str]:
     command = ("attention", TEXT, f"--model={folder}", "--out=/proc/table.csv")
     said = _must_refuse(run, "--out in /proc", _bert_probe(*command))
     return "A folder that cannot be written to", "/proc, also for root", said
+
+
+def _full_disk_of_models(run: Run, folder: Path) -> tuple[str, str, str]:
+    """Train and gather where the disk is full at some point, and see that what was there is unchanged."""
+    data, out = _data(run), run.folder / "models"
+    out.mkdir()
+    train = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}", "--epochs=1", "--force")
+    status, _, error = _bert_probe(*train)
+    if status:
+        run.failed(f"A training with room: status {status}, {error[-300:]}")
+    before = _contents(out)
+    sizes = [100, 2_000, 20_000, 60_000]
+    for size in sizes:
+        _must_end_in_a_sentence(run, f"train with {size} bytes of room", _bert_probe(*train, file_bytes=size))
+        if _contents(out) != before:
+            run.failed(f"A training with {size} bytes of room changes the folder.")
+    store = ("corpus", "run", str(data), f"--model={folder}", f"--out={run.folder / 'full store'}")
+    _must_end_in_a_sentence(run, "corpus run with no room", _bert_probe(*store, file_bytes=500))
+    status, _, error = _bert_probe(*store)
+    if status:
+        run.failed(f"A corpus gone on with when there is room: status {status}, {error[-300:]}")
+    return "No room for a model or a store", f"files of at most {sizes} bytes", "what was there is unchanged"
+
+
+def _must_end_in_a_sentence(run: Run, what: str, ended: tuple[int, str, str]) -> None:
+    """Check the last line of a command that says other things before it fails."""
+    status, _, error = ended
+    last = (error.splitlines() or [""])[-1]
+    if status != 2 or not last.startswith("bert-probe: ") or "Traceback" in error:
+        run.failed(f"{what}: status {status}, {error[-300:]}")
+
+
+def _data(run: Run) -> Path:
+    file = run.folder / "data.csv"
+    rows = "".join(f"We left the {word} {n},{word}\n" for n in range(20) for word in ("ground", "river"))
+    file.write_text(f"text,label\n{rows}")
+    return file
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def _read_only(run: Run, _: Path) -> tuple[str, str, str]:
+    """Reserve each kind of output as an ordinary user, where only root can write."""
+
+    def entered(reservation: AbstractContextManager[None]) -> None:
+        with reservation:
+            pass
+
+    messages = []
+    with read_only_folder() as folder:
+        for name, reserve in (
+            ("table.csv", lambda place: writing.reserved([place], overwrite=True)),
+            ("model", lambda place: saving.reserved(place, True)),
+            ("store", reserved_store),
+        ):
+            messages.append(as_nobody(lambda: entered(reserve(folder / name))))  # noqa: B023
+            if not messages[-1].endswith("Choose another place."):
+                run.failed(f"{name} in a read-only folder: {messages[-1]}")
+            if (message := as_nobody(lambda: entered(reserve(folder / "open" / name)))) != "done":  # noqa: B023
+                run.failed(f"{name} in a folder that can be written: {message}")
+            if left := [path.name for path in (folder / "open").iterdir()]:
+                run.failed(f"{name}: a reservation leaves {', '.join(left)}")
+    return "A read-only folder", "a user who is not root; table, model, store", messages[0]
+
+
+def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
+    """Start two commands with one output at the same moment: one writes it, the other is refused."""
+    data, out = _data(run), run.folder / "raced"
+    out.mkdir()
+    rounds = run.times(2)
+    for number in range(rounds):
+        for words in (
+            ("train", str(data), f"--out={out / f'model {number}'}", "--epochs=1"),
+            ("corpus", "run", str(data), f"--out={out / f'store {number}'}"),
+            ("heads", TEXT, f"--out={out / f'table {number}.csv'}"),
+            ("attention", TEXT, f"--save-view={out / f'view {number}.json'}"),
+        ):
+            endings = _started_together([*words, f"--model={folder}"])
+            what = " ".join(words[:2])
+            refused = "is being written by another command|is there already"
+            statuses = sorted(status for status, _ in endings)
+            if what == "corpus run" and statuses == [0, 0]:
+                continue  # the second found the store of the first complete
+            if statuses != [0, 2] or not any(re.search(refused, error) for _, error in endings):
+                run.failed(f"two of {what}: {endings}")
+    if left := [path.name for path in out.iterdir() if path.name.startswith(".")]:
+        run.failed(f"Two writers leave {', '.join(left)}.")
+    return (
+        "Two commands with one output",
+        f"started together, {rounds} rounds of 4",
+        "one writes, one is refused",
+    )
+
+
+_WAITING = """
+import sys
+import bert_probe.training.teach, bert_probe.corpus.running
+from bert_probe.cli.main import main
+print("ready", file=sys.stderr, flush=True)
+sys.stdin.readline()
+main(sys.argv[1:])
+"""
+
+
+def _started_together(words: Sequence[str]) -> list[tuple[int, str]]:
+    """Run a command twice at the same moment; return status and standard error of both."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WAITING, *words],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stderr is not None  # a pipe
+        process.stderr.readline()
+    for process in processes:
+        assert process.stdin is not None  # a pipe
+        process.stdin.write("\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+    return [(process.returncode, error) for process, error in zip(processes, ended, strict=True)]
+
+
+def _killed_writer(run: Run, folder: Path) -> tuple[str, str, str]:
+    """Kill a training while it holds its reservation, and train again."""
+    data, out = _data(run), run.folder / "killed"
+    out.mkdir()
+    words = ("train", str(data), f"--model={folder}", f"--out={out / 'model'}")
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bert_probe", *words, "--epochs=10000", "--batch=1", "--update=all"],
+            cwd=_ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and not any(out.iterdir()):
+            time.sleep(0.02)
+        process.send_signal(number)
+        process.wait(timeout=_SECONDS)
+        left = [path for path in out.iterdir() if not writing.is_lock_file(path)]
+        if left or (number != signal.SIGKILL and any(out.iterdir())):
+            run.failed(f"A training that {number.name} ended leaves {[path.name for path in out.iterdir()]}")
+    status, _, error = _bert_probe(*words, "--epochs=1")
+    if status or [path.name for path in out.iterdir()] != ["model"]:
+        run.failed(f"A training after a killed one: status {status}, {error[-300:]}")
+    return "A training that is killed", "SIGKILL, SIGTERM, SIGINT; then again", "the next one is saved"
+
+
+def _foreign_files(run: Run, folder: Path) -> tuple[str, str, str]:
+    """Force a training into folders with files of a person, in all ways that they may lie among a model's."""
+    data, out = _data(run), run.folder / "mine"
+    words = ("train", str(data), f"--model={folder}", f"--out={out}", "--epochs=1", "--force")
+    lots, rounds = run.lots("foreign files"), run.times(40)
+    status, _, error = _bert_probe(*words)
+    if status:
+        run.failed(f"A first training: status {status}, {error[-300:]}")
+    names = [
+        *_contents(out),
+        ".git/HEAD",
+        "thesis.docx",
+        "adapter/photo.png",
+        "model.safetensors.bak",
+        "bert_probe.json",
+    ]
+    for _ in range(rounds):
+        copy = run.folder / "copy"
+        shutil.copytree(out, copy, symlinks=True)
+        name = lots.choice(names)
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(lots.randbytes(lots.randint(0, 50)))
+        before = _contents(run.folder)
+        try:
+            saving.write_folder(copy, lambda part: (part / "config.json").write_text("{}"), replaces=True)  # type: ignore[arg-type]
+        except ExportError:
+            if _contents(run.folder) != before:
+                run.failed(f"{name} among a model's files: refused, and something changed")
+        else:
+            run.failed(f"{name} among a model's files: replaced")
+        shutil.rmtree(copy)
+    return "--force over a person's files", f"{rounds} folders by lot", "refused, all files unchanged"
+
+
+def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
+    """Give every command that reads texts a file whose content is not what its ending says."""
+    contents = {
+        "jsonl": '{"text": "We left", "label": "a"}\n{"text": "We came", "label": "b"}\n',
+        "csv": "text,label\nWe left,a\nWe came,b\n",
+        "conll": "We PRON\nleft VERB\n\nWe PRON\ncame VERB\n",
+        "html": "<!DOCTYPE html>\n<p>We left\n",
+    }
+    endings = {"jsonl": "txt", "csv": "txt", "conll": "txt", "html": "csv"}
+    refused = 0
+    for kind, content in contents.items():
+        file = run.folder / f"{kind}.{endings[kind]}"
+        file.write_text(content)
+        for words in (
+            ("sentences", str(file)),
+            ("heads", f"--file={file}"),
+            ("train", str(file), f"--out={run.folder / 'formats'}"),
+            ("corpus", "run", str(file), f"--out={run.folder / 'formats'}"),
+        ):
+            ended = _bert_probe(*words, f"--model={folder}")
+            _must_end_in_a_sentence(run, f"{kind} to {words[0]}", ended)
+            refused += "it looks like" in ended[2]
+    if refused < 4 * len(contents):
+        run.failed(f"{refused} of {4 * len(contents)} files of another format are refused as such.")
+    return (
+        "Files whose ending is not their format",
+        "4 formats, 4 commands",
+        f"{refused} refused with the reason",
+    )
 
 
 def _homeless(run: Run, folder: Path) -> tuple[str, str, str]:

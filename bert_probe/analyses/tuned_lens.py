@@ -24,7 +24,7 @@ from bert_probe.model.layers import passing
 from bert_probe.model.outputs import output_of
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results import writing
+from bert_probe.results import files, writing
 from bert_probe.results.kinds import Number
 from bert_probe.results.provenance import Subject
 from bert_probe.results.question import Question, asked, question
@@ -220,13 +220,11 @@ class TunedLens(Result):
         path = Path(path)
         if path.suffix.lower() != ENDING:
             return super().save(path, csv_safe, overwrite)
-        places = [path, path.with_name(f"{path.name}.meta.json")]
-        if not overwrite:
-            writing.check_new(places)
+        places = files.described(path)
         record = self.provenance
         arrays = {"weights": self.weights, "biases": self.biases}
         # Half a surrogate pair, as in a folder's undecodable name, is escaped.
         for_people = json.dumps(record, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace")
         contents = to_bytes(arrays, {RECORD: json.dumps(record)}), for_people
-        writing.write(dict(zip(places, contents, strict=True)))
+        writing.write(dict(zip(places, contents, strict=True)), overwrite)
         return places

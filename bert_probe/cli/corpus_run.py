@@ -12,23 +12,22 @@ from typing import Any
 import click
 
 from bert_probe.cli.logs import lines_of_json
-from bert_probe.cli.options import asking, opened
+from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.on_ray import Ray
 from bert_probe.corpus.parts import SHARD_ROWS
-from bert_probe.corpus.running import Told, make_store
+from bert_probe.corpus.running import Told, make_store, reserved_store
 from bert_probe.corpus.store import Store, open_store
 from bert_probe.corpus.working import Runner, Threads
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run import terminal
+from bert_probe.run.interrupt import cleaning_up_on_sigterm
 from bert_probe.run.progress import terminal_bar
-
-_PLACE = click.Path(path_type=Path)
 
 
 def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Open the model that the options name."""
+    """Open the model that the options name, once the store is reserved."""
 
     @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
     @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
@@ -39,15 +38,16 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
         help="What the model computes in.",
     )
     @functools.wraps(command)
-    def run(model: str | None, revision: str | None, dtype: str, **given: Any) -> Any:
-        return command(checkpoint=opened(model, revision, dtype), **given)
+    def run(model: str | None, revision: str | None, dtype: str, out: Path, **given: Any) -> Any:
+        with cleaning_up_on_sigterm(), reserved_store(out):
+            return command(checkpoint=opened(model, revision, dtype), out=out, **given)
 
     return run
 
 
 @click.command()
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
-@click.option("--out", type=_PLACE, metavar="STORE", required=True, help="The folder of the store.")
+@click.option("--out", type=OutputPath(), metavar="STORE", required=True, help="The folder of the store.")
 @click.option("--text-column", "column", metavar="NAME", help="Of tables, JSON lines and Parquet.")
 @click.option(
     "--shard-rows",
@@ -75,7 +75,8 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Of each of Ray's workers, or a part of one; else one if there is any.",
 )
 @click.option("--truncate", is_flag=True, help="Cut sentences that are too long instead of refusing them.")
-@click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON a shard.")
+@click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON a shard.")
+@as_named_option
 @_opening
 @asking(Gather)
 def run(
@@ -90,6 +91,7 @@ def run(
     address: str | None,
     num_gpus: float | None,
     truncate: bool,
+    as_named: bool,
     log: Path | None,
 ) -> None:
     """Read the sentences of INPUTs into a store: tokens, measures of heads, vectors.
@@ -106,6 +108,7 @@ def run(
             inputs,
             out,
             column=column,
+            as_named=as_named,
             shard_rows=shard_rows,
             on=_runner(on, workers, address, num_gpus),
             watch=terminal_bar,

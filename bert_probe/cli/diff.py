@@ -15,7 +15,7 @@ from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.vector_change import VectorChange
-from bert_probe.cli.options import asking, pair_option, two_models
+from bert_probe.cli.options import as_named_option, asking, pair_option, two_models
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import ANSWERING, Checkpoint
 from bert_probe.results.question import option_of
@@ -54,6 +54,7 @@ _QUESTIONS: dict[str, Any] = {
     metavar="LINES",
     help="With --what alikeness: sentences in UTF-8, one a line, instead of TEXT.",
 )
+@as_named_option
 def diff(
     checkpoint: Checkpoint,
     other: Checkpoint,
@@ -62,6 +63,7 @@ def diff(
     text: str | None,
     pair: str | None,
     file: Path | None,
+    as_named: bool,
     truncate: bool,
 ) -> Result:
     """What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.
@@ -79,7 +81,9 @@ def diff(
     if question is LayerAlikeness:
         assert file is not None  # it was checked
         with terminal_bar("Comparing", "steps") as report:
-            return LayerAlikeness(**asked).of(checkpoint, other, read_sentences(file), truncate, report)
+            return LayerAlikeness(**asked).of(
+                checkpoint, other, read_sentences(file, as_named=as_named), truncate, report
+            )
     if question is AnswerChange:
         task = asked.get("task") or in_both(checkpoint, other)[0]
         # The rest of a text that is cut is read in windows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from bert_probe.analyses import mask_evaluation
 from bert_probe.analyses.evaluation import SHOWS, Evaluate, Evaluation
 from bert_probe.analyses.judging import TAGS, kind_of
 from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
-from bert_probe.cli.options import naming_a_model, opened
+from bert_probe.cli.options import as_named_option, naming_a_model, opened
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.run.progress import terminal_bar
@@ -35,6 +36,7 @@ from bert_probe.text.tagged import read_tagged
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="Of which words are masked.  [default: 0]")
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER] DATA")
+@as_named_option
 def evaluate(
     model: str | None,
     revision: str | None,
@@ -43,13 +45,14 @@ def evaluate(
     training: Path | None,
     seed: int | None,
     places: tuple[Path, ...],
+    as_named: bool,
     truncate: bool,
 ) -> Evaluation | MasksJudged:
     """How well the trained head of the model in FOLDER answers the texts of DATA.
 
-    DATA is a table with a header, text,label or text_a,text_b,label, for a head that classifies texts; for
-    one that labels tokens a CoNLL or CoNLL-U file; for one that fills masks a text a line, of which 15 % of
-    the tokens are masked. FOLDER may be a hub id too; --model says the same.
+    DATA is a table (.csv, .tsv or .jsonl) with a header, text,label or text_a,text_b,label, for a head that
+    classifies texts; for one that labels tokens a CoNLL or CoNLL-U file; for one that fills masks a text a
+    line, of which 15 % of the tokens are masked. FOLDER may be a hub id too; --model says the same.
     """
     *folder, data = places or (None,)
     if data is None or len(folder) > 1:
@@ -58,30 +61,33 @@ def evaluate(
         raise SelectionError("Name one model: its FOLDER before DATA, or --model.")
     checkpoint = opened(str(folder[0]) if folder else model, revision, dtype)
     if FILLING in checkpoint.outputs and not {CLASSIFYING, LABELLING} & set(checkpoint.outputs):
-        return _of_masks(checkpoint, what, training, seed or 0, data, truncate)
+        return _of_masks(checkpoint, what, training, seed or 0, data, as_named, truncate)
     if what == "masks" or seed is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for labels, which masks nothing. Leave "
             "out --seed and --what masks."
         )
     kind = kind_of(checkpoint)
-    rows, known = (
-        None if file is None else read_tagged(file) if kind == TAGS else read_labelled(file, kind)
-        for file in (data, training)
-    )
-    assert rows is not None
+    read = partial(read_tagged if kind == TAGS else partial(read_labelled, kind=kind), as_named=as_named)
+    rows, known = read(data), None if training is None else read(training)
     with terminal_bar("Evaluating", "texts") as report:
         return Evaluate(what).of(checkpoint, rows, known, truncate, report)
 
 
 def _of_masks(
-    checkpoint: Checkpoint, what: str, training: Path | None, seed: int, data: Path, truncate: bool
+    checkpoint: Checkpoint,
+    what: str,
+    training: Path | None,
+    seed: int,
+    data: Path,
+    as_named: bool,
+    truncate: bool,
 ) -> MasksJudged:
     if what not in mask_evaluation.SHOWS or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for masked words, for which there are --what "
             f"{' and '.join(mask_evaluation.SHOWS)}, and no --training."
         )
-    sentences = read_sentences(data)
+    sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as report:
         return EvaluateMasks(seed, what).of(checkpoint, sentences, truncate, report)

@@ -11,7 +11,7 @@ from bert_probe.analyses.ablation import SIMILARITIES, Ablate, AblateEach, Ablat
 from bert_probe.analyses.find_heads import FindHeads, FoundHeads
 from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
 from bert_probe.analyses.heads import HeadProfiles, Heads
-from bert_probe.cli.options import asking, common, one_text, pair_option
+from bert_probe.cli.options import as_named_option, asking, common, one_text, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -31,12 +31,14 @@ from bert_probe.text.sentence_files import read_sentences
     metavar="FILE",
     help="Sentences in UTF-8, one a line, instead of TEXT: means over them, and 95 % intervals.",
 )
+@as_named_option
 def heads(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
     text: str | None,
     pair: str | None,
     file: Path | None,
+    as_named: bool,
     truncate: bool,
 ) -> HeadProfiles | ProfileMeans:
     """What each head does on TEXT: entropy, distance, where its attention goes, a label.
@@ -48,7 +50,7 @@ def heads(
     if file is not None:
         if pair is not None:
             raise SelectionError("--pair goes with a TEXT; the sentences of --file have none. Leave one out.")
-        sentences = read_sentences(file)
+        sentences = read_sentences(file, as_named=as_named)
         with terminal_bar("Profiling", "sentences") as report:
             return HeadMeans(**asked).of(checkpoint, sentences, truncate, report)
     assert text is not None  # one of the two is

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
-from bert_probe.cli.options import asking, common, pair_option
+from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
@@ -29,6 +29,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--labelled", type=_FILE, metavar="FILE", help="A table with text,label instead: labels are its parts."
 )
+@as_named_option
 def map(  # noqa: A001 - what the command is called
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -38,6 +39,7 @@ def map(  # noqa: A001 - what the command is called
     file: Path | None,
     column: str | None,
     labelled: Path | None,
+    as_named: bool,
     truncate: bool,
 ) -> MappedLayers:
     """Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.
@@ -52,7 +54,11 @@ def map(  # noqa: A001 - what the command is called
     if text is None:
         if pair is not None:
             raise SelectionError("--pair goes with a TEXT. Leave it out.")
-        rows = read_labelled(labelled) if labelled is not None else read_sentences(file or "", column)
+        rows = (
+            read_sentences(file or "", column, as_named)
+            if labelled is None
+            else read_labelled(labelled, as_named=as_named)
+        )
         with terminal_bar("Mapping", "texts") as report:
             return LayerMapOfMany(**asked).of(checkpoint, rows, truncate, report)
     if text_b is None:

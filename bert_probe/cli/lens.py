@@ -11,7 +11,7 @@ import click
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.tuned_files import keep
 from bert_probe.analyses.tuned_lens import ENDING, TuneLens
-from bert_probe.cli.options import asking, common, pair_option, writing
+from bert_probe.cli.options import as_named_option, asking, common, pair_option, writing
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results.question import Question, option_of
@@ -34,6 +34,7 @@ from bert_probe.text.sentence_files import read_sentences
 )
 @click.argument("text", required=False)
 @pair_option
+@as_named_option
 @writing(ENDING)
 def lens(
     checkpoint: Checkpoint,
@@ -41,6 +42,7 @@ def lens(
     tune: Path | None,
     text: str | None,
     pair: str | None,
+    as_named: bool,
     truncate: bool,
 ) -> Result:
     """What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.
@@ -60,7 +62,7 @@ def lens(
         raise SelectionError("--tune reads a file. Leave --pair out.")
     assert tune is not None  # one of the two is
     with terminal_bar("Training", "parts") as report:
-        tuned = TuneLens(**asked).of(checkpoint, read_sentences(tune), truncate, report)
+        tuned = TuneLens(**asked).of(checkpoint, read_sentences(tune, as_named=as_named), truncate, report)
     if click.get_current_context().params["out"] is None:
         _tell(f"Kept in {keep(tuned, checkpoint)}.")
     _tell(tuned.verdict)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,31 @@ from bert_probe.results.kinds import Choice, Flag, Sizes
 from bert_probe.results.kinds_of_several import Several
 from bert_probe.results.question import Question, kind_of, option_of
 from bert_probe.results.result import Result, save
-from bert_probe.results.writing import check_new, write
+from bert_probe.results.writing import reserved, write
 from bert_probe.run import terminal
+from bert_probe.run.interrupt import cleaning_up_on_sigterm
 from bert_probe.run.progress import terminal_bar
 from bert_probe.views.page import ENDINGS, Page, is_picture
 
 Command = Callable[..., Any]
+
+
+@contextmanager
+def reserving(files: Iterable[Path], force: bool) -> Iterator[None]:
+    """Reserve output files until the block ends, however it ends; see `reserved`."""
+    with cleaning_up_on_sigterm(), reserved(files, force):
+        yield
+
+
+class OutputPath(click.Path):
+    """The path of an output, in which the shell left a ~ unexpanded because it was quoted."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path with ~ expanded."""
+        return super().convert(os.path.expanduser(value), param, ctx)  # noqa: PTH111 - keeps ~ of an unknown user
 
 
 def common(command: Command) -> Command:
@@ -102,7 +123,7 @@ def written_out(command: Command) -> Command:
 
     @click.option(
         "--out",
-        type=click.Path(path_type=Path),
+        type=OutputPath(),
         metavar="FILE",
         help="Write to a .csv, .json, .npz or .parquet file; the picture to .html, .svg or .png.",
     )
@@ -110,40 +131,41 @@ def written_out(command: Command) -> Command:
     @click.option("--csv-safe", is_flag=True, help=files.CSV_SAFE)
     @click.option(
         "--save-view",
-        type=click.Path(path_type=Path),
+        type=OutputPath(),
         metavar="FILE",
         help="Write what was asked, and of whom, to a view file: for ask, report, and the app's --view.",
     )
     @functools.wraps(command)
     def run(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None, **given: Any) -> None:
         own = out is not None and out.suffix.lower() == getattr(command, "writes", None)
-        _check(out, force, csv_safe, own, save_view)
-        result = command(**given)
-        if save_view is not None:
-            _save_view(result, save_view)
-        if out is not None and own:
-            result.save(out, overwrite=force)
-            out = None  # the table goes where it does without
-        if out is not None and is_picture(out):
-            _drawn(result).save(out, overwrite=force)
-            return
-        table = result.table() if isinstance(result, Result) else result
-        if out is not None:
-            save(table, out, csv_safe, overwrite=force)
-            return
+        _check(out, force, csv_safe, save_view)
+        with reserving(_outputs(out, own, save_view), force):
+            result = command(**given)
+            if save_view is not None:
+                _save_view(result, save_view, force)
+            if out is not None and own:
+                result.save(out, overwrite=force)
+                out = None  # the table goes where it does without
+            if out is not None and is_picture(out):
+                _drawn(result).save(out, overwrite=force)
+                return
+            table = result.table() if isinstance(result, Result) else result
+            if out is not None:
+                save(table, out, csv_safe, overwrite=force)
+                return
         print_bytes(files.to_bytes(table, "csv", csv_safe))
 
     return run
 
 
-def _save_view(result: Any, file: Path) -> None:
+def _save_view(result: Any, file: Path, force: bool) -> None:
     if not isinstance(result, Result):
         raise UnavailableError(
             "There is no view file of this picture. Leave --save-view out, or ask for the table."
         )
     from bert_probe.reports.view_files import ViewFile
 
-    write({file: ViewFile.of(result).to_bytes()})
+    write({file: ViewFile.of(result).to_bytes()}, overwrite=force)
 
 
 def writing(ending: str) -> Callable[[Command], Command]:
@@ -156,19 +178,22 @@ def writing(ending: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _check(out: Path | None, force: bool, csv_safe: bool, own: bool, save_view: Path | None) -> None:
-    """Refuse a place or a choice that cannot be, before anything is computed."""
-    if save_view is not None and not force:
-        check_new([save_view])
-    if out is None:
-        if force and save_view is None:
-            raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
-        return
-    places = [out] if own or is_picture(out) else _places(out)
-    if csv_safe and out.suffix.lower() != ".csv":
+def _check(out: Path | None, force: bool, csv_safe: bool, save_view: Path | None) -> None:
+    """Refuse options that do not fit together, before anything is computed."""
+    if out is None and force and save_view is None:
+        raise SelectionError("--force goes with --out FILE. Add it, or leave --force out.")
+    if out is not None and csv_safe and out.suffix.lower() != ".csv":
         raise SelectionError(f"--csv-safe is for CSV; {out.name} holds text exactly. Leave it out.")
-    if not force:
-        check_new(places)
+
+
+def _outputs(out: Path | None, own: bool, save_view: Path | None) -> list[Path]:
+    """Return all files that a command writes."""
+    views = [] if save_view is None else [save_view]
+    if out is None:
+        return views
+    if own:
+        return [*files.described(out), *views]
+    return [*([out] if is_picture(out) else _places(out)), *views]
 
 
 def _places(out: Path) -> list[Path]:
@@ -286,3 +311,6 @@ def print_bytes(content: bytes) -> None:
 
 
 pair_option = click.option("--pair", metavar="TEXT", help="A second text, in the same input.")
+as_named_option = click.option(
+    "--as-named", is_flag=True, help="Read files as their endings say, even if they look like another format."
+)

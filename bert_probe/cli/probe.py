@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.probes.layers import Probe, ProbedLayers
-from bert_probe.cli.options import asking, common
+from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.labelled import Labelled, read_labelled
@@ -23,19 +23,28 @@ from bert_probe.text.tagged import TaggedSentence, read_tagged
 @click.option(
     "--held-out", type=click.Path(path_type=Path), metavar="FILE", help="To measure on; else a fifth of DATA."
 )
+@as_named_option
 def probe(
-    checkpoint: Checkpoint, asked: dict[str, Any], data: Path, held_out: Path | None, truncate: bool
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    data: Path,
+    held_out: Path | None,
+    as_named: bool,
+    truncate: bool,
 ) -> ProbedLayers:
     """How well the labels of DATA can be read off each layer's vectors by a linear map.
 
     DATA is CoNLL (a word and its tag on each line, a blank line between sentences) or CoNLL-U; or for
-    labels of whole texts a .csv or .tsv file with the columns text and label, or text_a, text_b and label.
+    labels of whole texts a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and
+    label.
     """
-    first = _read(data)
-    second = None if held_out is None else _read(held_out)
+    first = _read(data, as_named)
+    second = None if held_out is None else _read(held_out, as_named)
     with terminal_bar("Probing", "steps") as report:
         return Probe(**asked).of(checkpoint, first, second, truncate, report)
 
 
-def _read(file: Path) -> tuple[TaggedSentence, ...] | Labelled:
-    return read_labelled(file) if is_table(file.name) else read_tagged(file)
+def _read(file: Path, as_named: bool) -> tuple[TaggedSentence, ...] | Labelled:
+    if is_table(file.name):
+        return read_labelled(file, as_named=as_named)
+    return read_tagged(file, as_named)

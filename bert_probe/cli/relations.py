@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.probes.relations import RelationHeads, Relations
-from bert_probe.cli.options import asking, common
+from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.tagged import read_tagged
@@ -20,14 +20,21 @@ from bert_probe.text.tagged import read_tagged
 @click.argument("chosen", metavar="DEV.conllu", type=click.Path(path_type=Path))
 @click.argument("reported", metavar="TEST.conllu", type=click.Path(path_type=Path))
 @click.option("--all", "every", is_flag=True, help="Every head and direction, not only the best one.")
+@as_named_option
 def relations(
-    checkpoint: Checkpoint, asked: dict[str, Any], chosen: Path, reported: Path, every: bool, truncate: bool
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    chosen: Path,
+    reported: Path,
+    every: bool,
+    as_named: bool,
+    truncate: bool,
 ) -> RelationHeads:
     """For each relation of a treebank the head that attends from a word to its syntactic head, or back.
 
     DEV chooses head, direction and offset; TEST is what the accuracies are of.
     """
-    first, second = (read_tagged(file) for file in (chosen, reported))
+    first, second = (read_tagged(file, as_named) for file in (chosen, reported))
     with terminal_bar("Relations", "sentences") as report:
         return Relations(show="all" if every else "best", **asked).of(
             checkpoint, first, second, truncate, report

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import click
 
-from bert_probe.cli.options import opened, print_bytes, written_out
+from bert_probe.cli.options import OutputPath, opened, print_bytes, reserving, written_out
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.given import MOST_BYTES, bytes_of
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.reading import read_report
-from bert_probe.reports.report import Report, check_place
+from bert_probe.reports.report import Report, check_ending
 from bert_probe.reports.trays import Entry, Tray, read_any
 from bert_probe.reports.verifying import verify as verified
 from bert_probe.reports.view_files import Named, read_file
@@ -54,7 +54,9 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
 
 @click.command()
 @click.argument("views", nargs=-1, required=True, type=_FILE, metavar="VIEW...")
-@click.option("--out", required=True, type=_FILE, metavar="FILE", help="A .html page, or a .zip of files.")
+@click.option(
+    "--out", required=True, type=OutputPath(), metavar="FILE", help="A .html page, or a .zip of files."
+)
 @click.option("--title", metavar="TEXT", help="Of the report.")
 @click.option(
     "--note",
@@ -74,12 +76,13 @@ def report(
     from a disk without a network; a ZIP holds it, and beside it data (Parquet), pictures (SVG) and a
     manifest with SHA-256 and versions.
     """
-    check_place(out, overwrite=force)
-    tray = _noted(_tray(views), noted)
-    tray = replace(tray, title=title) if title is not None else tray
-    with terminal_bar("Computing", "views") as progress:
-        made = Report.of(tray, Models(_opener(None, yes)), progress)
-    made.save(out, overwrite=force)
+    check_ending(out)
+    with reserving([out], force):
+        tray = _noted(_tray(views), noted)
+        tray = replace(tray, title=title) if title is not None else tray
+        with terminal_bar("Computing", "views") as progress:
+            made = Report.of(tray, Models(_opener(None, yes)), progress)
+        made.save(out, overwrite=force)
     _say(f"{len(made.items)} views in {out}.")
 
 

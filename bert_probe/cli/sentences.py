@@ -10,7 +10,7 @@ import click
 from bert_probe.analyses.layouts import METHODS
 from bert_probe.analyses.projection import Projection, SentenceMap
 from bert_probe.analyses.sentences import Sentences, SentenceVectors
-from bert_probe.cli.options import asking, common
+from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
@@ -25,6 +25,7 @@ from bert_probe.text.sentence_files import read_sentences
 @click.option("--vectors", is_flag=True, help="The vector of each sentence instead.")
 @click.option("--nearest", type=click.IntRange(1), metavar="N", help="The N most alike pairs instead.")
 @click.option("--map", "method", type=click.Choice(list(METHODS)), help="Places on a plane instead.")
+@as_named_option
 def sentences(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -33,6 +34,7 @@ def sentences(
     vectors: bool,
     nearest: int | None,
     method: str | None,
+    as_named: bool,
     truncate: bool,
 ) -> SentenceVectors | SentenceMap:
     """Cosine of every two sentences of FILE: one a line, or a column of a table."""
@@ -42,7 +44,7 @@ def sentences(
         raise SelectionError(f"{' and '.join(given)} are given, which are different tables. Ask for one.")
     if method is not None and "order" in asked:
         raise SelectionError("--order is for the tables of sentences; a map has none. Leave it out.")
-    read = read_sentences(file, column)
+    read = read_sentences(file, column, as_named)
     with terminal_bar("Sentences", "sentences") as report:
         if method is not None:
             return Projection(method, **asked).of(checkpoint, read, truncate, report)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from bert_probe.cli.logs import lines_of_json
-from bert_probe.cli.options import asking, opened, print_bytes
+from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.progress import Cancelled
@@ -25,7 +27,7 @@ from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.tagged import read_tagged
 from bert_probe.training.course import Told
 from bert_probe.training.models import TASKS
-from bert_probe.training.saving import check_place, leftovers
+from bert_probe.training.saving import check_space, leftovers, reserved
 from bert_probe.training.teach import Teach
 
 _PLACE = click.Path(path_type=Path)
@@ -39,14 +41,14 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--model", metavar="ID_OR_FOLDER", help="Hub id or local folder; else the built-in.")
     @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.")
     @click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32", help="Of weights.")
-    @click.option("--out", type=_PLACE, metavar="FOLDER", required=True, help="The model.")
-    @click.option("--force", is_flag=True, help="Replace a model that is there.")
+    @click.option("--out", type=OutputPath(), metavar="FOLDER", required=True, help="The model.")
+    @click.option("--force", is_flag=True, help="Replace a model that was saved here, and the log.")
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **given: Any) -> Any:
-        check_place(out, 0, force)
-        for left in leftovers(out):
-            _say(left)
-        return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
+        with reserving(_logs(given["log"], out), force), reserved(out, force):
+            for sentence in leftovers(out):
+                _say(sentence)
+            return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
 
     return run
 
@@ -56,9 +58,10 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--task", type=click.Choice(TASKS), help="What is taught; else told by the ending of DATA.")
 @click.option("--labels", "kind", type=click.Choice(KINDS), help="What the labels of a table are.")
 @click.option("--held-out", metavar="FILE|SHARE", help="What is asked for, not taught.  [default: 0.2]")
-@click.option("--log", type=_PLACE, metavar="FILE", help="A line of JSON an evaluation.")
+@click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON an evaluation.")
 @_opening
 @asking(Teach)
+@as_named_option
 def train(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -69,19 +72,20 @@ def train(
     kind: str | None,
     held_out: str | None,
     log: Path | None,
+    as_named: bool,
 ) -> None:
     """Teach a model a task on DATA, and save it in a folder that every command opens.
 
-    DATA is a .csv or .tsv file with the columns text and label, or text_a, text_b and label; a .conll or
-    .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
+    DATA is a .csv, .tsv or .jsonl file with the columns text and label, or text_a, text_b and label; a .conll
+    or .conllu file with a word and its label on each line; or a .txt file with a text on each line, in which
     words are masked. The loss and the score on what is held out go to standard output. Ctrl+C ends the
     training and keeps the best so far.
     """
     share, others = _share(held_out)
     question = Teach(**asked | ({} if share is None else {"held_out": share}))
-    read = _reading(data, task, kind)
+    read = partial(_reading(data, task, kind), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if others is None else read(others))
-    check_place(out, int(_SPARE * plan.bytes), force)
+    check_space(out, int(_SPARE * plan.bytes))
     for sentence in (str(plan), *(f"Warning: {one}" for one in plan.warnings), *plan.notes):
         _say(sentence)
     with _logging(log) as told, terminal_bar("Training", "steps") as bar, ending_on_interrupt(bar) as report:
@@ -95,14 +99,25 @@ def train(
     print_bytes(files.to_bytes(taught.table(), "csv"))
 
 
-def _reading(data: Path, task: str | None, kind: str | None) -> Callable[[Path], Any]:
+def _logs(log: Path | None, out: Path) -> list[Path]:
+    """Return the log if it is a file to reserve, and not a pipe or a device."""
+    if log is None or (log.exists() and not log.is_file()):
+        return []
+    if Path(os.path.realpath(out)) in Path(os.path.realpath(log)).parents:
+        raise SelectionError(
+            f"The log {log} is in the folder of the model, {out}. Choose another place for it."
+        )
+    return [log]
+
+
+def _reading(data: Path, task: str | None, kind: str | None) -> Callable[..., Any]:
     """How files are read for a task."""
     name = data.name.lower().removesuffix(".gz")
     told = CLASSIFYING if is_table(name) else LABELLING if name.endswith((".conll", ".conllu")) else FILLING
     if kind is not None and (task or told) != CLASSIFYING:
         raise SelectionError(f"--labels is for {CLASSIFYING}. Leave it out.")
     if (task or told) == CLASSIFYING:
-        return lambda file: read_labelled(file, kind)
+        return partial(read_labelled, kind=kind)
     return read_tagged if (task or told) == LABELLING else read_sentences
 
 
@@ -110,7 +125,8 @@ def _share(given: str | None) -> tuple[float | None, Path | None]:
     """What --held-out means: a share, or a file."""
     if given is None:
         return None, None
-    return (float(given), None) if re.fullmatch(r"[0-9]*\.?[0-9]+", given) else (None, Path(given))
+    number = re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,3})?", given, re.IGNORECASE)
+    return (float(given), None) if number and not Path(given).exists() else (None, Path(given))
 
 
 def _say(sentence: str) -> None:

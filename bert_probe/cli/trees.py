@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bert_probe.analyses.probes.trees import ProbedTrees, TreeProbe
-from bert_probe.cli.options import asking, common
+from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.run.progress import terminal_bar
 from bert_probe.text.tagged import read_tagged
@@ -21,14 +21,20 @@ from bert_probe.text.tagged import read_tagged
 @click.option(
     "--held-out", type=click.Path(path_type=Path), metavar="FILE", help="To measure on; else a fifth of DATA."
 )
+@as_named_option
 def trees(
-    checkpoint: Checkpoint, asked: dict[str, Any], data: Path, held_out: Path | None, truncate: bool
+    checkpoint: Checkpoint,
+    asked: dict[str, Any],
+    data: Path,
+    held_out: Path | None,
+    as_named: bool,
+    truncate: bool,
 ) -> ProbedTrees:
     """How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.
 
     UUAS is the share of the edges that are found, beside that of joining each word with the next one.
     """
-    first = read_tagged(data)
-    second = None if held_out is None else read_tagged(held_out)
+    first = read_tagged(data, as_named)
+    second = None if held_out is None else read_tagged(held_out, as_named)
     with terminal_bar("Trees", "steps") as report:
         return TreeProbe(**asked).of(checkpoint, first, second, truncate, report)

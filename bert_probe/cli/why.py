@@ -17,7 +17,7 @@ from bert_probe.analyses.why import METHOD, Why
 from bert_probe.analyses.why_check import WhyCheck
 from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
-from bert_probe.cli.options import asking, common, pair_option
+from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.cli.predict import first_task, traces_for
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import COMPARING, Checkpoint
@@ -48,6 +48,7 @@ _ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans, HeadsRemoved)
 )
 @click.argument("text", required=False)
 @pair_option
+@as_named_option
 def why(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -57,6 +58,7 @@ def why(
     file: Path | None,
     text: str | None,
     pair: str | None,
+    as_named: bool,
     truncate: bool,
 ) -> Result:
     """Which tokens, words or heads one number of the model's answer for TEXT depends on.
@@ -75,7 +77,7 @@ def why(
             raise SelectionError("--file is read as a whole. Leave --method and --pair out.")
         question = _question(HeadsRemoved if heads else WhyMeans, asked)
         with terminal_bar("Explaining", "texts") as report:
-            result = question.of(checkpoint, read_sentences(file), truncate, report)
+            result = question.of(checkpoint, read_sentences(file, as_named=as_named), truncate, report)
         return result
     assert text is not None  # one of the two is
     task = asked.get("task") or first_task(checkpoint)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.corpus.finding import ENDINGS, meant
 from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, places_of, rows_of
 from bert_probe.corpus.formats.row import Row, refused
-from bert_probe.corpus.lines import opened, reason_of, unpacked
+from bert_probe.corpus.lines import lines_of, opened, reason_of, unpacked
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.model.progress import Report, ignore
+from bert_probe.text.formats import JSON_LINES, TABLE, checked, format_of
 from bert_probe.text.tagged import TaggedSentence
 
 _CHUNK = 1 << 20
@@ -43,10 +44,25 @@ class InputFile(FoundFile):
     Attributes:
         size: in bytes.
         sha256: of its bytes, packed as they are.
+        version: of the file on the disk; another one after every change.
     """
 
     size: int
     sha256: str
+    version: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
+
+    def check_unchanged(self) -> None:
+        """Check that the file is the one whose digest was taken.
+
+        Raises:
+            TextError: if it has changed since, or cannot be opened any more.
+        """
+        try:
+            changed = _version(self.path) != self.version
+        except OSError:
+            changed = True
+        if changed:
+            raise TextError(f"{self.name} was changed while it was read. Run it again once it is written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +86,9 @@ class Record:
     trouble: str = ""
 
 
-def find_inputs(given: Sequence[str | Path] | str | Path, column: str | None = None) -> tuple[FoundFile, ...]:
+def find_inputs(
+    given: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
+) -> tuple[FoundFile, ...]:
     """The files that are meant, each once, in the order given; those of a folder or a pattern by name.
 
     A folder gives all that have one of `ENDINGS`, at any depth; so does a pattern such as ``data/**/*.txt``.
@@ -79,9 +97,11 @@ def find_inputs(given: Sequence[str | Path] | str | Path, column: str | None = N
 
     Args:
         column: of the tables among them; None takes the only one, or the one called sentence or text.
+        as_named: read files as their endings say, even if they look like another format.
 
     Raises:
-        TextError: a file cannot be opened, or is none that can be read; EmptyTextError: there is none.
+        TextError: a file cannot be opened, is none that can be read, or looks like another format;
+            EmptyTextError: there is none.
         SelectionError: a table has no such column, or several and none named.
     """
     every = [given] if isinstance(given, (str, Path)) else given
@@ -90,6 +110,8 @@ def find_inputs(given: Sequence[str | Path] | str | Path, column: str | None = N
         raise EmptyTextError("There is nothing to read. Give files, folders or patterns.")
     for file in files:
         _check(file, column)
+        if not as_named and ending_of(file.path) != PARQUET:
+            _check_format(file, column)
     if column is not None and all(ending_of(file.path) in ("", *WITHOUT_COLUMNS) for file in files):
         raise SelectionError(
             f"None of the files has columns, so there is none called {column}. Leave it out."
@@ -110,17 +132,23 @@ def described(files: Sequence[FoundFile], report: Report = ignore) -> tuple[Inpu
     try:
         total = sum(file.path.stat().st_size for file in files)
         for file in files:
-            digest, size = hashlib.sha256(), 0
+            digest, size, version = hashlib.sha256(), 0, _version(file.path)
             with opened(file.path) as stream:
                 while piece := stream.read(_CHUNK):
                     digest.update(piece)
                     size += len(piece)
                     report(done + size, total)
             done += size
-            found.append(InputFile(file.name, file.path, size, digest.hexdigest()))
+            found.append(InputFile(file.name, file.path, size, digest.hexdigest(), version))
+            found[-1].check_unchanged()
     except OSError as error:
         raise TextError(f"{error.filename or 'A file'} cannot be read: {reason_of(error)}.") from None
     return tuple(found)
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:
@@ -158,6 +186,15 @@ def _check(file: FoundFile, column: str | None) -> None:
         raise TextError(f"{file.name} cannot be unpacked: {reason_of(error)}.") from None
     if not text:
         raise TextError(f"{file.name} is no text in UTF-8: it holds a NUL. Give {' or '.join(ENDINGS)}.")
+
+
+def _check_format(file: FoundFile, column: str | None) -> None:
+    """Refuse a file whose first lines look like another format than its ending says."""
+    read_as = format_of(f"file{ending_of(file.path)}")
+    if read_as in (TABLE, JSON_LINES) and column is not None:  # whose header was found
+        return
+    with lines_of(file.path) as lines:
+        checked((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
 
 
 def records(files: Iterable[FoundFile], column: str | None = None) -> Iterator[Record]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ from bert_probe.corpus.store import (
 )
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.working import Job, Parts, Runner, Threads
-from bert_probe.errors import EmptyTextError, SelectionError, StoreError
+from bert_probe.errors import EmptyTextError, ExportError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report, Watch, ignore, unwatched
+from bert_probe.results.writing import is_lock_file, locked
 
 Told = Callable[[Mapping[str, Any]], None]
 """Called with what happened, as a line of a log."""
@@ -38,6 +41,7 @@ def make_store(
     folder: str | Path,
     *,
     column: str | None = None,
+    as_named: bool = False,
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
     on: Runner | None = None,
@@ -51,6 +55,7 @@ def make_store(
         inputs: files, folders and patterns, see `find_inputs`.
         folder: of the store; it is made, or goes on.
         column: of tables, JSON lines and Parquet; the usual one where none is named.
+        as_named: read files as their endings say, even if they look like another format.
         shard_rows: records of a shard at most; there are fewer of long texts, see `parted`.
         workers: shards that are worked on at once, each by a thread of its own; all share the weights.
         on: who works on them instead, see `working.Runner`.
@@ -69,9 +74,9 @@ def make_store(
     question = question.of(checkpoint)
     runner = on or Threads(workers)
     device = runner.device(checkpoint)
-    files = find_inputs(inputs, column)
+    files = find_inputs(inputs, column, as_named)
     place = Path(folder)
-    with _alone(place):
+    with _locked(place, reserve=False):
         with _watched(watch, "Looking through", "B", report) as looked:
             found = described(files, looked)
         with _watched(watch, "Counting", "sentences", report) as counted:
@@ -85,7 +90,7 @@ def make_store(
         manifest["model"]["device"] = device
         with written(place):
             done = _begun(place, manifest)
-        parts = Parts(files, column, shard_rows, most_bytes, frozenset(done))
+        parts = Parts(found, column, shard_rows, most_bytes, frozenset(done))
         with watch("Reading", "sentences") as shown:
             progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
             job = Job(place, checkpoint, question, progress.of, progress.end)
@@ -201,42 +206,47 @@ _CAUSES = {
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes this store meanwhile; a process that is killed holds nothing.
+def reserved_store(folder: Path) -> Iterator[None]:
+    """Reserve the folder of a store until the block ends; `make_store` in the block writes it.
 
     Raises:
-        StoreError: somebody does, something else lies there, or it cannot be made.
+        StoreError: if another command writes this store, something else is there, or it cannot be created.
     """
-    try:
-        if folder.exists() and not (folder / MANIFEST).exists() and any(_foreign(folder)):
-            raise StoreError(f"{folder} holds other things than a store. Choose another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("wb")
-    except OSError as error:
-        reason = error.strerror or error
-        raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
-    with lock:
-        if not _locked(lock.fileno()):
-            raise StoreError(
-                f"{folder} is being written by another run. Wait for it, or choose another --out."
-            )
+    with _locked(folder, reserve=True):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, reserve: bool) -> Iterator[None]:
+    """Lock a folder and create it; one that is still empty when the block ends is removed."""
+    with ExitStack() as stack:
+        try:
+            place = Path(os.path.realpath(folder))
+            str(place).encode()
+            place.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked([place], reserve))
+            if not (place / MANIFEST).exists() and any(_foreign(place)):
+                raise StoreError(f"{folder} holds other things than a store. Choose another --out.")
+            if not place.exists():
+                place.mkdir()
+                stack.callback(_remove_empty, place)
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        except UnicodeEncodeError:
+            raise StoreError(f"{folder} is not UTF-8. Choose another --out.") from None
+        except ExportError as error:
+            raise StoreError(str(error)) from None
+        except (OSError, ValueError) as error:  # a ValueError if the name holds a NUL
+            reason = getattr(error, "strerror", None) or error
+            raise StoreError(f"{folder} cannot be written: {reason}. Choose another place.") from None
         yield
 
 
 def _foreign(folder: Path) -> Iterator[Path]:
-    return (one for one in folder.iterdir() if one.name != _LOCK)
+    entries = folder.iterdir() if folder.exists() else ()
+    return (entry for entry in entries if not is_lock_file(entry))
 
 
-_LOCK = ".lock"
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows, where two runs into one folder are not found out
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tokenizers
 import torch
+import transformers
 from transformers import AutoModel, AutoTokenizer
 
+import bert_probe
 from bert_probe.errors import (
     ArchitectureError,
     CheckpointError,
@@ -96,6 +99,7 @@ def load(
         heads, refused = open_heads(source.folder, config, found, network)
         if _states(files) != before:
             raise WeightsError(f"{source.name} was changed while it was opened. Open it again to use it.")
+    versions, trainings = libraries(), trainings_in(source.folder)
     with running_errors(source.name, network):
         about = replace(
             describe(network, config, fused),
@@ -105,14 +109,7 @@ def load(
             weights_sha256=sha256,
         )
         encoder = encoder_of(tokenizer, about, network)
-        checkpoint = Checkpoint(
-            about,
-            encoder,
-            network,
-            libraries(),
-            folder=source.folder,
-            before=trainings_in(source.folder),
-        )
+        checkpoint = Checkpoint(about, encoder, network, versions, folder=source.folder, before=trainings)
         self_check(checkpoint)
         outputs, failing = checked(checkpoint, heads)
         taken = {*network.state_dict(), *(name for one in outputs for name in one.weights)}
@@ -160,8 +157,13 @@ def _dtype(dtype: str) -> torch.dtype:
 @lru_cache(maxsize=1)
 def libraries() -> dict[str, str]:
     """Versions of what computes the numbers, and of Python."""
-    names = ("bert-probe", "torch", "transformers", "tokenizers", "numpy")
-    return {name: version(name) for name in names} | {"python": platform.python_version()}
+    # Package metadata would lack what is used without being installed, such as a clone of this project.
+    modules = (torch, transformers, tokenizers, np)
+    return {
+        "bert-probe": bert_probe.__version__,
+        **{module.__name__: str(module.__version__) for module in modules},
+        "python": platform.python_version(),
+    }
 
 
 def _tokenizer(source: Source, config: Any) -> Any:
@@ -233,10 +235,20 @@ def _loading_errors(source: Source) -> Iterator[None]:
             yield
     except ProbeError:
         raise
+    except ImportError as error:
+        raise _incomplete(source.name, error) from None
     except Exception as error:  # transformers raises many types; the file itself was checked before
         raise CheckpointError(
             f"{source.name} cannot be opened: {reason(error)}. Save the model again with save_pretrained."
         ) from None
+
+
+def _incomplete(name: str, error: ImportError) -> CheckpointError:
+    """Return the error of a model that lacks nothing itself, but a package of this Python does."""
+    return CheckpointError(
+        f"{name} cannot be opened with this installation of Python packages: {reason(error)}. Install what "
+        "requirements.txt lists, and any package named here."
+    )
 
 
 @contextmanager
@@ -246,6 +258,8 @@ def running_errors(name: str, network: torch.nn.Module) -> Iterator[None]:
         yield
     except ProbeError:
         raise
+    except ImportError as error:
+        raise _incomplete(name, error) from None
     except Exception as error:
         raise ArchitectureError(
             f"{name} ({type(network).__name__}) cannot be run on plain text: {reason(error)}. "

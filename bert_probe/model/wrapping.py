@@ -64,6 +64,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
     check_fast(tokenizer)
     _check_plain(network, name)
     check_finite(network)
+    versions = libraries()
     with running_errors(name, network), _turns:
         with _ready(network, IMPLEMENTATION):
             fused = listens(network)
@@ -82,7 +83,7 @@ def wrap(model: Any, tokenizer: Any) -> Checkpoint:
             about,
             encoder,
             network,
-            libraries(),
+            versions,
             outputs={head.task: head for head in heads},
             implementation=implementation,
         )

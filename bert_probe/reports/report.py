@@ -23,7 +23,7 @@ from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
 from bert_probe.results import files
-from bert_probe.results.writing import check_new, write
+from bert_probe.results.writing import write
 from bert_probe.views.payload import as_text
 
 FORMAT: Final = 1
@@ -193,20 +193,18 @@ class Report:
             ReportError: see `html`.
             ExportError: another ending, a place that cannot be written, or one that is taken.
         """
-        check_place(path, overwrite)
-        write({path: self.zip() if path.suffix.lower() == ".zip" else self.html().encode()})
+        check_ending(path)
+        write({path: self.zip() if path.suffix.lower() == ".zip" else self.html().encode()}, overwrite)
 
 
-def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a place where no report can be, before anything is computed.
+def check_ending(path: Path) -> None:
+    """Check that a file has the ending of a report.
 
     Raises:
-        ExportError: another ending than .html or .zip, or, not to be overwritten, a place that is taken.
+        ExportError: if it ends in something other than .html or .zip.
     """
     if path.suffix.lower() not in (".html", ".htm", ".zip"):
         raise ExportError(f"{path.name} does not end in .html or .zip. Choose one of these endings.")
-    if not overwrite:
-        check_new([path])
 
 
 def _item(entry: Entry, models: Models, report: Progress) -> Item:

@@ -42,11 +42,9 @@ def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrit
     """
     path = Path(path)
     form = form_of(path)
-    if not overwrite:
-        writing.check_new(places(path))
     contents = [to_bytes(frame, form, csv_safe)]
     contents += [_meta(frame, csv_safe)] if form == "csv" else []
-    writing.write(dict(zip(places(path), contents, strict=True)))
+    writing.write(dict(zip(places(path), contents, strict=True)), overwrite)
     return places(path)
 
 
@@ -56,7 +54,12 @@ def places(path: Path) -> list[Path]:
     Raises:
         ExportError: an unknown ending.
     """
-    return [path, path.with_name(f"{path.name}.meta.json")] if form_of(path) == "csv" else [path]
+    return described(path) if form_of(path) == "csv" else [path]
+
+
+def described(path: Path) -> list[Path]:
+    """Return a file and the JSON file next to it that describes it."""
+    return [path, path.with_name(f"{path.name}.meta.json")]
 
 
 def form_of(path: Path) -> str:

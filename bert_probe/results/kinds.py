@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
+from bert_probe.text.shortened import shortened
 
 Schema: TypeAlias = dict[str, Any]
 """What JSON may hold, as JSON Schema 2020-12 says it."""
@@ -99,6 +100,9 @@ class FileName(Kind):
     metavar = "FILE"
 
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
+
+
 class Number(Kind):
     """A whole number, or a share, within bounds."""
 
@@ -113,18 +117,23 @@ class Number(Kind):
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise SelectionError(f"{name} must be a {'whole ' if self.whole else ''}number, not {value!r}.")
         if not self.least <= value <= self.most:
-            bounds = (
-                f"{self.least:g} to {self.most:g}" if np.isfinite(self.most) else f"{self.least:g} or more"
-            )
-            raise SelectionError(f"{name} is {value}; {bounds} can be given.")
+            raise SelectionError(f"{name} is {value}; {self._bounds} can be given.")
         return int(value) if self.whole else float(value)
+
+    @property
+    def _bounds(self) -> str:
+        return f"{self.least:g} to {self.most:g}" if np.isfinite(self.most) else f"{self.least:g} or more"
 
     def read(self, name: str, text: str, sizes: Sizes) -> int | float:  # noqa: ARG002
         """Digits alone: int() would also read 1_0."""
-        if not re.fullmatch(
-            r"[0-9]{1,12}" if self.whole else r"[0-9]{1,12}(\.[0-9]{1,17})?(e-[0-9]{1,3})?", text
-        ):
-            raise SelectionError(f"{name} is {text!r}, which is no number.")
+        if not _NUMBER.fullmatch(text):
+            raise SelectionError(f"{name} is {shortened(text)!r}, which is no number.")
+        if self.whole and not re.fullmatch("[+-]?[0-9]+", text):
+            raise SelectionError(
+                f"{name} is {shortened(text)}; a whole number in digits can be given, {self._bounds}."
+            )
+        if not abs(float(text)) <= MOST:  # more than can be meant, even where there is no bound
+            raise SelectionError(f"{name} is {shortened(text)}; {self._bounds} can be given.")
         return self.check(name, int(text) if self.whole else float(text))
 
     @property

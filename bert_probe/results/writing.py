@@ -1,70 +1,228 @@
-"""Files written whole or not at all: beside their place first, then renamed into it."""
+"""Output files: reserved before they are computed, and written completely or not at all.
+
+A place is reserved by a lock of the operating system on a hidden file next to it. The lock of a killed
+process ends with it, so no reservation outlives its owner.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from bert_probe.errors import ExportError
 
+_LOCK_PREFIX, _LOCK_SUFFIX = ".bert-probe-", ".lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""Errors of file systems without locks. Files are written there, but two writers are not kept apart."""
+_WAIT = 5.0
+"""Seconds that `write` waits for another writer, which holds its lock for milliseconds."""
 
-def check_new(files: list[Path]) -> None:
-    """Refuse places where something is.
+_reserved: ContextVar[frozenset[Path]] = ContextVar("reserved", default=frozenset())
+"""Places that the current context has reserved and is not writing yet."""
+
+
+@contextmanager
+def reserved(files: Iterable[Path], overwrite: bool) -> Iterator[None]:
+    """Reserve output files until the block ends; `write` in the block writes them.
+
+    Enter this before computing what goes into the files: whatever keeps a file from being written is an error
+    at once.
 
     Raises:
-        ExportError: with the first of them.
+        ExportError: if a file cannot be written, is given twice, is being written by another command, or must
+            not be overwritten.
     """
+    places: dict[Path, Path] = {}
     for file in files:
-        try:
-            taken = file.exists()
-        except (OSError, ValueError):  # a name too long, or with a NUL: told when it is written
-            continue
-        if taken:
-            raise ExportError(f"{file} is there already. Choose another name, or have it replaced (--force).")
+        with _system_errors(file):
+            place = _target(file)
+        if place in places:
+            raise ExportError(f"{file} is given for two outputs. Choose two names.")
+        places[place] = file
+    with ExitStack() as stack:
+        for place, file in sorted(places.items()):
+            with _system_errors(file):
+                if place.is_file() or not place.exists():  # not a pipe or a device
+                    stack.enter_context(locked([place], reserve=True))
+        if not overwrite:
+            _check_new(places.values())
+        yield
 
 
-def write(contents: Mapping[Path, bytes]) -> None:
-    """Put contents into files, all of them or none; what is there is replaced and keeps its permissions.
+@contextmanager
+def locked(places: Iterable[Path], reserve: bool = False, wait: float = 0.0) -> Iterator[None]:
+    """Keep other processes and threads from writing some places, as far as they use this function.
 
-    A symbolic link stays, and the file that it names is written. What is no plain file, such as a pipe or a
-    device, is written as it is. Of several files the later ones tell about the first: they are taken away
-    before it is replaced, so that no table ever stands beside what belongs to another.
+    Args:
+        places: resolved paths of files or folders, which need not exist.
+        reserve: whether the places are locked for a writer that is called in the block. A writer itself locks
+            them without this, and takes over the lock if its context has reserved them.
+        wait: seconds to wait for another writer.
 
     Raises:
-        ExportError: one that cannot be written; nothing half-written is left behind.
+        ExportError: if another process or thread has locked one of them.
+        OSError: if no lock can be created, because nothing can be written there.
     """
-    beside: dict[Path, Path] = {}
+    before, wanted = _reserved.get(), frozenset(places)
+    with ExitStack() as stack:
+        for place in sorted(wanted - before):  # in one order, so that two writers never wait for each other
+            stack.enter_context(_lock(place, wait))
+        token = _reserved.set(before | wanted if reserve else before - wanted)
+        try:
+            yield
+        finally:
+            _reserved.reset(token)
+
+
+def is_reserved(place: Path) -> bool:
+    """Return whether the current context has reserved a place."""
+    return place in _reserved.get()
+
+
+def is_lock_file(file: Path) -> bool:
+    """Return whether a file is a lock of `locked`, possibly one that a killed process left behind."""
+    return file.name.startswith(_LOCK_PREFIX) and file.name.endswith(_LOCK_SUFFIX)
+
+
+def write(contents: Mapping[Path, bytes], overwrite: bool = True) -> None:
+    """Write contents to files, all of them or none.
+
+    A file that is replaced keeps its permissions. A symbolic link stays, and the file that it points to is
+    written. A pipe or a device is written directly. If there are several files, the later ones describe the
+    first: they are deleted before the first is replaced, so that no table ever stands next to the description
+    of another.
+
+    Args:
+        overwrite: False never replaces a file, even one that is created while this function runs.
+
+    Raises:
+        ExportError: if a file cannot be written, or exists and must not be overwritten.
+    """
+    places: dict[Path, bytes] = {}
+    for file, content in contents.items():
+        with _system_errors(file):
+            place = _target(file)
+            if place.exists() and not place.is_file():
+                if not overwrite:
+                    _check_new([file])
+                place.write_bytes(content)
+            else:
+                places[place] = content
+    if not places:
+        return
+    with _system_errors(next(iter(contents))), locked(places, wait=_WAIT):
+        if not overwrite:
+            _check_new(places)
+        _write_together(places, overwrite)
+
+
+def _write_together(contents: Mapping[Path, bytes], overwrite: bool) -> None:
+    parts: dict[Path, Path] = {}
+    published: list[Path] = []
     try:
-        for file, content in contents.items():
-            with _told(file):
-                place = _place(file)
-                if place.exists() and not place.is_file():
-                    place.write_bytes(content)
-                    continue
-                beside[place] = place.with_name(f".{secrets.token_hex(6)}.part")
-                _write_new(beside[place], content, place)
-        for place in list(beside)[1:]:
-            place.unlink(missing_ok=True)
-        for place in list(beside):
-            with _told(place):
-                beside[place].replace(place)
-            del beside[place]
+        for place, content in contents.items():
+            parts[place] = place.with_name(f".{secrets.token_hex(6)}.part")
+            with _system_errors(place):
+                _write_new(parts[place], content, place)
+        if overwrite:
+            for place in list(parts)[1:]:
+                place.unlink(missing_ok=True)
+        for place in list(parts):
+            with _system_errors(place):
+                _publish(parts[place], place, overwrite)
+            published.append(place)
+            del parts[place]
+    except BaseException:
+        if not overwrite:
+            for place in published:
+                place.unlink(missing_ok=True)
+        raise
     finally:
-        for left in beside.values():
-            with suppress(OSError):  # it never came to be
-                left.unlink()
+        for part in parts.values():
+            with suppress(OSError):  # it was never created
+                part.unlink()
 
 
-def _place(file: Path) -> Path:
-    """Where a file's content lies, behind all links."""
+def _publish(part: Path, place: Path, overwrite: bool) -> None:
+    """Rename a complete file to its place."""
+    if overwrite:
+        part.replace(place)
+        return
+    try:
+        os.link(part, place)  # unlike a rename, this fails if the file exists by now
+    except FileExistsError:
+        raise _exists(place) from None
+    except OSError:  # a file system without hard links
+        try:
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            raise _exists(place) from None
+        part.replace(place)
+        return
+    part.unlink()
+
+
+def _check_new(files: Iterable[Path]) -> None:
+    for file in files:
+        if file.exists():
+            raise _exists(file)
+
+
+def _exists(file: Path) -> ExportError:
+    return ExportError(f"{file} is there already. Choose another name, or have it replaced (--force).")
+
+
+@contextmanager
+def _lock(place: Path, wait: float) -> Iterator[None]:
+    from filelock import FileLock, Timeout  # imports asyncio, which most commands do not need
+
+    lock = FileLock(_lock_file(place), timeout=wait, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ExportError(
+            f"{place} is being written by another command. Wait for it to end, or choose another name."
+        ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            # Safe while the lock is held: filelock rejects a lock on a file that was unlinked meanwhile.
+            with suppress(OSError):
+                os.unlink(lock.lock_file)  # noqa: PTH108 - a str
+            lock.release()
+
+
+def _lock_file(place: Path) -> Path:
+    """Return the lock file of a place: next to it, or in it if it is a folder whose parent is read-only."""
+    digest = hashlib.sha256(os.fsencode(place.name)).hexdigest()[:16]
+    parent = place if place.is_dir() and not os.access(place.parent, os.W_OK) else place.parent
+    return parent / f"{_LOCK_PREFIX}{digest}{_LOCK_SUFFIX}"
+
+
+def _target(file: Path) -> Path:
+    """Return the path of a file behind all links.
+
+    Raises:
+        OSError: if no file can be written there.
+    """
     place = Path(os.path.realpath(file))
+    with suppress(FileNotFoundError):
+        os.lstat(place)  # raises for a name that is too long, and for a path through a file
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not place.parent.is_dir():  # filelock would create it
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     if place.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if place.exists() and not os.access(place, os.W_OK):  # a rename would not ask
@@ -73,7 +231,7 @@ def _place(file: Path) -> Path:
 
 
 def _write_new(file: Path, content: bytes, like: Path) -> None:
-    """A file that is not there yet, with the permissions of another where there is one."""
+    """Create a file, with the permissions of another one if that exists."""
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:
         stream.write(content)
     if like.exists():
@@ -81,10 +239,10 @@ def _write_new(file: Path, content: bytes, like: Path) -> None:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
-    """Whatever the system refuses within this block is a sentence about the file."""
+def _system_errors(file: Path) -> Iterator[None]:
+    """Raise an error of the operating system as an ExportError about a file."""
     try:
         yield
-    except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
+    except (OSError, ValueError) as error:  # a ValueError if the name holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise ExportError(f"{file} cannot be written: {reason}. Choose another place.") from None

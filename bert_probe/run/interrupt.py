@@ -1,4 +1,4 @@
-"""Ctrl+C as a wish that work ends at its next report, with what it has."""
+"""Ctrl+C as a wish that work ends at its next report, with what it has; SIGTERM that cleans up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from bert_probe.model.progress import Cancelled, Report
 
@@ -37,3 +37,31 @@ def ending_on_interrupt(report: Report) -> Iterator[Report]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def cleaning_up_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit on SIGTERM and SIGHUP, so that temporary files and reservations are removed.
+
+    By default both end the process at once. Outside the main thread, which alone may set handlers, nothing
+    changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, _exit) for number in numbers if _ends_process(number)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ends_process(number: int) -> bool:
+    """Return whether a signal is handled by default, and not ignored as nohup does it."""
+    return signal.getsignal(number) is signal.SIG_DFL
+
+
+def _exit(number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.faults import Faults
+from bert_probe.text.formats import checked, format_of
+from bert_probe.text.json_lines import NoText
 from bert_probe.text.sentence_files import is_table, lines, lines_of, opened, table_of
 
 CLASSES, SEVERAL, NUMBER = "classes", "several", "number"
@@ -29,6 +30,9 @@ _WHOLE_NUMBERS = 20
 """Whole numbers are taken for classes, as stars are, while there are no more different ones than this."""
 _TEXTS = (("text",), ("sentence",), ("text_a", "text_b"))
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+MOST_NUMBER = 1e15
+"""The largest number of a text: its square, a loss, fits in a float32 with room to add up."""
 _FORM = "Give it a header with text,label or text_a,text_b,label, and a row for each text"
 
 Label = str | tuple[str, ...] | float
@@ -77,8 +81,9 @@ class Labelled:
         return cls(kind, kept, tuple(sorted(set(_named(row.label for row in kept)))), digest.hexdigest())
 
 
-def read_labelled(file: str | Path, kind: str | None = None) -> Labelled:
-    """The labelled texts of a CSV or TSV file with a header: text,label or text_a,text_b,label.
+def read_labelled(file: str | Path, kind: str | None = None, as_named: bool = False) -> Labelled:
+    """The labelled texts of a CSV or TSV file with a header, text,label or text_a,text_b,label, or of a JSON
+    lines file whose objects have these keys.
 
     Other columns are left out. A column called labels holds any number of them, with | between. Within the
     bounds of `read_sentences`.
@@ -87,6 +92,7 @@ def read_labelled(file: str | Path, kind: str | None = None) -> Labelled:
         file: in UTF-8.
         kind: one of `KINDS`; None takes labels for numbers where all are, and one has a decimal point or
             there are more than twenty different ones.
+        as_named: read the file as its ending says, even if it looks like another format.
 
     Raises:
         TextError: the file cannot be opened, is no table with these columns, or has faults in its rows,
@@ -95,10 +101,10 @@ def read_labelled(file: str | Path, kind: str | None = None) -> Labelled:
         SelectionError: no such kind.
     """
     with opened(file) as (stream, name):
-        return _read(stream, name, kind)
+        return _read(stream, name, kind, as_named)
 
 
-def labelled_of(content: bytes, name: str, kind: str | None = None) -> Labelled:
+def labelled_of(content: bytes, name: str, kind: str | None = None, as_named: bool = False) -> Labelled:
     """The labelled texts in a file's bytes; see `read_labelled`.
 
     Args:
@@ -107,15 +113,15 @@ def labelled_of(content: bytes, name: str, kind: str | None = None) -> Labelled:
     Raises:
         TextError, EmptyTextError, SelectionError: as `read_labelled`.
     """
-    return _read(io.BytesIO(content), name, kind)
+    return _read(io.BytesIO(content), name, kind, as_named)
 
 
-def _read(stream: BinaryIO, name: str, kind: str | None) -> Labelled:
+def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labelled:
     if kind is not None and kind not in KINDS:
         raise SelectionError(f"There is no kind of labels {kind!r}; there are {', '.join(KINDS)}.")
     if not is_table(name):
-        raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv or .tsv file.")
-    header, rows = table_of(lines_of(stream, name), name)
+        raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv, .tsv or .jsonl file.")
+    header, rows = table_of(checked(lines_of(stream, name), name, format_of(name), as_named), name)
     places, label_column = _columns(header, name)
     cells = [_cells(line, row, places, header) for line, row in rows]
     if not cells:
@@ -125,6 +131,11 @@ def _read(stream: BinaryIO, name: str, kind: str | None) -> Labelled:
     found = []
     for one in cells:
         label, fault = _label(one.label, chosen)
+        if not fault and kind is None and chosen == CLASSES and _NOT_FINITE.fullmatch(one.label):
+            fault = (
+                f"label {one.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "
+                "classes (--labels classes) if it is one"
+            )
         if one.fault or fault:
             faults.add(one.line, one.fault or fault)
         else:
@@ -172,6 +183,9 @@ def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequenc
         cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
         width = f"{cells} where the header has {len(header)}; quote a text that holds the separator"
         return _Cells(line, [], "", width)
+    for place in places:
+        if isinstance(row[place], NoText):
+            return _Cells(line, [], "", f"{header[place]} is {row[place]}")
     *texts, label = (" ".join(lines(row[place])) for place in places)  # a line break becomes a space
     empty = [header[place] for place, text in zip(places, texts, strict=False) if not text]
     return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "")
@@ -180,14 +194,11 @@ def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequenc
 def _guessed(column: str, written: Sequence[str]) -> str:
     if column == "labels":
         return SEVERAL
-    different = set(written)
-    numbers = bool(different) and all(map(_number, different))
+    # Of a column of numbers, those that are missing or infinite are faults of their rows.
+    different = {label for label in written if not _NOT_FINITE.fullmatch(label)}
+    numbers = bool(different) and all(map(_NUMBER.fullmatch, different))
     decimals = any(not re.fullmatch("[+-]?[0-9]+", one) for one in different)
     return NUMBER if numbers and (decimals or len(different) > _WHOLE_NUMBERS) else CLASSES
-
-
-def _number(written: str) -> bool:
-    return bool(_NUMBER.fullmatch(written)) and math.isfinite(float(written))
 
 
 def _label(written: str, kind: str) -> tuple[Label, str]:
@@ -198,9 +209,18 @@ def _label(written: str, kind: str) -> tuple[Label, str]:
         return tuple(sorted(set(parts))), "" if all(parts) else f"an empty label among {written[:40]}"
     if not written:
         return written, "no label"
-    if kind == NUMBER:
-        return (float(written), "") if _number(written) else (0.0, f"{written[:40]} is no number")
-    return written, ""
+    return _read_number(written) if kind == NUMBER else (written, "")
+
+
+def _read_number(written: str) -> tuple[float, str]:
+    """What a cell says as a number, and what is wrong with it, or ""."""
+    if _NOT_FINITE.fullmatch(written):
+        return 0.0, f"{written[:40]} is no finite number; remove the row, or write a number"
+    if not _NUMBER.fullmatch(written):
+        return 0.0, f"{written[:40]} is no number"
+    if not abs(float(written)) <= MOST_NUMBER:
+        return 0.0, f"{written[:40]} is too large; numbers of at most {MOST_NUMBER:g} can be learned"
+    return float(written), ""
 
 
 def _named(labels: Iterable[Label]) -> Iterator[str]:

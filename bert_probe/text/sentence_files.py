@@ -7,6 +7,7 @@ import csv
 import io
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text.formats import JSON_LINES, LINES, TABLE, checked, format_of
+from bert_probe.text.json_lines import NoText, json_table
 
 USUAL_COLUMNS = ("sentence", "text")
 """Names of the column that is taken where none is named."""
@@ -71,23 +74,25 @@ def numbered(sentences: Sequence[str], what: str) -> list[tuple[int, str]]:
     return found
 
 
-def read_sentences(file: str | Path, column: str | None = None) -> tuple[str, ...]:
+def read_sentences(file: str | Path, column: str | None = None, as_named: bool = False) -> tuple[str, ...]:
     """The sentences of a text file, one a line, or of a column of a table with a header.
 
     Blank lines and empty cells are left out. An error in a sentence names its line all the same. The file is
     read piece by piece; no more of it than `MAX_BYTES` and `MAX_SENTENCES` is ever held.
 
     Args:
-        file: in UTF-8; .csv and .tsv are tables, everything else has one sentence a line.
+        file: in UTF-8; .csv, .tsv, .jsonl and .ndjson are tables, everything else has one sentence a line.
         column: of a table; None takes the only one, or the one called sentence or text.
+        as_named: read the file as its ending says, even if it looks like another format.
 
     Raises:
-        TextError: the file cannot be opened, is not UTF-8, a broken table, or larger than the bounds.
+        TextError: the file cannot be opened, is not UTF-8, a broken table, larger than the bounds, looks like
+            another format, or changes while it is read.
         EmptyTextError: nothing in it.
         SelectionError: no such column, or several and none named.
     """
     with opened(file) as (stream, name):
-        return _sentences(stream, name, column)
+        return _sentences(stream, name, column, as_named)
 
 
 @contextmanager
@@ -95,20 +100,31 @@ def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
     """A file to be read, and its name.
 
     Raises:
-        TextError: it cannot be opened, or is larger than `MAX_BYTES`.
+        TextError: it cannot be opened, is larger than `MAX_BYTES`, or changes within the block.
     """
     path = Path(file)
     try:
         with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > MAX_BYTES:  # 0 of a pipe
+            before = os.fstat(stream.fileno())
+            if before.st_size > MAX_BYTES:  # 0 of a pipe
                 raise _too_large(path.name)
             yield stream, path.name
+            if stat.S_ISREG(before.st_mode) and _version(os.fstat(stream.fileno())) != _version(before):
+                raise TextError(
+                    f"{path.name} was changed while it was read. Give it again once it is written."
+                )
     except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
 
-def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[str, ...]:
+def _version(about: os.stat_result) -> tuple[int, int]:
+    return about.st_size, about.st_mtime_ns
+
+
+def sentences_of(
+    content: bytes, name: str, column: str | None = None, as_named: bool = False
+) -> tuple[str, ...]:
     """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
 
     Args:
@@ -117,19 +133,22 @@ def sentences_of(content: bytes, name: str, column: str | None = None) -> tuple[
     Raises:
         TextError, EmptyTextError, SelectionError: as `read_sentences`.
     """
-    return _sentences(io.BytesIO(content), name, column)
+    return _sentences(io.BytesIO(content), name, column, as_named)
 
 
-def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ...]:
-    written = lines_of(stream, name)
+def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool = False) -> tuple[str, ...]:
+    read_as = format_of(name) if is_table(name) else LINES
+    written = checked(
+        lines_of(stream, name), name, read_as, as_named or (is_table(name) and column is not None)
+    )
     if is_table(name):
         header, rows = table_of(written, name)
         place = column_of(header, column, name)
         # A cell that is missing at the end of a short row is an empty one.
-        cells = ((line, " ".join(lines(row[place]))) for line, row in rows if len(row) > place)
+        cells = ((line, _one_line(row[place], name, line)) for line, row in rows if len(row) > place)
     else:
         if column is not None:
-            raise SelectionError(f"{name} has no columns: only .csv and .tsv files have. Leave it out.")
+            raise SelectionError(f"{name} has no columns: only .csv, .tsv and .jsonl have. Leave it out.")
         cells = ((line, text.strip()) for line, text in enumerate(written, 1))
     kept = tuple(islice((Sentence(text, line) for line, text in cells if text), MAX_SENTENCES + 1))
     if not kept:
@@ -137,6 +156,12 @@ def _sentences(stream: BinaryIO, name: str, column: str | None) -> tuple[str, ..
     if len(kept) > MAX_SENTENCES:
         raise TextError(f"{name} holds more than {MAX_SENTENCES:,} sentences. Give a part of it.")
     return kept
+
+
+def _one_line(cell: str, name: str, line: int) -> str:
+    if isinstance(cell, NoText):
+        raise TextError(f"{name}, line {line:,}: the text is {cell}. Give a text in each object.")
+    return " ".join(lines(cell))
 
 
 def _too_large(name: str) -> TextError:
@@ -155,7 +180,10 @@ def columns_of(content: bytes, name: str) -> tuple[str, ...]:
     Raises:
         TextError: as `read_sentences`.
     """
-    return tuple(table_of(lines_of(io.BytesIO(content), name), name)[0]) if is_table(name) else ()
+    if not is_table(name):
+        return ()
+    written = checked(lines_of(io.BytesIO(content), name), name, format_of(name), as_named=False)
+    return tuple(table_of(written, name)[0])
 
 
 def usual_column(columns: Sequence[str]) -> int | None:
@@ -168,7 +196,7 @@ def usual_column(columns: Sequence[str]) -> int | None:
 
 def is_table(name: str) -> bool:
     """Whether a file of this name is read as a table."""
-    return Path(name).suffix.lower() in (".csv", ".tsv")
+    return format_of(name) in (TABLE, JSON_LINES)
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
@@ -222,10 +250,13 @@ def table_of(written: Iterator[str], name: str) -> tuple[list[str], Iterator[tup
 
     Args:
         written: lines, as `lines_of` gives them; only rows that hold something are given.
+        name: of the file; .jsonl and .ndjson have an object a line, whose keys are the header.
 
     Raises:
         TextError: no table; EmptyTextError: not even a header.
     """
+    if format_of(name) == JSON_LINES:
+        return json_table(written, name)
     begun = []
     for line in written:
         begun.append(line)

@@ -22,6 +22,7 @@ from conllu.exceptions import ParseException
 
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.text.faults import Faults
+from bert_probe.text.formats import CONLL, CONLLU, checked
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, opened
 from bert_probe.text.shortened import shortened
 
@@ -66,19 +67,22 @@ class TaggedSentence:
             raise ShapeError(f"{count} words need as many tags and spans, and as many heads or none.")
 
 
-def read_tagged(file: str | Path) -> tuple[TaggedSentence, ...]:
+def read_tagged(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
     """The sentences of a file: CoNLL-U where it ends in .conllu, else CoNLL; packed where .gz follows.
 
+    Args:
+        as_named: read the file as its ending says, even if it looks like another format.
+
     Raises:
-        TextError: the file cannot be opened, is not UTF-8, larger than the bounds of `sentence_files`, or has
-            faults: these are told together, by line.
+        TextError: the file cannot be opened, is not UTF-8, larger than the bounds of `sentence_files`, looks
+            like another format, or has faults: these are told together, by line.
         EmptyTextError: nothing in it.
     """
     with opened(file) as (stream, name):
-        return _read(stream, name)
+        return _read(stream, name, as_named)
 
 
-def tagged_of(content: bytes, name: str) -> tuple[TaggedSentence, ...]:
+def tagged_of(content: bytes, name: str, as_named: bool = False) -> tuple[TaggedSentence, ...]:
     """The sentences in a file's bytes; see `read_tagged`.
 
     Args:
@@ -87,25 +91,26 @@ def tagged_of(content: bytes, name: str) -> tuple[TaggedSentence, ...]:
     Raises:
         TextError, EmptyTextError: as `read_tagged`.
     """
-    return _read(io.BytesIO(content), name)
+    return _read(io.BytesIO(content), name, as_named)
 
 
-def _read(stream: BinaryIO, name: str) -> tuple[TaggedSentence, ...]:
+def _read(stream: BinaryIO, name: str, as_named: bool) -> tuple[TaggedSentence, ...]:
     bare = name.lower().removesuffix(".gz")
     if bare == name.lower():
-        return _sentences(stream, name, bare.endswith(".conllu"))
+        return _sentences(stream, name, bare.endswith(".conllu"), as_named)
     try:
         with gzip.open(stream) as unpacked:
-            return _sentences(cast(BinaryIO, unpacked), name, bare.endswith(".conllu"))
+            return _sentences(cast(BinaryIO, unpacked), name, bare.endswith(".conllu"), as_named)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TextError(f"{name} cannot be unpacked: {error}. Pack it with gzip again.") from None
 
 
-def _sentences(stream: BinaryIO, name: str, treebank: bool) -> tuple[TaggedSentence, ...]:
+def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> tuple[TaggedSentence, ...]:
+    written = checked(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
     faults = Faults(name)
     reader = block_reader(treebank)
     found: list[TaggedSentence] = []
-    for block in _blocks(lines_of(stream, name), name):
+    for block in _blocks(written, name):
         sentence = reader.sentence(block, faults)
         if sentence is None:
             continue

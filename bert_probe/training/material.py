@@ -18,7 +18,15 @@ from bert_probe.text.tagged import TaggedSentence
 from bert_probe.training.lessons import UNTAUGHT, Example, Lesson, TextLesson
 from bert_probe.training.mask_lesson import MaskLesson
 from bert_probe.training.models import in_its_order
-from bert_probe.training.parting import check_taught, check_texts, in_lines, notes_on, parted, parted_texts
+from bert_probe.training.parting import (
+    check_taught,
+    check_texts,
+    in_lines,
+    notes_on,
+    parted,
+    parted_texts,
+    text_of,
+)
 from bert_probe.training.token_lesson import TokenLesson
 
 T = TypeVar("T")
@@ -97,7 +105,9 @@ def _of_labelled(checkpoint: Checkpoint, data: Labelled, held_out: Labelled | No
     taught, asked = parted_texts(data, cut.share, cut.seed)
     if held_out is not None:
         taught, asked = [*data.rows], [*held_out.rows]
-    _check_parts(taught, asked, 0 if held_out else cut.share)
+    _check_parts(
+        taught, asked, 0 if held_out else cut.share, data.rows, text_of, [row.label for row in data.rows]
+    )
     lesson = TextLesson(checkpoint, data, in_its_order(checkpoint, CLASSIFYING, data.labels))
     to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
     return Material(
@@ -186,16 +196,33 @@ def _two(
     if held_out is not None:
         return [*data], [*held_out]
     taught, asked = parted(data, cut.share, cut.seed, key)
-    _check_parts(taught, asked, cut.share)
+    _check_parts(taught, asked, cut.share, data, key)
     return taught, asked
 
 
-def _check_parts(taught: Sequence[Any], asked: Sequence[Any], share: float) -> None:
-    if not taught or (share and not asked):
+def _check_parts(
+    taught: Sequence[Any],
+    asked: Sequence[Any],
+    share: float,
+    data: Sequence[T],
+    key: Callable[[T], Hashable],
+    labels: Sequence[Hashable] = (),
+) -> None:
+    """Refuse data of which nothing can be held out, with the reason."""
+    if taught and (asked or not share):
+        return
+    count, remedy = len(data), "or hold out another file (--held-out FILE)"
+    if count > 1 and len({key(row) for row in data}) == 1:
         raise TextError(
-            f"{len(taught) + len(asked):,} texts are too few to hold out a share of {share:g}. Give more, or "
-            "hold out another file."
+            f"All {count:,} texts are the same one, so none can be held out that is not taught. Give others, "
+            f"{remedy}."
         )
+    if count > 2 and len(set(labels)) == count:
+        raise TextError(
+            f"Each of the {count:,} texts has a label of its own, so none can be held out whose label is "
+            f"taught. Give each label to two texts or more, {remedy}."
+        )
+    raise TextError(f"{count:,} texts are too few to hold out a share of {share:g}. Give more, {remedy}.")
 
 
 def _cut_off(examples: Sequence[Example]) -> list[str]:

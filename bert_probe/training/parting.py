@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from bert_probe.errors import TextError
-from bert_probe.text.labelled import CLASSES, Labelled, Row
+from bert_probe.text.labelled import CLASSES, MOST_NUMBER, NUMBER, Labelled, Row
 
 T = TypeVar("T")
 
@@ -71,6 +71,9 @@ def check_texts(data: Labelled, held_out: Labelled | None) -> None:
         raise TextError(
             f"All {len(data.rows):,} texts have the label {data.labels[0]}. Give two labels or more."
         )
+    for rows in (data, held_out):
+        if rows is not None and rows.kind == NUMBER:
+            _check_numbers(rows)
     if not data.labels and len({row.label for row in data.rows}) < 2:
         raise TextError(f"All texts have the number {data.rows[0].label}. Give texts with different ones.")
     if held_out is None:
@@ -81,6 +84,17 @@ def check_texts(data: Labelled, held_out: Labelled | None) -> None:
             "Give files of one kind."
         )
     check_taught(data.labels, held_out.labels, "texts")
+
+
+def _check_numbers(data: Labelled) -> None:
+    for row in data.rows:
+        if (
+            not isinstance(row.label, float | int) or not abs(row.label) <= MOST_NUMBER
+        ):  # also where it is NaN
+            raise TextError(
+                f"Line {row.line:,} has the number {row.label}; numbers of at most {MOST_NUMBER:g} can be "
+                "learned. Divide all of them by the same number, or remove the row."
+            )
 
 
 def check_taught(labels: Sequence[str], asked: Sequence[str], what: str) -> None:

@@ -1,55 +1,74 @@
-"""A folder written whole or not at all: beside its place first, then renamed into it."""
+"""A model folder that is reserved before training, and written completely or not at all.
+
+A folder that this program wrote lists its files with their SHA-256 in ``bert_probe.json``. Only such a folder
+is ever replaced, and only as long as it holds exactly these files.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from safetensors import SafetensorError
 
-from bert_probe.errors import ExportError
+from bert_probe.errors import CheckpointError, ExportError
+from bert_probe.model.before import FILE
 from bert_probe.model.memory import in_words
+from bert_probe.model.sources import read_json
+from bert_probe.results.writing import is_reserved, locked
 
 _PART, _OLD = ".part", ".old"
+_NAME_BYTES = 200
+"""Of a folder's name that its temporary neighbors repeat: they must not be too long themselves."""
 
 
-def check_place(place: Path, size: int, replaces: bool) -> None:
-    """Refuse a place where a folder of about so many bytes cannot be written, before anything is computed.
+@contextmanager
+def reserved(place: Path, replaces: bool) -> Iterator[None]:
+    """Reserve a folder until the block ends; `write_folder` in the block writes it.
+
+    Enter this before training: whatever keeps the folder from being written is an error at once.
 
     Raises:
-        ExportError: something is there that is not to be replaced, or no folder; no folder above it that can
-            be written; a disk too full.
+        ExportError: if another command writes this folder, it cannot be written, or it exists and must not be
+            replaced.
     """
-    try:
-        with suppress(FileNotFoundError):
-            os.lstat(place)  # a name that no file can have is refused here
-        if place.exists() and not place.is_dir():
-            raise ExportError(f"{place} is a file, and a folder is to be written. Choose another name.")
-        holds = place.is_dir() and any(place.iterdir())
-        if holds and not replaces:
-            raise ExportError(
-                f"{place} is there already. Choose another name, or have it replaced (--force)."
-            )
-        if holds and not (place / "config.json").is_file():
-            raise ExportError(
-                f"{place} holds other things than a model, which are not replaced. Choose another name."
-            )
-        above = place.absolute().parent
-        if not above.is_dir():
-            raise ExportError(f"There is no folder {above}. Make it, or choose another place.")
-        if not os.access(above, os.W_OK):
-            raise ExportError(f"Nothing can be written in {above}. Choose another place.")
-        free = shutil.disk_usage(above).free
-    except (OSError, ValueError) as error:  # a ValueError where the name holds a NUL
-        raise _refused(place, error) from None
+    with _locked(place, replaces, reserve=True):
+        yield
+
+
+@contextmanager
+def _locked(place: Path, replaces: bool, reserve: bool) -> Iterator[Path]:
+    """Lock a folder; the block gets its path behind all links."""
+    with ExitStack() as stack:
+        with _system_errors(place):
+            real = _target(place)
+            is_checked = is_reserved(real)
+            if not is_checked:
+                _check_parent(place, real)
+            stack.enter_context(locked([real], reserve))
+            if not is_checked:
+                _check_replaceable(place, real, replaces)
+        yield real
+
+
+def check_space(place: Path, size: int) -> None:
+    """Check that a disk has room for a folder of about so many bytes.
+
+    Raises:
+        ExportError: if it has not.
+    """
+    with _system_errors(place):
+        free = shutil.disk_usage(_target(place).parent).free
     if free < size:
         raise ExportError(
             f"{place} needs about {in_words(size)}, and {in_words(free)} are free on its disk. Make room, or "
@@ -57,56 +76,191 @@ def check_place(place: Path, size: int, replaces: bool) -> None:
         )
 
 
-def leftovers(place: Path) -> list[str]:
-    """What processes that were ended while they wrote a place left beside it, a sentence each."""
+def _target(place: Path) -> Path:
+    """Return the path of a folder behind all links."""
+    real = Path(os.path.realpath(place))
+    with suppress(FileNotFoundError):
+        os.lstat(real)  # raises for a name that is too long, and for a path through a file
+    if real.is_symlink():
+        raise ExportError(f"{place} is a link in a loop. Remove it, or choose another name.")
+    try:
+        str(real).encode()
+    except UnicodeEncodeError:
+        raise ExportError(
+            f"{place} is not UTF-8, and models cannot be saved under such a path. Choose another place."
+        ) from None
+    return real
+
+
+def _check_parent(place: Path, real: Path) -> None:
+    parent = real.parent
+    if not parent.is_dir():
+        raise ExportError(f"There is no folder {parent}. Make it, or choose another place.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise ExportError(f"Nothing can be written in {parent}. Choose another place.")
+    if os.path.ismount(real):  # it cannot be renamed
+        raise ExportError(f"{place} is a mount point. Choose a folder in it.")
+
+
+def _check_replaceable(place: Path, real: Path, replaces: bool) -> None:
+    if not real.exists():
+        return
+    if not real.is_dir():
+        raise ExportError(f"{place} is a file, and a folder is to be written. Choose another name.")
+    if not any(real.iterdir()):
+        return
+    if not replaces:
+        raise ExportError(f"{place} is there already. Choose another name, or have it replaced (--force).")
+    _own_files(place, real)
+
+
+def _own_files(place: Path, folder: Path) -> list[Path]:
+    """Return the files of a folder, all of which this program wrote.
+
+    Args:
+        place: what an error calls the folder.
+
+    Raises:
+        ExportError: if it holds anything else; the message names the first such file.
+    """
+    files = _sealed(folder)
+    folders = {parent for name in files for parent in (folder / name).parents}
     found = []
-    with suppress(OSError, ValueError):
-        for one in sorted(place.absolute().parent.glob(f".{_plain(place.name)}.*")):
-            if one.suffix == _PART:
-                found.append(f"{one} was left half-written by a process that was ended. Delete it.")
-            elif one.suffix == _OLD and place.exists():
-                found.append(f"{one} is what {place} held before. Delete it.")
-            elif one.suffix == _OLD:
-                found.append(f"{one} is what {place} held before it was to be replaced. Rename it back.")
+    for above, below, names in os.walk(folder, onerror=_raise):
+        below.sort()
+        for path in (Path(above, name) for name in sorted([*below, *names])):
+            name = path.relative_to(folder).as_posix()
+            if path.is_symlink() or not (path in folders if path.is_dir() else name in files or name == FILE):
+                raise _not_replaced(place, f"{name} was not saved by BERT Probe")
+            if name in files and _digest(path) != files[name]:
+                raise _not_replaced(place, f"{name} has changed since BERT Probe saved it")
+            if name in files or name == FILE:
+                found.append(path)
+    if not files:  # bert_probe.json alone
+        raise _not_replaced(place, f"{FILE} does not list the files of a model")
     return found
 
 
-def _plain(name: str) -> str:
-    """A name in which no character means more than itself to a search for files."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in name)
+def _not_replaced(place: Path, reason: str) -> ExportError:
+    return ExportError(
+        f"{place} is not replaced, because {reason}. Only a model that BERT Probe saved and that has not "
+        "changed since is replaced. Choose another name."
+    )
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sealed(folder: Path) -> dict[str, str]:
+    """Return the files that a folder lists as its own, by their digests; none if it lists no files."""
+    try:
+        files = read_json(folder / FILE)["files"]
+    except (CheckpointError, OSError, KeyError, TypeError):
+        return {}
+    if not isinstance(files, dict) or not all(isinstance(digest, str) for digest in files.values()):
+        return {}
+    return files
+
+
+def _seal(folder: Path) -> None:
+    """List the files of a folder in it, with their digests."""
+    about = read_json(folder / FILE) if (folder / FILE).is_file() else {}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE)
+    about["files"] = {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+    (folder / FILE).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def leftovers(place: Path) -> list[str]:
+    """Return what killed processes left next to a folder that they were writing, a sentence each."""
+    found = []
+    with suppress(OSError, ValueError):
+        real = Path(os.path.realpath(place))
+        for path in sorted(real.parent.glob(f"{_escaped(_prefix(real))}.*")):
+            if path.suffix == _PART:
+                found.append(f"{path} was left half-written by a process that was ended. Delete it.")
+            elif path.suffix == _OLD and place.exists():
+                found.append(f"{path} is what {place} held before. Delete it.")
+            elif path.suffix == _OLD:
+                found.append(f"{path} is what {place} held before it was to be replaced. Rename it back.")
+    return found
+
+
+def _prefix(place: Path) -> str:
+    """Return the beginning of the names of a folder's temporary neighbors."""
+    return f".{os.fsencode(place.name)[:_NAME_BYTES].decode(errors='ignore')}"
+
+
+def _escaped(name: str) -> str:
+    """Return a glob pattern that matches a name only."""
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
 
 
 def write_folder(place: Path, fill: Callable[[Path], None], replaces: bool = False) -> None:
-    """Make a folder; one that is there is replaced only when the new one is complete.
+    """Create a folder, or replace one by a complete new one.
+
+    A link stays, and the folder that it points to is written.
 
     Args:
         fill: writes into an empty folder.
 
     Raises:
-        ExportError: it cannot be written; nothing of it is left, and what was there is as it was.
+        ExportError: if it cannot be written. What was there is unchanged. If the new folder is complete but
+            cannot take its place, for example because another program has written there meanwhile, it is kept
+            next to it, and the message says where.
     """
-    check_place(place, 0, replaces)
-    name = f".{place.name}.{secrets.token_hex(6)}"
-    part, old = (place.absolute().with_name(name + end) for end in (_PART, _OLD))
-    try:
-        part.mkdir()
-        fill(part)
-        _kept(part)
-        if place.exists():
-            place.replace(old)
+    with _locked(place, replaces, reserve=False) as real, _system_errors(place):
+        token = secrets.token_hex(6)
+        part, old = (real.with_name(f"{_prefix(real)}.{token}{end}") for end in (_PART, _OLD))
+        try:
+            part.mkdir()
+            fill(part)
+            _seal(part)
+            _sync(part)
             try:
-                part.replace(place)
-            except BaseException:
-                old.replace(place)
-                raise
-        else:
-            part.replace(place)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise _refused(place, error) from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-        if place.exists():
-            shutil.rmtree(old, ignore_errors=True)
+                _publish(part, old, place, real, replaces)
+            except (ExportError, OSError) as error:
+                kept = real.with_name(f"{real.name[: _NAME_BYTES // 4]}-{token}")
+                part.replace(kept)
+                reason = str(error) if isinstance(error, ExportError) else f"{_refused(place, error)}"
+                raise ExportError(f"{reason} The new model is in {kept}.") from None
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _publish(part: Path, old: Path, place: Path, real: Path, replaces: bool) -> None:
+    """Move a complete folder to its place. What is there is moved away, checked once more, and deleted."""
+    if not replaces or not real.is_dir() or not any(real.iterdir()):
+        part.replace(real)  # fails unless there is nothing, or an empty folder
+        return
+    real.replace(old)
+    try:
+        # Nobody finds the folder under its name now, so nothing is added after this check.
+        files = _own_files(place, old)
+        part.replace(real)
+    except BaseException:
+        _restore(old, place, real)
+        raise
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
+    for above, _, _ in os.walk(old, topdown=False):
+        with suppress(OSError):
+            Path(above).rmdir()
+
+
+def _restore(old: Path, place: Path, real: Path) -> None:
+    try:
+        old.replace(real)
+    except OSError:
+        raise ExportError(
+            f"{place} was created by another program meanwhile. What it held before is in {old}."
+        ) from None
 
 
 def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int) -> None:
@@ -130,6 +284,7 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
             folder = Path(above) / name
             folder.mkdir()
             fill(folder)
+            _seal(folder)
             with zipfile.ZipFile(file, "w") as packed:
                 for one in sorted(folder.rglob("*")):
                     packed.write(one, one.relative_to(above))
@@ -139,9 +294,11 @@ def write_zip(file: BinaryIO, name: str, fill: Callable[[Path], None], size: int
         raise ExportError(f"The model cannot be packed: {_reason(error)}. Save it in a folder.") from None
 
 
-def _kept(folder: Path) -> None:
-    """See that what is written is on the disk before it takes the place of anything, and for whom it is: the
-    writer of weights lets nobody else read them, whatever the person's own settings."""
+def _sync(folder: Path) -> None:
+    """Flush all files to the disk, and let everyone read them who may read the folder.
+
+    safetensors writes files that only their owner can read.
+    """
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for file in folder.rglob("*"):
         if file.is_file():
@@ -151,6 +308,15 @@ def _kept(folder: Path) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+@contextmanager
+def _system_errors(place: Path) -> Iterator[None]:
+    """Raise an error of the operating system or of safetensors as an ExportError about a folder."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:  # a ValueError if the name holds a NUL
+        raise _refused(place, error) from None
 
 
 def _refused(place: Path, error: Exception) -> ExportError:

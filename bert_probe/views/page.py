@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from bert_probe.errors import ExportError
 from bert_probe.model.trace import Trace
-from bert_probe.results.writing import check_new, write
+from bert_probe.results.writing import write
 from bert_probe.views import built, palette
 from bert_probe.views.palette import Paints
 from bert_probe.views.payload import as_text
@@ -109,10 +109,8 @@ class Page:
             raise ExportError(
                 f"{file.name} does not end in {', '.join(ENDINGS)}. Choose one of these endings."
             )
-        if not overwrite:
-            check_new([file])
         made = {".svg": lambda: self.svg().encode(), ".png": self.png}
-        write({file: made.get(file.suffix.lower(), lambda: self.html().encode())()})
+        write({file: made.get(file.suffix.lower(), lambda: self.html().encode())()}, overwrite)
         return file
 
 

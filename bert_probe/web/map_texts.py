@@ -36,7 +36,7 @@ def chosen() -> tuple[str, ...] | Labelled | None:
         "One text a line, or a table with a header. A column called label tells its parts. In UTF-8, at most "
         f"{size}. It stays on this machine, in memory."
     )
-    file = sentence_input.kept_file("map", "A file of texts", ["txt", "csv", "tsv"], about, _read)
+    file = sentence_input.kept_file("map", "A file of texts", ["txt", "csv", "tsv", "jsonl"], about, _read)
     if file is None:
         return None
     if isinstance(file.rows, ProbeError):

@@ -172,7 +172,7 @@ def _take(typed: str) -> None:
 def _from_file() -> tuple[str, ...] | None:
     st.file_uploader(
         "A text file with a sentence a line, or a table with a header",
-        ["txt", "csv", "tsv"],
+        ["txt", "csv", "tsv", "jsonl"],
         key=_UPLOAD,
         on_change=_keep,
         help=f"In UTF-8, at most {MAX_BYTES / 1e6:.0f} MB. It stays on this machine, in memory.",

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.config_option import ConfigOption
 
+import bert_probe
 from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
 from bert_probe.web import bertviz_frames, callbacks, downloads, hosts, layers, places, sockets, uploads
@@ -163,17 +163,10 @@ _FAILED = sentence(
 )
 
 
-def package_version() -> str:
-    """Version of the installed package; "unknown" when run from a folder that was never installed."""
-    try:
-        return version("bert-probe")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 async def health(_request: Request) -> JSONResponse:
     """Answer that the server is up, and which version it is."""
-    return JSONResponse({"status": "ok", "version": package_version()}, headers={"Cache-Control": "no-store"})
+    content = {"status": "ok", "version": bert_probe.__version__}
+    return JSONResponse(content, headers={"Cache-Control": "no-store"})
 
 
 async def index(_request: Request) -> HTMLResponse:
@@ -212,7 +205,7 @@ def routes(names: Sequence[str] = (), token: str = "") -> list[BaseRoute]:
     """The routes beside Streamlit's own."""
     return [
         Route("/health", health),
-        *api_routes(entrance.Entrance(hosts.given(names), token), package_version()),
+        *api_routes(entrance.Entrance(hosts.given(names), token), bert_probe.__version__),
         # Streamlit knows its default page by the bare address only; by its name it would not be found.
         Route(f"/{FRONT_PAGE}", to_front_page),
         Route("/", front_page),

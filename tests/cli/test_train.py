@@ -8,14 +8,17 @@ import json
 import shlex
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import bert_probe
 from bert_probe import Teach
 from bert_probe.training.course import Course
+from bert_probe.training.saving import reserved
 from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts
@@ -150,3 +153,118 @@ def test_teaching_on_by_another_seed_is_warned_of() -> None:
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err
     assert len(bert_probe.load("taught").before) == 2
+
+
+@pytest.mark.usefixtures("folder")
+def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -> None:
+    second = ("train", "data.csv", "--model", "no-such-model", "--out", "./taught")
+    for force in ((), ("--force",)):
+        with reserved(Path("taught"), False):
+            ended = ThreadPoolExecutor(1).submit(run, *second, *force).result()
+        assert ended.refusal.endswith(
+            "is being written by another command. Wait for it to end, or choose another name."
+        )
+    assert "no-such-model" in run(*second).refusal
+
+
+@pytest.mark.usefixtures("folder")
+def test_failed_training_leaves_no_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(path.name for path in Path.cwd().iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(Course, "step", Mock(side_effect=RuntimeError("broken")))
+        with pytest.raises(RuntimeError, match="broken"):
+            train()
+    assert sorted(path.name for path in Path.cwd().iterdir()) == before
+    assert train().status == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_force_keeps_a_folder_of_other_things() -> None:
+    for name, content in (("config.json", "{}"), (".git/HEAD", "ref"), ("thesis.docx", "years")):
+        Path("mine", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("mine", name).write_text(content)
+    command = ("train", "data.csv", "--model", "no-such-model", "--out", "mine", "--force")
+    assert run(*command).refusal.startswith("mine is not replaced, because .git was not saved by BERT Probe.")
+    assert Path("mine/.git/HEAD").read_text() == "ref"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--out", "~/no/taught"), "There is no folder"),
+        (("--out", "caf\udce9"), "is not UTF-8"),
+        (("--out", "dangling"), "There is no folder"),
+        (("--out", "loop"), "is a link in a loop"),
+        (("--out", "taught", "--log", "data.csv"), "data.csv is there already"),
+        (("--out", "taught", "--log", "taught/log.jsonl"), "is in the folder of the model"),
+        (("--out", "taught", "--log", "no/log.jsonl"), "no/log.jsonl cannot be written"),
+    ],
+)
+def test_output_that_cannot_be_written_is_refused_before_the_model_is_opened(
+    words: tuple[str, ...], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    Path("dangling").symlink_to("no/taught")
+    Path("loop").symlink_to("loop")
+    before = sorted(path.name for path in Path.cwd().iterdir())
+    data = Path("data.csv").read_bytes()
+    assert reason in run("train", "data.csv", "--model", "no-such-model", *words).refusal
+    assert sorted(path.name for path in Path.cwd().iterdir()) == before
+    assert Path("data.csv").read_bytes() == data
+
+
+@pytest.mark.usefixtures("folder")
+def test_quoted_home_is_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    ended = run("train", "data.csv", "--model", "bert", "--out", "~/taught", "--epochs", "1")
+    assert ended.status == 0, ended.err
+    assert Path("taught/config.json").is_file()
+    assert not Path("~").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_json_lines_are_learned_as_labeled_texts() -> None:
+    rows = [json.dumps({"text": row.text, "label": row.label}) for row in texts(24).rows]
+    Path("data.jsonl").write_text("\n".join(rows))
+    Path("lines.txt").write_text("\n".join(rows))
+    options = ("--model", "bert", "--epochs", "1", "--batch", "8")
+    ended = run("train", "data.jsonl", *options, "--out", "taught")
+    assert ended.status == 0, ended.err
+    assert ended.text == run("train", "data.csv", *options, "--out", "same").text
+    refused = run("train", "lines.txt", *options, "--out", "lines").refusal
+    assert "is read as plain text, but it looks like JSON lines. Rename it to end in .jsonl." in refused
+    assert run("train", "lines.txt", *options, "--out", "lines", "--as-named").status == 0
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--lr", "1e30"), "rate is 1e30; 1e-08 to 1 can be given"),
+        (("--lr", "nan"), "rate is 'nan', which is no number"),
+        (("--epochs", "1e30"), "epochs is 1e30; a whole number in digits can be given, 1 to 10000"),
+        (("--epochs", "9" * 20), "epochs is 99999999999999999999; 1 to 10000 can be given"),
+        (("--epochs", "-3"), "epochs is -3; 1 to 10000 can be given"),
+        (("--held-out", "1e30"), "held_out is 1e+30; 0 to 0.9 can be given"),
+        (("--held-out", "-0.5"), "held_out is -0.5; 0 to 0.9 can be given"),
+    ],
+)
+def test_number_out_of_bounds_is_refused_with_the_bounds(words: tuple[str, ...], reason: str) -> None:
+    assert reason in train(*words).refusal
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([(f"text {n}", f"label {n}") for n in range(30)], "Each of the 30 texts has a label of its own"),
+        ([("same", n % 2) for n in range(12)], "All 12 texts are the same one"),
+        ([(f"text {n}", n * 1e300) for n in range(30)], "is too large; numbers of at most 1e+15"),
+        ([(f"text {n}", n / 2 if n else "nan") for n in range(30)], "nan is no finite number"),
+    ],
+)
+def test_data_that_cannot_be_learned_have_a_reason(rows: list[tuple[str, Any]], reason: str) -> None:
+    with Path("odd.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("text", "label"), *rows])
+    assert reason in run("train", "odd.csv", "--model", "bert", "--out", "taught").refusal

@@ -7,9 +7,11 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +20,22 @@ import pytest
 import bert_probe
 from bert_probe.corpus import passes, working
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.running import make_store
+from bert_probe.corpus.running import make_store, reserved_store
 from bert_probe.corpus.store import open_store, write_shard
-from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError
+from bert_probe.errors import (
+    CheckpointError,
+    EmptyTextError,
+    ExportError,
+    SelectionError,
+    StoreError,
+    TextError,
+)
 from bert_probe.model.progress import Cancelled, Report
+from bert_probe.results.writing import is_lock_file
+from bert_probe.training.saving import reserved, write_folder
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
 QUESTION = Gather(keep=("profiles", "vectors", "neighbours"))
@@ -210,8 +222,84 @@ def test_two_runs_do_not_write_one_store(family: Checkpoints, lines: Path) -> No
         if done:
             made(checkpoint, lines, "store")
 
-    with pytest.raises(StoreError, match="is being written by another run"):
+    with pytest.raises(StoreError, match="is being written by another command"):
         made(checkpoint, lines, "store", report=second)
+
+
+def test_store_that_training_reserved_is_refused(family: Checkpoints, lines: Path) -> None:
+    folder = lines.with_name("mine")
+    with reserved(folder, False):
+        refused = ThreadPoolExecutor(1).submit(made, family("bert"), lines, "mine")
+        with pytest.raises(StoreError, match="is being written by another command"):
+            refused.result()
+    with reserved_store(folder):
+        refused = ThreadPoolExecutor(1).submit(write_folder, folder, lambda _: None)
+        with pytest.raises(ExportError, match="is being written by another command"):
+            refused.result()
+        made(family("bert"), lines, "mine")
+    assert open_store(folder).finished
+    assert not list(folder.parent.glob(".bert-probe*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("caf\udce9", "is not UTF-8"),
+        ("lines.txt", "cannot be written|holds other things"),
+        ("a\0b", "cannot be written"),
+        ("loop", "cannot be written"),
+    ],
+)
+def test_store_that_cannot_be_written_is_refused_before_the_inputs_are_read(
+    family: Checkpoints, lines: Path, name: str, message: str
+) -> None:
+    (lines.parent / "loop").symlink_to("loop")
+    before = sorted(path.name for path in lines.parent.iterdir())
+    with pytest.raises(StoreError, match=message):
+        make_store(
+            family("bert"), QUESTION, [lines], lines.parent / name, watch=Mock(side_effect=AssertionError)
+        )
+    assert sorted(path.name for path in lines.parent.iterdir()) == before
+
+
+def test_failed_run_leaves_no_empty_folder(family: Checkpoints, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(EmptyTextError):
+        make_store(family("bert"), QUESTION, [tmp_path / "empty.txt"], tmp_path / "store")
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.txt"]
+
+
+def test_store_in_a_folder_whose_parent_is_read_only_is_written() -> None:
+    with read_only_folder() as folder:
+
+        def reserve(place: Path) -> None:
+            with reserved_store(place):
+                assert [*map(is_lock_file, place.iterdir())] == [True]
+
+        assert as_nobody(lambda: reserve(folder / "open")) == "done"
+        assert "cannot be written: Permission denied" in as_nobody(lambda: reserve(folder / "new"))
+        assert [*(folder / "open").iterdir()] == []
+
+
+def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, lines: Path) -> None:
+    content = lines.read_bytes()
+
+    def changed(done: int, total: int) -> None:
+        if total and done >= 6 and lines.read_bytes() == content:
+            lines.write_bytes(content.replace(b"0", b"9"))
+
+    with pytest.raises(TextError, match=r"lines\.txt was changed while it was read"):
+        made(family("bert"), lines, "store", report=changed)
+    store = open_store(lines.with_name("store"))
+    assert store.records == 6
+    assert "9" not in "".join(store.table("rows").to_table()["text"].to_pylist())
+
+
+def test_input_of_another_format_is_refused_unless_forced(family: Checkpoints, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('{"text": "We left."}\n{"text": "We came."}\n')
+    with pytest.raises(TextError, match=r"a\.txt is read as plain text, but it looks like JSON lines"):
+        make_store(family("bert"), QUESTION, [tmp_path], tmp_path / "store")
+    assert make_store(family("bert"), QUESTION, [tmp_path], tmp_path / "store", as_named=True).rows == 2
 
 
 def test_a_folder_of_other_things_is_left_alone(family: Checkpoints, lines: Path) -> None:

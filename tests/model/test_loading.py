@@ -1,5 +1,6 @@
 """Opening a checkpoint: what fails says so in one sentence with a remedy, and nothing is filled in."""
 
+import importlib.metadata
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -323,3 +324,28 @@ def test_an_opened_model_is_its_own_whatever_becomes_of_its_files(folder: Path, 
             stream.seek(file.stat().st_size // 2)
             stream.write(b"\1" * 1_000)
     np.testing.assert_array_equal(checkpoint.trace(TEXT).hidden_states, before)
+
+
+def test_model_opens_without_package_metadata(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    loading.libraries.cache_clear()
+    checkpoint = bert_probe.load(folder)
+    assert checkpoint.libraries["bert-probe"] == bert_probe.__version__
+    assert [*checkpoint.libraries] == ["bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"]
+
+
+@pytest.mark.parametrize("step", ["listens", "self_check", "read"])
+def test_missing_package_is_not_blamed_on_the_model(
+    folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise importlib.metadata.PackageNotFoundError("some-package")
+
+    monkeypatch.setattr(loading, step, missing)
+    with pytest.raises(CheckpointError, match=r"installation of Python packages: .*some-package") as caught:
+        bert_probe.load(folder)
+    assert type(caught.value) is CheckpointError
+    assert "Supported" not in str(caught.value)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +15,9 @@ import pytest
 
 from bert_probe.errors import ExportError
 from bert_probe.results import files, writing
+from bert_probe.run.interrupt import cleaning_up_on_sigterm
+from tests.helpers.racing import race
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 TABLE = pd.DataFrame({"a": [1, 2]})
 
@@ -123,3 +131,131 @@ def test_a_file_that_is_kept_from_writing_is_not_replaced(tmp_path: Path) -> Non
     with pytest.raises(ExportError, match="cannot be written: Permission denied"):
         files.save(TABLE, path)
     assert path.read_text() == "precious"
+
+
+def test_reserved_file_is_refused_to_others_and_written_by_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    with writing.reserved([path], overwrite=False):
+        in_another_thread = ThreadPoolExecutor(1).submit(files.save, TABLE, tmp_path / "y.json")
+        assert in_another_thread.result() == [tmp_path / "y.json"]
+        refused = ThreadPoolExecutor(1).submit(reserve, path)
+        with pytest.raises(ExportError, match=r"x\.json is being written by another command\. Wait"):
+            refused.result()
+        files.save(TABLE, path, overwrite=False)
+    assert listed(tmp_path) == ["x.json", "y.json"]
+    with pytest.raises(ExportError, match="is there already"):
+        reserve(path)
+
+
+def reserve(path: Path) -> None:
+    with writing.reserved([path], overwrite=False):
+        pass
+
+
+def test_table_and_its_description_are_reserved_together(tmp_path: Path) -> None:
+    with writing.reserved(files.places(tmp_path / "x.csv"), overwrite=False):
+        refused = ThreadPoolExecutor(1).submit(reserve, tmp_path / "x.csv.meta.json")
+        with pytest.raises(ExportError, match="is being written by another command"):
+            refused.result()
+
+
+def test_file_given_for_two_outputs_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "x.json")
+    with (
+        pytest.raises(ExportError, match=r"link\.json is given for two outputs"),
+        writing.reserved([tmp_path / "x.json", tmp_path / "link.json"], overwrite=True),
+    ):
+        pytest.fail("reserved")
+    assert listed(tmp_path) == ["link.json"]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_file_that_another_program_creates_meanwhile_is_kept(
+    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.csv"
+    write_new = writing._write_new
+
+    def created(file: Path, content: bytes, like: Path) -> None:
+        write_new(file, content, like)
+        (tmp_path / "x.csv.meta.json").write_text("mine")
+
+    def no_links(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(writing, "_write_new", created)
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(ExportError, match=r"x\.csv\.meta\.json is there already"):
+        files.save(TABLE, path, overwrite=False)
+    assert listed(tmp_path) == ["x.csv.meta.json"]
+    assert (tmp_path / "x.csv.meta.json").read_text() == "mine"
+
+
+def test_new_file_is_written_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "link")
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError), raising=False)
+    files.save(TABLE, tmp_path / "x.json", overwrite=False)
+    assert listed(tmp_path) == ["x.json"]
+
+
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGTERM])
+def test_reservation_of_an_ended_process_does_not_block(ended: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    child = os.fork()
+    if not child:
+        try:
+            with cleaning_up_on_sigterm(), writing.reserved([path], overwrite=False):
+                os.kill(os.getpid(), ended)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    left = listed(tmp_path)
+    assert [*map(writing.is_lock_file, map(Path, left))] == ([True] if ended == signal.SIGKILL else [])
+    files.save(TABLE, path, overwrite=False)
+    assert listed(tmp_path) == ["x.json"]
+
+
+def test_two_processes_that_write_at_once_leave_the_table_of_one(tmp_path: Path) -> None:
+    for number in range(10):
+        path = tmp_path / f"{number}.csv"
+        refused, winner = race(
+            lambda name: files.save(pd.DataFrame({name: [1]}), path, overwrite=False)  # noqa: B023
+        )
+        assert (refused, winner) == ("refused", f"saved by {path.read_text()[0]}")
+    assert len(listed(tmp_path)) == 20
+
+
+def test_two_processes_that_replace_at_once_leave_a_table_with_its_own_description(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+
+    def write(name: str) -> None:
+        frame = pd.DataFrame({name: [1]})
+        frame.attrs["provenance"] = {"by": name}
+        files.save(frame, path)
+
+    for _ in range(10):
+        assert race(write) == ["saved by a", "saved by b"]
+        assert json.loads((tmp_path / "x.csv.meta.json").read_text()) == {"by": path.read_text()[0]}
+    assert listed(tmp_path) == ["x.csv", "x.csv.meta.json"]
+
+
+def test_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    reserve(tmp_path / "x.json")
+    files.save(TABLE, tmp_path / "x.json", overwrite=False)
+    assert "x.json" in listed(tmp_path)
+
+
+def test_read_only_folder_is_refused_when_it_is_reserved() -> None:
+    with read_only_folder() as folder:
+        (folder / "old.json").write_text("{}")
+        (folder / "old.json").chmod(0o666)
+        for name in ("new.json", "old.json"):
+            message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
+            assert message == f"{folder / name} cannot be written: Permission denied. Choose another place."
+        assert as_nobody(lambda: reserve(folder / "open" / "new.json")) == "done"
+        assert (listed(folder), listed(folder / "open")) == (["old.json", "open"], [])

@@ -49,7 +49,6 @@ def test_the_digest_is_of_what_is_taught_and_not_of_the_file() -> None:
         ([str(one) for one in range(20)], "classes", [str(one) for one in range(20)]),
         (["1", "2.5", "x"], "classes", ["1", "2.5", "x"]),
         (["1_000", "2.5"], "classes", ["1_000", "2.5"]),
-        (["nan", "2.5"], "classes", ["nan", "2.5"]),
     ],
 )
 def test_the_kind_is_guessed(written: list[str], kind: str, expected: list[Label]) -> None:
@@ -134,3 +133,24 @@ def test_rows_made_in_python() -> None:
     rows = [Row("a", None, ("x", "b"), 1), Row("b", None, (), 2)]
     assert Labelled.of("several", rows).labels == ("b", "x")
     assert Labelled.of("number", [Row("a", None, 0.5, 1)]).labels == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (["1.5", "nan"], "nan is no finite number; remove the row"),
+        (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
+        (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
+        (["1.5", "1e300"], "1e300 is too large; numbers of at most 1e\\+15"),
+        (["1.5", "1e999"], "1e999 is too large"),
+    ],
+)
+def test_label_that_is_no_finite_number_is_named(written: list[str], reason: str) -> None:
+    rows = "".join(f"t{number},{label}\n" for number, label in enumerate(written))
+    with pytest.raises(TextError, match=reason):
+        labelled_of(f"text,label\n{rows}".encode(), "a.csv")
+
+
+def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
+    content = b"text,label\na,nan\nb,naan\n"
+    assert labelled_of(content, "a.csv", "classes").labels == ("naan", "nan")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+import shutil
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,8 +17,11 @@ from safetensors.torch import save_file
 import bert_probe
 from bert_probe import Teach
 from bert_probe.errors import ExportError
-from bert_probe.training.saving import check_place, leftovers, write_folder
+from bert_probe.results.writing import is_lock_file
+from bert_probe.training.saving import check_space, leftovers, reserved, write_folder
+from tests.helpers.racing import race
 from tests.helpers.teaching import still, texts
+from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 
 def model(folder: Path, content: str = "{}") -> None:
@@ -43,9 +48,8 @@ def test_a_folder_is_made_and_replaced_as_a_whole(tmp_path: Path) -> None:
     write_folder(place, lambda folder: model(folder, "1"))
     with pytest.raises(ExportError, match=r"model is there already\. .*--force"):
         write_folder(place, model)
-    (place / "vocab.txt").write_text("of the old one")
     write_folder(place, lambda folder: model(folder, "2"), replaces=True)
-    assert (names(tmp_path), names(place)) == (["model"], ["config.json"])
+    assert (names(tmp_path), names(place)) == (["model"], ["bert_probe.json", "config.json"])
     assert (place / "config.json").read_text() == "2"
 
 
@@ -103,32 +107,48 @@ def test_what_a_killed_process_left_is_named(tmp_path: Path) -> None:
         write_folder(place, lambda folder: (model(folder), os._exit(9)), replaces=True)  # type: ignore[arg-type, func-returns-value]
     os.waitpid(child, 0)
     assert (place / "config.json").read_text() == "old"
-    (left,) = [one for one in tmp_path.iterdir() if one != place]
+    (left,) = [path for path in tmp_path.iterdir() if path != place and not is_lock_file(path)]
     assert leftovers(place) == [f"{left} was left half-written by a process that was ended. Delete it."]
     aside = left.with_suffix(".old")
     left.rename(aside)
     assert leftovers(place) == [f"{aside} is what {place} held before. Delete it."]
-    (place / "config.json").unlink()
-    place.rmdir()
+    shutil.rmtree(place)
     assert leftovers(place) == [f"{aside} is what {place} held before it was to be replaced. Rename it back."]
     assert leftovers(tmp_path / "model") == []
 
 
-def test_places_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_reserved_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.png").write_text("")
     (tmp_path / "empty").mkdir()
-    check_place(tmp_path / "empty", 0, False)
-    for place, size, said in (
-        (tmp_path / "file", 0, "is a file, and a folder is to be written"),
-        (tmp_path / "photos", 0, "holds other things than a model, which are not replaced"),
-        (tmp_path / "none" / "model", 0, "There is no folder"),
-        (tmp_path / "model", 10**18, "needs about 1,000,000,000.0 GB, and"),
-        (tmp_path / "a\0b", 0, "cannot be written"),
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "none" / "model")
+    with reserved(tmp_path / "empty", False):
+        pass
+    for place, message in (
+        (tmp_path / "file", "is a file, and a folder is to be written"),
+        (tmp_path / "file" / "model", "Not a directory"),
+        (tmp_path / "none" / "model", "There is no folder"),
+        (tmp_path / "a\0b", "cannot be written"),
+        (tmp_path / ("a" * 300), "File name too long"),
+        (tmp_path / "caf\udce9", "is not UTF-8"),
+        (tmp_path / "loop", "is a link in a loop"),
+        (tmp_path / "dangling", "There is no folder"),
+        (Path("/proc"), "is a mount point|Nothing can be written"),
     ):
-        with pytest.raises(ExportError, match=said):
-            check_place(place, size, True)
+        with pytest.raises(ExportError, match=message), reserved(place, True):
+            pytest.fail("reserved")
+    assert names(tmp_path) == ["dangling", "empty", "file", "loop"]
+    with pytest.raises(ExportError, match=r"needs about 1,000,000,000\.0 GB, and"):
+        check_space(tmp_path / "model", 10**18)
+
+
+def test_link_to_a_folder_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "model")
+    for replaces in (False, True):
+        write_folder(tmp_path / "link", lambda folder: model(folder, str(replaces)), replaces)  # noqa: B023
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "model" / "config.json").read_text() == str(replaces)
+        assert names(tmp_path) == ["link", "model"]
 
 
 def test_the_card_says_what_was_taught_and_no_name_gets_out_of_it(tmp_path: Path) -> None:
@@ -145,3 +165,155 @@ def test_the_card_says_what_was_taught_and_no_name_gets_out_of_it(tmp_path: Path
     assert "\n# with" not in body
     assert body.count("```") % 2 == 0
     assert str(round(taught.best.held_out_loss, 6)) in body
+
+
+def saved(folder: Path) -> Path:
+    """A model folder that this program wrote."""
+    write_folder(folder, lambda part: (model(part), (part / "vocab.txt").write_text("a")))  # type: ignore[arg-type, func-returns-value]
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def foreign_config(folder: Path) -> None:
+    shutil.rmtree(folder)
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref")
+    (folder / "config.json").write_text("{}")
+
+
+def config_alone(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+    model(folder)
+
+
+def marker_of_another_place(folder: Path) -> None:
+    (folder.parent / "precious.txt").write_text("years")
+    marker = folder / "bert_probe.json"
+    marker.write_text(marker.read_text().replace("vocab.txt", "../precious.txt"))
+
+
+@pytest.mark.parametrize(
+    ("change", "foreign"),
+    [
+        (foreign_config, ".git was not"),
+        (config_alone, "config.json was not"),
+        (lambda folder: (folder / "cat.png").write_text("photo"), "cat.png was not"),
+        (lambda folder: (folder / "empty").mkdir(), "empty was not"),
+        (lambda folder: (folder / "zlink").symlink_to(folder / "vocab.txt"), "zlink was not"),
+        (lambda folder: (folder / "vocab.txt").write_text("edited"), "vocab.txt has changed"),
+        (lambda folder: (folder / "bert_probe.json").unlink(), "config.json was not"),
+        (
+            lambda folder: (folder / "bert_probe.json").write_text("{"),
+            "bert_probe.json was not|config.json was",
+        ),
+        (marker_of_another_place, "vocab.txt was not"),
+    ],
+)
+def test_replacing_a_folder_with_foreign_files_names_the_first_and_keeps_all(
+    tmp_path: Path, change: Callable[[Path], None], foreign: str
+) -> None:
+    place = saved(tmp_path / "model")
+    change(place)
+    before = contents(tmp_path)
+    with pytest.raises(ExportError, match=rf"is not replaced, because ({foreign})"):
+        write_folder(place, model, replaces=True)
+    assert contents(tmp_path) == before
+
+
+def test_file_added_while_the_new_model_is_written_is_kept(tmp_path: Path) -> None:
+    place = saved(tmp_path / "model")
+
+    def fill(folder: Path) -> None:
+        model(folder, "new")
+        (place / "notes.txt").write_text("mine")
+
+    with pytest.raises(ExportError, match=r"notes\.txt was not saved .* The new model is in ") as caught:
+        write_folder(place, fill, replaces=True)
+    assert (place / "notes.txt").read_text() == "mine"
+    assert (place / "vocab.txt").read_text() == "a"
+    kept = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
+    assert (kept / "config.json").read_text() == "new"
+    assert names(tmp_path) == sorted(["model", kept.name])
+
+
+def test_folder_that_another_program_creates_meanwhile_is_kept(tmp_path: Path) -> None:
+    place = tmp_path / "model"
+
+    def fill(folder: Path) -> None:
+        model(folder, "new")
+        place.mkdir()
+        (place / "thesis.txt").write_text("mine")
+
+    with pytest.raises(ExportError, match="The new model is in ") as caught:
+        write_folder(place, fill, replaces=True)
+    assert contents(place) == {"thesis.txt": b"mine"}
+    kept = Path(str(caught.value).rpartition(" is in ")[2].rstrip("."))
+    assert (kept / "config.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_second_writer_of_a_reserved_folder_is_refused_at_once(tmp_path: Path, replaces: bool) -> None:
+    place = tmp_path / "model"
+
+    def second(folder: Path) -> None:
+        model(folder, "first")
+        for same in (place, tmp_path / "." / "model", tmp_path / "none" / ".." / "link"):
+            with pytest.raises(ExportError, match="is being written by another command"):
+                write_folder(same, lambda other: model(other, "second"), replaces)
+
+    (tmp_path / "none").mkdir()
+    (tmp_path / "link").symlink_to(place)
+    write_folder(place, second, replaces)
+    assert (place / "config.json").read_text() == "first"
+
+
+def test_reservation_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    child = os.fork()
+    if not child:
+        with reserved(place, False):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    write_folder(place, model)
+    assert names(tmp_path) == ["model"]
+
+
+def test_two_processes_that_save_at_once_leave_the_model_of_one(tmp_path: Path) -> None:
+    for number in range(5):
+        place = tmp_path / str(number)
+        refused, winner = race(lambda name: write_folder(place, lambda folder: model(folder, name)))  # noqa: B023
+        assert (refused, winner) == ("refused", f"saved by {(place / 'config.json').read_text()}")
+    assert names(tmp_path) == [*"01234"]
+
+
+def test_model_in_a_read_only_folder_is_refused_when_it_is_reserved() -> None:
+    def reserve(place: Path) -> None:
+        with reserved(place, True):
+            pass
+
+    with read_only_folder() as folder:
+        for name in ("new", "open"):  # the second could be filled, but not replaced by another one
+            message = as_nobody(lambda: reserve(folder / name))  # noqa: B023
+            assert message == f"Nothing can be written in {folder}. Choose another place."
+        assert as_nobody(lambda: write_folder(folder / "open" / "model", model)) == "done"
+        assert names(folder / "open") == ["model"]
+
+
+def test_model_of_another_user_in_a_sticky_folder_is_kept_and_the_new_one_too() -> None:
+    with read_only_folder() as folder:
+        place = saved(folder / "open" / "model")
+        (folder / "open").chmod(0o1777)
+        before = contents(place)
+        message = as_nobody(lambda: write_folder(place, lambda part: model(part, "new"), replaces=True))
+        if message != "done":  # unless the tests run as that user
+            assert "cannot be written: Operation not permitted" in message
+            kept = Path(message.rpartition(" is in ")[2].rstrip("."))
+            assert (contents(place), (kept / "config.json").read_text()) == (before, "new")

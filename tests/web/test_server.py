@@ -38,8 +38,8 @@ CONFIG = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding=
 def test_health_says_which_version_runs() -> None:
     status, headers, body = answer("/health")
     assert status == 200
-    assert json.loads(body) == {"status": "ok", "version": serve.package_version()}
-    assert re.fullmatch(r"\d+\.\d+\.\d+.*", serve.package_version())
+    assert json.loads(body) == {"status": "ok", "version": bert_probe.__version__}
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", bert_probe.__version__)
     assert headers["cache-control"] == "no-store"
 
 

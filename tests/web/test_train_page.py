@@ -148,6 +148,11 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
     assert (place / "config.json").read_text() == "{}"
     app.checkbox(key="train_replace").set_value(True).run()
     app = press(app, "Save")
+    assert "because config.json was not saved by BERT Probe" in re.sub(r"\\", "", app.error[0].value)
+    assert (place / "config.json").read_text() == "{}"
+    (place / "config.json").unlink()
+    app = press(app, "Save")
+    app = press(app, "Save")
     assert not app.error
     assert found.folder == str(place)
     app = press(app, "Open it")

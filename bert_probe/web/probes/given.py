@@ -16,7 +16,7 @@ from bert_probe.web import blocks, sentence_input, state
 
 MOST = 20_000
 """Sentences of a file that this page takes."""
-TYPES = ["conllu", "conll", "txt", "csv", "tsv", "gz"]
+TYPES = ["conllu", "conll", "txt", "csv", "tsv", "jsonl", "gz"]
 
 CONLL = """The DET
 boat NOUN

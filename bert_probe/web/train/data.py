@@ -23,14 +23,15 @@ SHARES = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A
 """What may be held out, by the word in the address."""
 _USUAL = "0.2"
 _SOURCES = {"example": "Example: six everyday topics", "file": "Your file", "lines": "Pasted lines"}
-_TABLES, _TAGGED, _PLAIN = ("csv", "tsv"), ("conll", "conllu"), ("txt",)
+_TABLES, _TAGGED, _PLAIN = ("csv", "tsv", "jsonl"), ("conll", "conllu"), ("txt",)
 _PASTED, _READ = "train_lines", "train_lines_read"
 _SHOWN = 100
 """Rows of the preview."""
 _FORM = (
-    "A table with a header, **text** and **label**, or **text_a**, **text_b** and **label**; several labels "
-    "of a text stand in a column **labels** with | between. Or CoNLL: a word and its tag a line, with blank "
-    "lines between sentences. Or plain text (.txt), a text a line, whose words are masked and guessed."
+    "A table (.csv, .tsv, .jsonl) with a header, **text** and **label**, or **text_a**, **text_b** and "
+    "**label**; several labels of a text stand in a column **labels** with | between. Or CoNLL: a word and "
+    "its tag a line, with blank lines between sentences. Or plain text (.txt), a text a line, whose words "
+    "are masked and guessed."
 )
 _MASKED = (
     "No labels are needed: in each text 15 % of the tokens are to be guessed, drawn anew each time it is "

@@ -1,0 +1,38 @@
+"""Two processes that start to write the same place at the same moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any
+
+from bert_probe.errors import ExportError
+
+
+def race(write: Callable[[str], object]) -> list[str]:
+    """Return what became of two writers, as "saved by NAME" or "refused", sorted.
+
+    Args:
+        write: called with the writer's name, "a" or "b", in a process of its own.
+    """
+    context = multiprocessing.get_context("fork")
+    barrier, outcomes = context.Barrier(2), context.SimpleQueue()
+    processes = [context.Process(target=_run, args=(write, name, barrier, outcomes)) for name in "ab"]
+    for process in processes:
+        process.start()
+    told = sorted(outcomes.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return told
+
+
+def _run(write: Callable[[str], object], name: str, barrier: Any, outcomes: Any) -> None:
+    barrier.wait()
+    try:
+        write(name)
+    except ExportError:
+        outcomes.put("refused")
+    except BaseException as error:
+        outcomes.put(repr(error))
+    else:
+        outcomes.put(f"saved by {name}")

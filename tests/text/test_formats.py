@@ -1,0 +1,160 @@
+"""Files whose ending says one thing and whose content another are refused, and read if the reader insists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_probe.errors import TextError
+from bert_probe.text import sentence_files
+from bert_probe.text.labelled import labelled_of, read_labelled
+from bert_probe.text.sentence_files import columns_of, read_sentences, sentences_of
+from bert_probe.text.tagged import tagged_of
+
+JSONL = b'{"text": "a nice day", "label": "good"}\n{"text": "a bad day", "label": "bad"}\n'
+CSV = b"text,label\na nice day,good\na bad day,bad\n"
+CONLL = b"EU B-ORG\nrejects O\n\nPeter B-PER\n. O\n"
+CONLLU = b"# sent_id = 1\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\tVERB\t_\t_\t0\troot\t_\t_\n"
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "content", "seen"),
+    [
+        (sentences_of, "a.txt", JSONL, "JSON lines"),
+        (sentences_of, "a", b"\n\n" + JSONL, "JSON lines"),
+        (sentences_of, "a.txt", b"\xef\xbb\xbf" + JSONL, "JSON lines"),
+        (sentences_of, "a.json", b'[\n {"text": "a day"}\n]\n', "JSON"),
+        (sentences_of, "a.txt", CSV, "a CSV or TSV table"),
+        (sentences_of, "a.txt", CSV.replace(b",", b"\t"), "a CSV or TSV table"),
+        (sentences_of, "a.txt", CSV.replace(b"\n", b"\r\n"), "a CSV or TSV table"),
+        (sentences_of, "a.txt", b"review;stars\nNice;5\n", "a CSV or TSV table"),
+        (sentences_of, "a.txt", CONLL, "CoNLL"),
+        (sentences_of, "a.conllu", CONLLU, "CoNLL-U"),
+        (sentences_of, "a.txt", b"<!DOCTYPE html>\n<p>Hello\n", "HTML or XML"),
+        (sentences_of, "a.csv", JSONL, "JSON lines"),
+        (sentences_of, "a.csv", b"We left the ground.\nWe came back.\n", "plain text"),
+        (sentences_of, "a.jsonl", CONLLU, "CoNLL-U"),
+        (labelled_of, "a.csv", JSONL, "JSON lines"),
+        (labelled_of, "a.csv", b"<html>\n", "HTML or XML"),
+        (labelled_of, "a.jsonl", CSV, "a CSV or TSV table"),
+        (tagged_of, "a.conll", JSONL, "JSON lines"),
+        (tagged_of, "a.conll", CSV, "a CSV or TSV table"),
+        (tagged_of, "a.conll", CONLLU, "CoNLL-U"),
+        (tagged_of, "a.conllu", CONLL, "CoNLL"),
+        (columns_of, "a.csv", JSONL, "JSON lines"),
+    ],
+)
+def test_content_of_another_format_is_refused_with_the_option_that_forces_it(
+    read: Callable[..., Any], name: str, content: bytes, seen: str
+) -> None:
+    with pytest.raises(TextError, match=rf"{name} is read as .*, but it looks like {seen}\. .*--as-named"):
+        read(content, name)
+
+
+def test_forced_file_is_read_as_its_name_says() -> None:
+    assert sentences_of(JSONL, "a.txt", as_named=True) == tuple(JSONL.decode().splitlines())
+    assert sentences_of(CSV, "a.txt", as_named=True)[0] == "text,label"
+    assert sentences_of(b"What did you like?\nAll.\n", "a.csv", "What did you like?") == ("All.",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Hello, world\nGoodbye, world\n",
+        b"One\n",
+        b"[CLS] is a token.\n[SEP] is one too.\n",
+        b'{not json}\n{"nor": this\n',
+        b"good\tI like it\nbad\tI do not\n",
+        b"We left\nThey came\nYou stayed\n",
+        b"1. first\n2. second\n",
+        b"#hashtag one\n\n#hashtag two\n",
+        b"a < b\n<tag> of a text\n",
+        b"Yes, no\n" * 60,
+    ],
+)
+def test_plain_text_is_read(content: bytes) -> None:
+    assert len(sentences_of(content, "a.txt")) == len([line for line in content.splitlines() if line])
+
+
+def test_json_lines_are_a_table() -> None:
+    found = labelled_of(JSONL, "a.jsonl")
+    assert found.digest == labelled_of(CSV, "a.csv").digest
+    assert [row.line for row in found.rows] == [1, 2]
+    assert columns_of(JSONL, "a.NDJSON") == ("text", "label")
+    assert sentences_of(JSONL, "a.jsonl") == ("a nice day", "a bad day")
+    assert sentences_of(JSONL, "a.jsonl", "label") == ("good", "bad")
+    assert sentences_of(b'"One\\ntwo"\n\n"Three"\n', "a.jsonl") == ("One two", "Three")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "labels"),
+    [
+        (("1", "2"), "classes", ["1", "2"]),
+        (("1.5", "-2e3"), "number", [1.5, -2000.0]),
+        (("true", "false"), "classes", ["true", "false"]),
+        (('"a|b"', '"c"'), "several", [("a", "b"), ("c",)]),
+        (('["b", "a"]', "[]"), "several", [("a", "b"), ()]),
+    ],
+)
+def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, labels: list[Any]) -> None:
+    key = "labels" if kind == "several" else "label"
+    lines = [
+        f'{{"text": "t{number}", "{key}": {value}, "more": {{}}}}' for number, value in enumerate(values)
+    ]
+    found = labelled_of("\n".join(lines).encode(), "a.jsonl")
+    assert (found.kind, [row.label for row in found.rows]) == (kind, labels)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": {"en": "x"}, "label": "a"}', "line 2: text is an object"),
+        ('{"text": "x", "label": [1]}', "line 2: label is a list of other things"),
+        ('{"text": "x"}', "line 2: no label"),
+        ('{"text": null, "label": "a"}', "line 2: text is empty"),
+        ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
+        ('{"text": "x", "label": "a"', "broken in line 2: Expecting"),
+        ("7", "broken in line 2: neither an object nor a text"),
+        ('{"text": "\\u0000", "label": "a"}', "line 2: a NUL"),
+        ('{"text": "\\ud800", "label": "a"}', "line 2: a NUL or half a character"),
+        (f'{{"text": {"9" * 5000}}}', "line 2: a number or a nesting that is too long"),
+        ("[" * 100_000, "line 2: a number or a nesting that is too long"),
+    ],
+)
+def test_json_line_that_is_no_labeled_text_is_named(line: str, reason: str) -> None:
+    first = '{"text": "first", "label": "b"}\n'
+    with pytest.raises(TextError, match=reason):
+        labelled_of(f"{first}{line}\n".encode(), "a.jsonl")
+
+
+def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(CSV)
+    lines_of = sentence_files.lines_of
+
+    def appending(*arguments: Any) -> Any:
+        yield from lines_of(*arguments)
+        with file.open("ab") as stream:
+            stream.write(b"one more,bad\n")
+
+    for read in (read_sentences, read_labelled):
+        module = __import__(read.__module__, fromlist=["lines_of"])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "lines_of", appending)
+            with pytest.raises(TextError, match=r"a\.csv was changed while it was read"):
+                read(file)
+        assert read(file)
+
+
+def test_pipe_is_read_to_its_end() -> None:
+    source, sink = os.pipe()
+    os.write(sink, b"One\nTwo\n")
+    os.close(sink)
+    try:
+        assert read_sentences(f"/dev/fd/{source}") == ("One", "Two")
+    finally:
+        os.close(source)
