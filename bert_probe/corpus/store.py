@@ -23,6 +23,7 @@ from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.tables import Layout, Tables, layouts
 from bert_probe.errors import CheckpointError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import built_in_digest
 from bert_probe.results.provenance import Subject
 
 FORMAT, VERSION = "bert-probe corpus", 1
@@ -167,17 +168,46 @@ class Store:
         kind = "ipc" if layout.ending == "arrow" else "parquet"
         return ds.dataset(files, layout.schema, format=kind)
 
-    def checkpoint(self, device: str = "auto") -> Checkpoint:
-        """The model that it was made with.
+    @property
+    def unfamiliar_model(self) -> str | None:
+        """The model that the manifest names, or None where the built-in model made the store.
+
+        A manifest may be a stranger's, so `checkpoint` opens this model only with the consent of the reader.
+        """
+        model = self.manifest["model"]
+        if model["weights_sha256"] == built_in_digest():
+            return None
+        revision = f" at {model['revision']}" if model["revision"] else ""
+        return f"{model['model']}{revision}"
+
+    def checkpoint(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        revision: str | None = None,
+        *,
+        trust: bool = False,
+        device: str = "auto",
+    ) -> Checkpoint:
+        """Open the model that the store was made with.
+
+        Args:
+            model, revision: opened instead of the model that the manifest names; the weights must be equal.
+            trust: open the model that the manifest names. The built-in model is opened without it.
 
         Raises:
-            CheckpointError: it cannot be opened, or has other weights now.
+            CheckpointError: ``trust`` is needed, the model cannot be opened, or it has other weights.
         """
+        about = self.manifest["model"]
+        if model is None and self.unfamiliar_model is not None:
+            if not trust:
+                raise CheckpointError(
+                    f"{self.folder.name} names the model {self.unfamiliar_model}, which is opened only if "
+                    "you agree, as a store may be a stranger's. Name a model yourself, or pass trust=True."
+                )
+            model, revision = about["model"], about["revision"]
         from bert_probe.model.loading import load
 
-        model = self.manifest["model"]
-        name = None if model["origin"] == "built-in" else model["model"]
-        checkpoint = load(name, model["revision"], device=device, dtype=model["dtype"])
+        checkpoint = load(model, revision, device=device, dtype=about["dtype"])
         self.check(checkpoint)
         return checkpoint
 
