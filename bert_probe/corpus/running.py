@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import InputFile, count_records, described, find_inputs
+from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, described, find_inputs
+from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
 from bert_probe.corpus.parts import SHARD_ROWS, text_bytes
 from bert_probe.corpus.store import (
-    FORMAT,
-    MANIFEST,
-    VERSION,
     Shard,
     Store,
     open_store,
@@ -76,6 +74,7 @@ def make_store(
             found = described(files, looked)
         with _watched(watch, "Counting", "sentences", report) as counted:
             count = count_records(files, column, counted)
+            check_unchanged(found)
         most_bytes = text_bytes(question, checkpoint)
         manifest = {
             **_manifest(checkpoint, question, found, count, column),
@@ -85,7 +84,7 @@ def make_store(
         manifest["model"]["device"] = device
         with written(place):
             done = _begun(place, manifest)
-        parts = Parts(files, column, shard_rows, most_bytes, frozenset(done))
+        parts = Parts(found, column, shard_rows, most_bytes, frozenset(done))
         with watch("Reading", "sentences") as shown:
             progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
             job = Job(place, checkpoint, question, progress.of, progress.end)

@@ -20,7 +20,7 @@ from bert_probe.corpus import passes, working
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store, write_shard
-from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError
+from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError, TextError
 from bert_probe.model.progress import Cancelled, Report
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
@@ -263,3 +263,58 @@ def test_a_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
     assert store.checkpoint(family("bert").folder).description.weights_sha256 == weights
     with pytest.raises(CheckpointError, match=r"was made with .* of digest"):
         store.check(family("roberta"))
+
+
+def _append(file: Path) -> None:
+    with file.open("a") as stream:
+        stream.write("\none more line")
+
+
+def _truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _replace(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_bytes(file.read_bytes().replace(b"river", b"RIVER"))
+    other.replace(file)
+
+
+def _write_in_place(file: Path) -> None:
+    status = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"river", b"RIVER"))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("change", [_append, _truncate, _replace, _write_in_place, Path.unlink])
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_input_that_changes_while_it_is_read_is_refused(
+    change: Callable[[Path], object], moment: int, family: Checkpoints, lines: Path
+) -> None:
+    """Before the first shard, after it, and after the second."""
+    before = lines.read_bytes()
+    shards: list[object] = []
+
+    @contextmanager
+    def watch(label: str, _unit: str) -> Iterator[Report]:
+        yield lambda done, total: None
+        if moment == 0 and label == "Looking through":
+            change(lines)
+
+    def told(event: object) -> None:
+        shards.append(event)
+        if len(shards) == moment:
+            change(lines)
+
+    with pytest.raises(TextError, match=r"changed while it was read|cannot be opened"):
+        made(family("bert"), lines, "store", watch=watch, told=told)
+    assert len(shards) == moment
+    if moment:
+        store = open_store(lines.with_name("store"))
+        texts = store.table("rows").to_table()["text"].to_pylist()
+        assert all(text in before.decode(errors="replace").splitlines() for text in texts)
+
+
+def test_input_that_is_only_touched_is_read_on(family: Checkpoints, lines: Path) -> None:
+    store = made(family("bert"), lines, "store", told=lambda _: os.utime(lines))
+    assert store.finished
