@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class InputFile(FoundFile):
 
     size: int
     sha256: str
-    stamp: tuple[int, ...]
+    stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

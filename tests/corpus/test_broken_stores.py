@@ -15,7 +15,6 @@ import pytest
 
 import bert_probe
 from bert_probe.errors import StoreError
-from tests.corpus.conftest import Stores
 from tests.helpers.broken_stores import (
     TABLES,
     WRONG,
@@ -29,6 +28,8 @@ from tests.helpers.broken_stores import (
     rewrite,
 )
 from tests.helpers.command_line import bert_probe as command
+
+Stores = Callable[[str], bert_probe.Store]
 
 
 @pytest.fixture

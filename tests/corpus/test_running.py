@@ -21,7 +21,7 @@ from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store, write_shard
 from bert_probe.errors import CheckpointError, EmptyTextError, SelectionError, StoreError, TextError
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Report, ignore
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
 
@@ -297,7 +297,7 @@ def test_input_that_changes_while_it_is_read_is_refused(
 
     @contextmanager
     def watch(label: str, _unit: str) -> Iterator[Report]:
-        yield lambda done, total: None
+        yield ignore
         if moment == 0 and label == "Looking through":
             change(lines)
 
