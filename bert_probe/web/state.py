@@ -96,7 +96,7 @@ def remember(key: str, value: str | None) -> None:
     if value is None:
         address().pop(key, None)
     else:
-        address()[key] = value
+        address()[key] = value.encode("utf-8", "replace").decode()  # no address holds half a surrogate pair
 
 
 def publish(without: Collection[str] = ()) -> None:

