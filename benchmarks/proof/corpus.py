@@ -1,4 +1,4 @@
-"""A corpus read into a store by a process that is killed, and a store of a million rows opened."""
+"""Stores: made by a process that is killed, of a million rows, and from a stranger."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def lines(run: Run) -> Iterator[Line]:
     build("bert", folder)
     yield _killed(run, folder)
     yield _no_room(run, folder)
-    yield _hostile(run, folder)
     yield _million(run, folder)
+    yield _hostile(run, folder)
 
 
 def _killed(run: Run, model: Path) -> Line:
