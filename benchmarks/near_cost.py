@@ -19,9 +19,10 @@ import pyarrow.dataset as ds
 
 import bert_probe
 from benchmarks.pairs import Line
+from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.near import NearContexts
 from bert_probe.corpus.searching import EXACT_UP_TO
-from bert_probe.corpus.store import MANIFEST, Store, write_json, write_shard
+from bert_probe.corpus.store import Store, write_json, write_shard
 from bert_probe.text.everyday import everyday_topics
 from bert_probe.text.words import word_lens, word_name
 
@@ -36,7 +37,7 @@ MOVED = 0.5
 def lines() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as folder:
         store = _store(Path(folder))
-        checkpoint = store.checkpoint()
+        checkpoint = store.checkpoint(trust=True)
         asked = [*_asked(checkpoint)]
 
         def timed(exact: bool) -> tuple[float, list[NearContexts]]:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from bert_probe.corpus.query import Query
     from bert_probe.corpus.running import make_store
     from bert_probe.corpus.store import Store, open_store
+    from bert_probe.corpus.verify import verify_store
     from bert_probe.errors import (
         CheckpointError,
         ProbeError,
@@ -186,6 +187,7 @@ __all__ = [
     "read_tagged",
     "save",
     "show",
+    "verify_store",
     "wrap",
 ]
 
@@ -279,6 +281,7 @@ _HOMES = {
     "read_tagged": "text.tagged",
     "save": "results.result",
     "show": "notebook.views",
+    "verify_store": "corpus.verify",
     "wrap": "model.wrapping",
 }
 """Name → the module it lies in, which is imported when the name is first used: most of them need torch, which

@@ -1,7 +1,8 @@
-"""A corpus read into a store by a process that is killed, and a store of a million rows opened."""
+"""Stores: made by a process that is killed, of a million rows, and from a stranger."""
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -22,11 +23,25 @@ from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from benchmarks.trace_cost import text_of
 from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.running import make_store
-from bert_probe.corpus.store import MANIFEST, open_store, write_json, write_shard
+from bert_probe.corpus.store import open_store, write_json, write_shard
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts
+from bert_probe.corpus.verify import verify_store
+from tests.helpers.broken_stores import (
+    WRONG,
+    Change,
+    asked_of,
+    cast,
+    edit,
+    flip,
+    members,
+    nulls,
+    rewrite,
+)
 from tests.helpers.families import build
+from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
 KILLS = 3
 SENTENCES, SHARD = 3_000, 50
@@ -50,6 +65,7 @@ def lines(run: Run) -> Iterator[Line]:
     yield _killed(run, folder)
     yield _no_room(run, folder)
     yield _million(run, folder)
+    yield _hostile(run, folder)
 
 
 def _killed(run: Run, model: Path) -> Line:
@@ -115,6 +131,72 @@ def _no_room(run: Run, model: Path) -> Line:
         "a sentence, nothing half-written",
         not left and done.returncode == 2,
     )
+
+
+def _hostile(run: Run, model: Path) -> Line:
+    made, folder = run.folder / "whole", run.folder / "hostile"
+    file, checkpoint = run.folder / "tagged.conllu", bert_probe.load(model)
+    file.write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
+    kept = Gather(keep=("profiles", "vectors", "neighbours"))
+    store = make_store(checkpoint, kept, [file], made, shard_rows=2)
+    every = [*_changes_of_json(made), *_changes_of_tables(store)]
+    chosen = run.lots("hostile stores").sample(every, run.times(len(every)))
+    refused = 0
+    for name, change in chosen:
+        if run.left < 0:
+            break
+        shutil.copytree(made, folder)
+        change(folder)
+        try:
+            refused += bool(list(asked_of(folder, checkpoint)))
+        except Exception as error:  # anything that is not a ProbeError is what is looked for
+            run.failed(f"{name}: {type(error).__name__} {error}")
+        shutil.rmtree(folder)
+    if unnoticed := _unnoticed(made):
+        run.failed(f"Changed bytes that corpus verify does not notice: {', '.join(unnoticed)}")
+    return Line(
+        f"Stores of a stranger: {len(chosen):,} changes of a value, a type or a column",
+        "each opened, and asked all questions; then 200 bytes of each table changed",
+        f"{refused:,} refused with a sentence, the others answered; corpus verify notices all changed bytes",
+        "no traceback, nothing unnoticed",
+        not run.failures,
+    )
+
+
+def _changes_of_json(made: Path) -> Iterator[tuple[str, Change]]:
+    """Each member of the JSON files removed, and set to each wrong value."""
+    for name in ("manifest.json", "shards/00000.json"):
+        for path in members(json.loads((made / name).read_text())):
+            for value in ((), *((one,) for one in WRONG)):
+
+                def change(at: Path, name: str = name, path: str = path, value: Any = value) -> None:
+                    edit(at / name, path, *value)
+
+                yield f"{name}, {path} = {value!r}", change
+
+
+def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
+    """A null in each column of each table, and another type of it."""
+    for table, layout in store.layouts.items():
+        for column in layout.schema.names:
+            for way in (nulls(column), cast(column, pa.date32())):
+
+                def change(at: Path, table: str = table, way: Any = way) -> None:
+                    rewrite(at, table, way)
+
+                yield f"{table}.{column}, {way.__qualname__}", change
+
+
+def _unnoticed(made: Path) -> list[str]:
+    """Return the tables of which `verify_store` does not notice changed bytes."""
+    unnoticed = []
+    for path in sorted((*made.rglob("*.parquet"), *made.rglob("*.arrow"))):
+        name, before = path.relative_to(made).as_posix(), path.read_bytes()
+        flip(path)
+        if [one.file for one in verify_store(made).differences] != [name]:
+            unnoticed.append(name)
+        path.write_bytes(before)
+    return unnoticed
 
 
 def _million(run: Run, model: Path) -> Line:

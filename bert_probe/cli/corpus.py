@@ -15,6 +15,7 @@ COMMANDS = {
     "query": ("corpus_query", "Answer SQL over the tables of STORE, by DuckDB."),
     "heads": ("corpus_heads", "What each head does over all rows of STORE, or its typical rows."),
     "histograms": ("corpus_heads", "How a measure is spread over all rows of STORE, for every head."),
+    "verify": ("corpus_verify", "Compare every file of STORE with its SHA-256."),
     "find": ("corpus_find", "Where in STORE a head looks from a word of one kind to one of another."),
 }
 """Command → its module, and its first sentence; see `main`."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
+from bert_probe.cli.consent import YES, confirm
 from bert_probe.cli.options import OutputPath, opened, print_bytes, reserving, written_out
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -26,7 +26,6 @@ from bert_probe.run import terminal
 from bert_probe.run.progress import terminal_bar
 
 _FILE = click.Path(path_type=Path)
-_YES = click.option("--yes", is_flag=True, help="Open the models that the file names, without asking.")
 _MODEL = click.option(
     "--model", metavar="ID_OR_FOLDER", help="Open this one instead of the model that the file names."
 )
@@ -35,7 +34,7 @@ _MODEL = click.option(
 @click.command()
 @click.argument("view", type=_FILE)
 @_MODEL
-@_YES
+@YES
 @written_out
 def ask(view: Path, model: str | None, yes: bool) -> Result:
     """Ask again what a view file asks.
@@ -66,7 +65,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     help="A note on the Nth view; {{3, weight}} is the number in row 3 of its table's column weight.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-@_YES
+@YES
 def report(
     views: tuple[Path, ...], out: Path, title: str | None, noted: tuple[str, ...], force: bool, yes: bool
 ) -> None:
@@ -89,7 +88,7 @@ def report(
 @click.command()
 @click.argument("file", type=_FILE, metavar="REPORT")
 @_MODEL
-@_YES
+@YES
 @click.pass_context
 def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> None:
     """Compute every number of a REPORT again, and say which differ and by how much.
@@ -155,25 +154,13 @@ def _opener(instead: str | None, yes: bool) -> Callable[[Named], Checkpoint]:
                 raise SelectionError("The file names two models, and --model only one. Leave it out.")
             return opened(instead, None, named.dtype)
         if not (named.is_built_in or yes):
-            _ask(named)
+            confirm("The file", named.name, named.shown)
         try:
             return opened(named.name or None, named.revision or None, named.dtype)
         except ProbeError as error:
             raise type(error)(f"{error} With --model you can name it where it is here.") from None
 
     return open_named
-
-
-def _ask(named: Named) -> None:
-    where = (
-        "a folder of this machine" if Path(named.name).is_dir() else "which would be looked for on the hub"
-    )
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise SelectionError(
-            f"The file names the model {named.shown}, {where}. Give --yes to open it, or --model."
-        )
-    said = terminal.visible(f"The file names the model {named.shown}, {where}. Open it?")
-    click.confirm(said, abort=True, err=True)
 
 
 def _say(sentence: str) -> None:

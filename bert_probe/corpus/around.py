@@ -13,6 +13,7 @@ from bert_probe.analyses.layouts import SEED, pca
 from bert_probe.corpus.gather import VECTORS
 from bert_probe.corpus.nearest import LayerVectors
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import TOKENS
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Array, read_only
@@ -61,7 +62,8 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Aro
         UnavailableError: a store without vectors.
     """
     vectors = LayerVectors(store.files(VECTORS), layer)
-    found = unit_rows(vectors.take(_found(vectors, places))[2])
+    with reading(store.folder.name):
+        found = unit_rows(vectors.take(_found(vectors, places))[2])
     groups, silhouette = _grouped(found)
     try:
         plane = pca(found)
@@ -125,15 +127,17 @@ def unrelated(store: Store, layer: int) -> Unrelated | None:
     drawn = np.random.default_rng(SEED)
     files = store.files(TOKENS)
     chosen = np.unique(np.linspace(0, len(files) - 1, min(_SHARDS, len(files))).round().astype(int))
-    words = [_words(store, number) for number in chosen]
-    every = np.concatenate(words) if words else np.empty((0, 2), np.int64)
+    with reading(store.folder.name):
+        words = [_words(store, number) for number in chosen]
+        every = np.concatenate(words) if words else np.empty((0, 2), np.int64)
     if not len(every):
         return None
     pairs = drawn.integers(0, len(every), (PAIRS, 2))
     pairs = pairs[every[pairs[:, 0], 0] != every[pairs[:, 1], 0]]
     if not len(pairs):
         return None
-    one, other = (vectors.take(_found(vectors, every[side]))[2] for side in pairs.T)
+    with reading(store.folder.name):
+        one, other = (vectors.take(_found(vectors, every[side]))[2] for side in pairs.T)
     cosines = cosine_of_rows(one, other)
     cosines = cosines[np.isfinite(cosines)]
     return Unrelated(float(cosines.mean()), float(np.quantile(cosines, 0.95)), len(cosines))
@@ -148,4 +152,4 @@ def _words(store: Store, shard: int) -> Array:
     )
     ordinary = ~table["special"].to_numpy()
     found: Array = np.stack([table[name].to_numpy()[ordinary] for name in ("row", "position")], axis=1)
-    return found.astype(np.int64)
+    return found.astype(np.int64, casting="safe")

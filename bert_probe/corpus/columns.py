@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bert_probe.corpus.gather import PROFILES
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import ROWS
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
@@ -45,9 +46,10 @@ def profile(store: Store, measure: str, heads: Sequence[int], report: Report = i
     values = np.empty((len(heads), store.rows), np.float32)
     done, files = 0, store.files(PROFILES)
     for number, file in enumerate(files):
-        column = pq.read_table(file, columns=[measure])[measure].to_numpy()
-        part = column.reshape(-1, store.sizes.layers * store.sizes.heads)
-        values[:, done : done + len(part)] = part.T[list(heads)]
+        with reading(store.folder.name):
+            column = pq.read_table(file, columns=[measure])[measure].to_numpy()
+            part = column.reshape(-1, store.sizes.layers * store.sizes.heads)
+            values[:, done : done + len(part)] = part.T[list(heads)]
         done += len(part)
         report(number + 1, len(files))
     return values
@@ -55,20 +57,24 @@ def profile(store: Store, measure: str, heads: Sequence[int], report: Report = i
 
 def row_numbers(store: Store) -> Array:
     """Numbers of the rows that were read, from 1, [row]; in the order of the store."""
-    parts = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    with reading(store.folder.name):
+        parts = [pq.read_table(file, columns=["row"])["row"].to_numpy() for file in store.files(ROWS)]
+        return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64, casting="safe")
 
 
 def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
     """Some rows by their numbers, in the order given; only the shards that hold one are opened."""
     files = store.files(ROWS)
     wanted: dict[int, list[int]] = {}
-    for row in rows:
-        wanted.setdefault(store.shard_of(row), []).append(row)
-    found = {
-        one.row: one for shard, some in wanted.items() for one in _sentences_in(str(files[shard]), set(some))
-    }
-    return tuple(found[row] for row in rows)
+    with reading(store.folder.name):
+        for row in rows:
+            wanted.setdefault(store.shard_of(row), []).append(row)
+        found = {
+            one.row: one
+            for shard, some in wanted.items()
+            for one in _sentences_in(str(files[shard]), set(some))
+        }
+        return tuple(found[row] for row in rows)
 
 
 def ranked(found: Sequence[Sentence]) -> dict[str, Sequence[Any]]:
@@ -88,7 +94,10 @@ def _sentences_in(file: str, rows: set[int]) -> Iterator[Sentence]:
         filters=[("row", "in", rows)],
         partitioning=None,  # a folder called a=b is no column
     )
-    yield from (Sentence(*line.values()) for line in table.to_pylist())
+    lines = table.to_pylist()
+    if any(value is None for line in lines for value in line.values()):
+        raise ValueError("a row without a text, a file or a line")
+    yield from (Sentence(*line.values()) for line in lines)
 
 
 def links(store: Store, found: Sequence[Sentence], choices: Sequence[dict[str, str]]) -> list[str]:

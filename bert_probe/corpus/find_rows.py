@@ -13,6 +13,7 @@ from bert_probe.corpus.head_rows import MOST_ROWS
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.sql import Tables, literal, opened
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.table_files import reading
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
@@ -73,6 +74,10 @@ class FindRows(Question):
             rows = table["row"].to_pylist()
             spans = _spans(tables, rows)
         found = sentences(store, rows)
+        with reading(store.folder.name):
+            query_words, key_words = (
+                _written(found, spans, table[name].to_pylist()) for name in ("query_word", "key_word")
+            )
         queries, keys, weights = (table[name].to_numpy() for name in ("query", "key", "weight"))
         shown = {"layer": str(layer + 1), "head": str(head + 1)}
         # Words of a file may be others than those of the head view: only tokens are pinned there.
@@ -84,8 +89,8 @@ class FindRows(Question):
             queries,
             keys,
             weights,
-            _written(found, spans, table["query_word"].to_pylist()),
-            _written(found, spans, table["key_word"].to_pylist()),
+            query_words,
+            key_words,
             tuple(links(store, found, [shown | one for one in pins])),
         )
 

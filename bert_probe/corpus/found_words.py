@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bert_probe.corpus.store import Store
+from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import ROWS, TOKENS
 
 _KEPT = 16
@@ -40,17 +41,20 @@ class FoundWords:
 
     def __init__(self, store: Store) -> None:
         self._shard_of = store.shard_of  # not the store, see `searching.Opened`
+        self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
         self._lock = Lock()
 
     def word(self, row: int, position: int) -> FoundWord | None:
         """The word at a position, both from 1; None for a special token."""
-        return self._shard(self._shard_of(row)).word(row, position)
+        with reading(self._name):
+            return self._shard(self._shard_of(row)).word(row, position)
 
     def text(self, row: int) -> str:
         """A sentence."""
-        return self._shard(self._shard_of(row)).text(row)
+        with reading(self._name):
+            return self._shard(self._shard_of(row)).text(row)
 
     def _shard(self, number: int) -> _Shard:
         with self._lock:
@@ -74,7 +78,9 @@ class _Shard:
 
     def text(self, row: int) -> str:
         """A sentence."""
-        text: str = self._texts[self._place(row)].as_py()
+        text = self._texts[self._place(row)].as_py()
+        if not isinstance(text, str):
+            raise ValueError(f"row {row} has no text")
         return text
 
     def word(self, row: int, position: int) -> FoundWord | None:

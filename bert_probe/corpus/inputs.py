@@ -44,25 +44,12 @@ class InputFile(FoundFile):
     Attributes:
         size: in bytes.
         sha256: of its bytes, packed as they are.
-        version: of the file on the disk; another one after every change.
+        stamp: what changes with its bytes and is read without them: inode, size and time of modification.
     """
 
     size: int
     sha256: str
-    version: tuple[int, int, int] = field(default=(0, 0, 0), compare=False)
-
-    def check_unchanged(self) -> None:
-        """Check that the file is the one whose digest was taken.
-
-        Raises:
-            TextError: if it has changed since, or cannot be opened any more.
-        """
-        try:
-            changed = _version(self.path) != self.version
-        except OSError:
-            changed = True
-        if changed:
-            raise TextError(f"{self.name} was changed while it was read. Run it again once it is written.")
+    stamp: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +119,51 @@ def described(files: Sequence[FoundFile], report: Report = ignore) -> tuple[Inpu
     try:
         total = sum(file.path.stat().st_size for file in files)
         for file in files:
-            digest, size, version = hashlib.sha256(), 0, _version(file.path)
-            with opened(file.path) as stream:
-                while piece := stream.read(_CHUNK):
-                    digest.update(piece)
-                    size += len(piece)
-                    report(done + size, total)
+            stamp = _stamp(file)
+            size, digest = _digest(file, report, done, total)
             done += size
-            found.append(InputFile(file.name, file.path, size, digest.hexdigest(), version))
-            found[-1].check_unchanged()
+            found.append(InputFile(file.name, file.path, size, digest, stamp))
     except OSError as error:
         raise TextError(f"{error.filename or 'A file'} cannot be read: {reason_of(error)}.") from None
+    check_unchanged(found)
     return tuple(found)
 
 
-def _version(path: Path) -> tuple[int, int, int]:
-    about = path.stat()
-    return about.st_ino, about.st_size, about.st_mtime_ns
+def check_unchanged(files: Sequence[InputFile]) -> None:
+    """Refuse files that are no longer what `described` read.
+
+    Raises:
+        TextError: one has other bytes, or is gone.
+    """
+    for file in files:
+        try:
+            if _stamp(file) == file.stamp:
+                continue
+            same = _digest(file)[1] == file.sha256  # it may have been touched, or written with the same bytes
+        except OSError:
+            same = False
+        if not same:
+            raise TextError(
+                f"{file.name} changed while it was read, so that two versions of it would be mixed. What was "
+                "written is of the first version. Run the corpus again, into another folder, when nothing "
+                "writes to its inputs."
+            )
+
+
+def _digest(file: FoundFile, report: Report = ignore, done: int = 0, total: int = 0) -> tuple[int, str]:
+    """Return the number of bytes and the SHA-256 of a file; ``done`` is the number of bytes before it."""
+    digest, size = hashlib.sha256(), 0
+    with opened(file.path) as stream:
+        while piece := stream.read(_CHUNK):
+            digest.update(piece)
+            size += len(piece)
+            report(done + size, total)
+    return size, digest.hexdigest()
+
+
+def _stamp(file: FoundFile) -> tuple[int, ...]:
+    status = file.path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:

@@ -226,6 +226,8 @@ def _parts(file: Path, layer: int) -> Iterator[Part]:
 
 
 def _part(batch: pa.RecordBatch, layer: int) -> Iterator[Part]:
+    if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
+        raise pa.ArrowInvalid("a row, position, layer or number is missing")
     layers = batch["layer"].to_numpy()
     some = slice(*np.searchsorted(layers, [layer, layer + 1]).tolist())
     if some.start == some.stop:

@@ -25,7 +25,8 @@ import psutil
 import torch
 
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.store import MANIFEST, Shard
+from bert_probe.corpus.manifest import MANIFEST
+from bert_probe.corpus.store import Shard
 from bert_probe.corpus.working import Job, Part, Parts, threads_of_each
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import InputFile, count_records, described, find_inputs
+from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, described, find_inputs
+from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
 from bert_probe.corpus.parts import SHARD_ROWS, text_bytes
 from bert_probe.corpus.store import (
-    FORMAT,
-    MANIFEST,
-    VERSION,
     Shard,
     Store,
     open_store,
@@ -81,6 +79,7 @@ def make_store(
             found = described(files, looked)
         with _watched(watch, "Counting", "sentences", report) as counted:
             count = count_records(files, column, counted)
+            check_unchanged(found)
         most_bytes = text_bytes(question, checkpoint)
         manifest = {
             **_manifest(checkpoint, question, found, count, column),

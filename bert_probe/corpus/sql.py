@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from bert_probe.model.progress import Report, ignore
 
 if TYPE_CHECKING:  # elsewhere where it is used: what is imported for good, DuckDB calls a leak when all ends
     import duckdb
+    from duckdb.sqltypes import DuckDBPyType
 
 MEMORY, SPILLED = "1GB", "8GB"
 """What a query may hold in memory, and beside it in a temporary folder."""
@@ -69,7 +70,7 @@ class Tables:
     def _fetched(self, sql: str) -> pa.Table:
         """All rows, if they are not too many."""
         batches, rows, size = [], 0, 0
-        with self.connection.sql(sql).to_arrow_reader(_BATCH) as reader:
+        with _as_arrow_holds(self.connection, sql).to_arrow_reader(_BATCH) as reader:
             for batch in reader:
                 rows, size = rows + batch.num_rows, size + batch.nbytes
                 if rows > ROWS or size > BYTES:
@@ -112,6 +113,62 @@ class Tables:
         if failed:
             raise failed[0]
         return done[0]
+
+
+_HELD = frozenset(
+    (
+        *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
+        *("utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
+        *("varchar", "enum", "uuid", "null"),
+    )
+)
+"""DuckDB's types whose values Arrow and pandas hold exactly as DuckDB prints them."""
+_NESTED = ("list", "array", "struct")
+
+
+def _as_arrow_holds(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelation:
+    """Return a query whose columns of other types are text, as DuckDB writes it.
+
+    Python's dates end with the year 9999, and Arrow has neither a time of 24:00:00 nor an unsigned integer of
+    128 bits: such values would fail or change on their way. Lists, structs and maps of them become JSON.
+    """
+    relation = connection.sql(sql)
+    columns = [_column_of(number, kind) for number, kind in enumerate(relation.types, 1)]
+    if columns == [f"#{number}" for number in range(1, len(columns) + 1)]:
+        return relation
+    relation = connection.sql(_without_semicolon(connection, sql))
+    aliases = (name.replace('"', '""') for name in relation.columns)
+    return relation.project(
+        ", ".join(f'{one} AS "{name}"' for one, name in zip(columns, aliases, strict=True))
+    )
+
+
+def _without_semicolon(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Return a statement without the semicolon at its end, so that it can be put into another one."""
+    import duckdb
+
+    end = len(sql)
+    for _ in range(4):  # few, as each of them is parsed; the others may stand in a comment
+        end = sql.rfind(";", 0, end)
+        with suppress(duckdb.ParserException):
+            if end >= 0 and not connection.extract_statements(sql[end:]):
+                connection.extract_statements(sql[:end])
+                sql = sql[:end]
+    return sql
+
+
+def _column_of(number: int, kind: DuckDBPyType) -> str:
+    if _is_held(kind):
+        return f"#{number}"
+    if kind.id == "uhugeint":
+        return f"#{number}::DOUBLE"
+    return f"to_json(#{number})::VARCHAR" if kind.id in (*_NESTED, "map") else f"#{number}::VARCHAR"
+
+
+def _is_held(kind: DuckDBPyType) -> bool:
+    if kind.id in _NESTED:  # of an array the second child is its size
+        return all(_is_held(child) for _, child in kind.children if isinstance(child, type(kind)))
+    return kind.id in _HELD
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.tables import Layout, Tables, layouts
-from bert_probe.errors import CheckpointError, StoreError, UnavailableError
+from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.corpus.gather import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
+from bert_probe.corpus.table_files import TableFile
+from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout, Tables, layouts
+from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import built_in_digest
 from bert_probe.results.provenance import Subject
-from bert_probe.text import strict_json
 
-FORMAT, VERSION = "bert-probe corpus", 1
-MANIFEST, SHARDS = "manifest.json", "shards"
 _PART = ".part"
 
 
@@ -168,17 +170,46 @@ class Store:
         kind = "ipc" if layout.ending == "arrow" else "parquet"
         return ds.dataset(files, layout.schema, format=kind)
 
-    def checkpoint(self, device: str = "auto") -> Checkpoint:
-        """The model that it was made with.
+    @property
+    def unfamiliar_model(self) -> str | None:
+        """The model that the manifest names, or None where the built-in model made the store.
+
+        A manifest may be a stranger's, so `checkpoint` opens this model only with the consent of the reader.
+        """
+        model = self.manifest["model"]
+        if model["weights_sha256"] == built_in_digest():
+            return None
+        revision = f" at {model['revision']}" if model["revision"] else ""
+        return f"{model['model']}{revision}"
+
+    def checkpoint(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        revision: str | None = None,
+        *,
+        trust: bool = False,
+        device: str = "auto",
+    ) -> Checkpoint:
+        """Open the model that the store was made with.
+
+        Args:
+            model, revision: opened instead of the model that the manifest names; the weights must be equal.
+            trust: open the model that the manifest names. The built-in model is opened without it.
 
         Raises:
-            CheckpointError: it cannot be opened, or has other weights now.
+            CheckpointError: ``trust`` is needed, the model cannot be opened, or it has other weights.
         """
+        about = self.manifest["model"]
+        if model is None and self.unfamiliar_model is not None:
+            if not trust:
+                raise CheckpointError(
+                    f"{self.folder.name} names the model {self.unfamiliar_model}, which is opened only if "
+                    "you agree, as a store may be a stranger's. Name a model yourself, or pass trust=True."
+                )
+            model, revision = about["model"], about["revision"]
         from bert_probe.model.loading import load
 
-        model = self.manifest["model"]
-        name = None if model["origin"] == "built-in" else model["model"]
-        checkpoint = load(name, model["revision"], device=device, dtype=model["dtype"])
+        checkpoint = load(model, revision, device=device, dtype=about["dtype"])
         self.check(checkpoint)
         return checkpoint
 
@@ -211,31 +242,71 @@ class Store:
 def open_store(folder: str | os.PathLike[str]) -> Store:
     """A store that is there, finished or not.
 
+    Sizes, columns and numbers of rows of its files are compared with what the store says; all bytes only of
+    files that were modified since. `verify_store` compares the bytes of all files.
+
     Raises:
-        StoreError: no store, a newer one, or one whose files are gone or cut.
+        StoreError: no store, a newer one, or one whose files are gone, cut or changed.
     """
-    whole = Path(folder)
-    manifest = _json(whole / MANIFEST)
-    if manifest.get("format") != FORMAT:
-        raise StoreError(f"{whole} is no store of a corpus. Give a folder that corpus run has made.")
-    if manifest.get("version") != VERSION:
-        raise StoreError(
-            f"{whole} has version {manifest.get('version')} of a store, and this program reads {VERSION}. "
-            "Use the program that made it, or run the corpus again."
-        )
-    store = Store(whole, manifest, shards_in(whole))
-    for table, layout in store.layouts.items():
-        for one in store.shards:
-            file = place(whole, table, layout, one.name)
-            if not file.is_file() or file.stat().st_size != one.files[table]["bytes"]:
-                raise StoreError(f"{file} is gone or was cut. Run the corpus again; what is whole is kept.")
+    store = read_store(folder)
+    for file in table_files(store):
+        if problem := file.problem():
+            raise StoreError(
+                f"{file.path} {problem}. Copy it again from where the store was made; or delete "
+                f"{store.folder / SHARDS / file.path.stem}.json and run the corpus again, which makes this "
+                "shard anew."
+            )
     return store
 
 
-def shards_in(folder: Path) -> tuple[Shard, ...]:
+def read_store(folder: str | os.PathLike[str]) -> Store:
+    """Return a store of which only the JSON files are read.
+
+    Raises:
+        StoreError: one of them is not there, is broken, or contradicts another.
+    """
+    path = Path(folder)
+    store = Store(path, read_manifest(path), ())
+    try:
+        tables = store.layouts
+    except (ProbeError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        reason = str(error)[:200] if isinstance(error, ProbeError) else "it is not one of corpus run"
+        raise StoreError(f"The question in the manifest of {path} cannot be read: {reason}") from None
+    if store.has(VECTORS) and not store.question.layers:
+        raise StoreError(f"The question in the manifest of {path} keeps vectors, but of no layer.")
+    store = replace(store, shards=shards_in(path, tables))
+    for before, after in pairwise(store.shards):
+        if after.first < before.first + before.records:
+            raise StoreError(
+                f"Shards {before.name} and {after.name} of {path} hold the same rows. Run the corpus again."
+            )
+    return store
+
+
+def shards_in(folder: Path, tables: Mapping[str, Layout]) -> tuple[Shard, ...]:
     """Those that are whole, in order."""
-    found = [Shard(**_json(file)) for file in (folder / SHARDS).glob("[0-9]*.json")]
+    found = [Shard(**read_shard(file, tables)) for file in (folder / SHARDS).glob("[0-9]*.json")]
     return tuple(sorted(found, key=lambda one: one.number))
+
+
+def table_files(store: Store) -> Iterator[TableFile]:
+    """The files of a store's tables, shard by shard, with what is known of them."""
+    heads = store.sizes.layers * store.sizes.heads
+    for shard in store.shards:
+        written = (store.folder / SHARDS / f"{shard.name}.json").stat().st_mtime_ns
+        rows = {
+            ROWS: shard.rows,
+            TOKENS: shard.tokens,
+            REFUSALS: shard.refusals,
+            PROFILES: shard.rows * heads,
+            STATISTICS: heads * len(MEASURES),
+            VECTORS: shard.tokens * len(store.layers),
+            NEIGHBOURS: shard.tokens * heads,
+        }
+        for table, layout in store.layouts.items():
+            about = shard.files[table]
+            path = place(store.folder, table, layout, shard.name)
+            yield TableFile(path, layout, rows.get(table), about["bytes"], about["sha256"], written)
 
 
 def place(folder: Path, table: str, layout: Layout, shard: str) -> Path:
@@ -327,13 +398,3 @@ def written(folder: Path) -> Iterator[None]:
         remedy = "Make room, or choose another place" if full else "Choose another place"
         reason = os.strerror(error.errno) if error.errno else error
         raise StoreError(f"{folder} cannot be written: {reason}. {remedy}; what is whole is kept.") from None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = strict_json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise StoreError(f"{file} is not there, or is broken. Give a folder that corpus run has made.")
-    return found

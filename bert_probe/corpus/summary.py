@@ -15,6 +15,7 @@ from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.corpus.gather import PROFILES
 from bert_probe.corpus.statistics import BINS
 from bert_probe.corpus.store import Store, beside
+from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import STATISTICS
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, read_only
@@ -31,7 +32,7 @@ def write_summary(store: Store) -> None:
     """Add up the statistics of a store that is finished, if it has any."""
     if not store.finished or not store.has(STATISTICS):
         return
-    table = _added_up(store).replace_schema_metadata({_OF: store.digest.encode()})
+    table = added_up(store).replace_schema_metadata({_OF: store.digest.encode()})
     with beside(store.folder / SUMMARY) as part:
         pq.write_table(table, part)
 
@@ -41,12 +42,17 @@ def _summary(store: Store) -> pa.Table:
     try:
         table = pq.read_table(Path(store.folder / SUMMARY), partitioning=None)
     except (OSError, pa.ArrowException):  # not there, or broken
-        return _added_up(store)
-    metadata = table.schema.metadata or {}
-    return table if metadata.get(_OF) == store.digest.encode() else _added_up(store)
+        return added_up(store)
+    return table if belongs_to(table, store) else added_up(store)
 
 
-def _added_up(store: Store) -> pa.Table:
+def belongs_to(table: pa.Table, store: Store) -> bool:
+    """Return whether a summary is of these very shards."""
+    digest = (table.schema.metadata or {}).get(_OF)
+    return digest == store.digest.encode() and table.schema.equals(store.layouts[STATISTICS].schema)
+
+
+def added_up(store: Store) -> pa.Table:
     """The table of statistics with a line a head and measure, in the order of each shard's."""
     parts = [pq.read_table(file, partitioning=None) for file in store.files(STATISTICS)]
     first = parts[0]
@@ -118,7 +124,11 @@ def head_statistics(store: Store) -> dict[str, HeadStatistics]:
         UnavailableError: a store without profiles, or without sentences.
     """
     check_profiles(store)
-    table = _summary(store)
+    with reading(store.folder.name):
+        return _statistics(store, _summary(store))
+
+
+def _statistics(store: Store, table: pa.Table) -> dict[str, HeadStatistics]:
     shape = (len(MEASURES), store.sizes.layers, store.sizes.heads)
     names = ("sum", "squares", "least", "most")
     sums, squares, least, most = (table[name].to_numpy().reshape(shape) for name in names)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import torch
 
 from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.inputs import FoundFile, InputFile, Record, records
+from bert_probe.corpus.inputs import InputFile, Record, check_unchanged, records
 from bert_probe.corpus.parts import parted
 from bert_probe.corpus.passes import gathered
 from bert_probe.corpus.store import Shard, write_shard
@@ -36,7 +36,7 @@ class Parts:
         done: numbers of the shards that are there.
     """
 
-    files: tuple[FoundFile, ...]
+    files: tuple[InputFile, ...]
     column: str | None
     shard_rows: int
     shard_bytes: int
@@ -44,12 +44,10 @@ class Parts:
 
     def __iter__(self) -> Iterator[Part]:
         every = parted(records(self.files, self.column), self.shard_rows, self.shard_bytes)
-        versions = {file.name: file for file in self.files if isinstance(file, InputFile)}
-        for number, part in enumerate(every):
-            if number not in self.done:
-                for name in {record.file for record in part} & versions.keys():
-                    versions[name].check_unchanged()
-                yield number, part
+        for part in enumerate(every):
+            check_unchanged(self.files)  # before anybody works on it
+            if part[0] not in self.done:
+                yield part
 
 
 @dataclass(frozen=True, eq=False)

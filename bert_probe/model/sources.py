@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,9 @@ def digest(files: list[Path], progress: Report = ignore) -> str:
         return digests[0]
     lines = "".join(f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@cache
+def built_in_digest() -> str:
+    """Return the SHA-256 of the weights of the built-in model."""
+    return digest(weight_files(locate(None).folder))

@@ -107,7 +107,8 @@ def _storing(question: Question, subject: Subject, taken: str) -> list[str]:
     lines = [f"store = bert_probe.open_store({subject.store['store']!r})"]
     whom = ["store"]
     for text in subject.texts:
-        lines += ["checkpoint = store.checkpoint()", _tracing("trace", "checkpoint", text)]
+        model = ", ".join(_named_arguments(subject.model))
+        lines += [f"checkpoint = store.checkpoint({model})", _tracing("trace", "checkpoint", text)]
         whom.append("trace")
     return [*lines, f"bert_probe.{question!r}.of({', '.join(whom)}).{taken}"]
 
@@ -116,7 +117,12 @@ def _stored(question: Question, subject: Subject, csv_safe: bool) -> str:
     """The command on a store; one that reads a text as well has an option for it."""
     words = ["bert-probe", *question.command.split(), *question.options()]
     for text in subject.texts:
-        words += ["--text", text["text"], *(["--truncate"] if text["tokens_dropped"] else [])]
+        words += [
+            "--text",
+            text["text"],
+            *(["--truncate"] if text["tokens_dropped"] else []),
+            *_models(subject),
+        ]
     words += ["--csv-safe"] if csv_safe else []
     return _joined([*words, *_marked([subject.store["store"], *question.arguments()])])
 
@@ -276,12 +282,17 @@ def named(model: Mapping[str, Any]) -> str | None:
     return None if name == BUILT_IN else name
 
 
+def _named_arguments(model: Mapping[str, Any]) -> list[str]:
+    """Return the Python arguments that name a model; none for the built-in."""
+    revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
+    return [repr(named(model)), *revision] if named(model) else revision
+
+
 def opening(model: Mapping[str, Any], name: str = "model") -> str:
     """The Python expression that opens it; ``name`` stands for one in memory."""
     if model.get("origin") == "in memory":
         return f"bert_probe.wrap({name}, tokenizer)"
-    given = [repr(named(model))] if named(model) else []
-    given += [f"revision={model['revision']!r}"] if model.get("revision") else []
+    given = _named_arguments(model)
     given += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
     return f"bert_probe.load({', '.join(given)})"
 

@@ -94,8 +94,8 @@ _GONE: Final = (
 
 
 def fits(key: str, text: str) -> bool:
-    """Whether a text is short enough for the address, beside what stands there already."""
-    if len(text) > IN_ADDRESS:
+    """Whether the address can hold a text whole, and is short enough with it."""
+    if len(text) > IN_ADDRESS or any("\ud800" <= sign <= "\udfff" for sign in text):
         return False
     others = {name: value for name, value in state.address().items() if name not in (key, parameter(key))}
     return length(others | {key: text}) <= IN_ADDRESS

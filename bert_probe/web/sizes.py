@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import plotly.graph_objects as go
@@ -11,12 +12,14 @@ from bert_probe.analyses.model_sizes import SizesSideBySide
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED, ModelConfig, open_config
-from bert_probe.web import state
+from bert_probe.web import consent, state
 from bert_probe.web.figures import GRAY, named_rows
 from bert_probe.web.parameters import PART_COLOURS
 
 OPEN = "this"
 """Stands for the model of the workbench in the address."""
+_KEY = "sizes"
+"""Of the address and of the list of models."""
 _FETCHED = "configs of the hub"
 """Session key of those that were read: the hub is asked once."""
 _LONGEST = 28
@@ -26,7 +29,7 @@ _LONGEST = 28
 def chosen(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
     """Let the reader choose; of what cannot be read it is said why, and the rest stays."""
     wanted = state.several(
-        "sizes",
+        _KEY,
         "Models",
         {**{name: name for name in PUBLISHED}, OPEN: f"{checkpoint.description.name} · open here"},
         [*PUBLISHED, OPEN],
@@ -34,14 +37,36 @@ def chosen(checkpoint: Checkpoint) -> list[ModelConfig | Checkpoint]:
         "You can also type the path of a config.json or of a folder on this machine, or a hub id, of which "
         "config.json alone is fetched.",
         own=True,
+        on_change=_choose,
     )
+    unknown = [name for name in wanted if name not in (*PUBLISHED, OPEN) and not consent.is_agreed(name)]
+    if unknown:
+        consent.question(
+            [(name, "") for name in unknown],
+            "sizes",
+            "Read the sizes of these models?" if len(unknown) > 1 else "Read the sizes of this model?",
+            "Named by the address of this page. Of a model on the hub, config.json alone is downloaded.",
+            cancel=("Leave out", partial(_leave_out, unknown)),
+        )
     found: list[ModelConfig | Checkpoint] = []
     for name in wanted:
+        if name in unknown:
+            continue
         try:
             found.append(checkpoint if name == OPEN else _config(name))
         except ProbeError as error:
             st.warning(state.plain(str(error), 600))
     return found
+
+
+def _choose() -> None:
+    """Remember the names that the reader added; those before may come from a link."""
+    before = state.address().get(_KEY, "").split(",")
+    consent.agree((name, "") for name in st.session_state[_KEY] if name not in before)
+
+
+def _leave_out(names: list[str]) -> None:
+    st.session_state[_KEY] = [name for name in st.session_state[_KEY] if name not in names]
 
 
 def _config(name: str) -> ModelConfig:

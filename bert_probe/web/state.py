@@ -104,7 +104,7 @@ def remember(key: str, value: str | None) -> None:
     if value is None:
         address().pop(key, None)
     else:
-        address()[key] = value
+        address()[key] = value.encode("utf-8", "replace").decode()  # no address holds half a surrogate pair
 
 
 def publish(without: Collection[str] = ()) -> None:
@@ -289,11 +289,17 @@ def choose(key: str, label: str, options: dict[str, str], default: str, labelled
     return default if chosen is None else chosen
 
 
-def words(key: str, label: str, placeholder: str) -> str:
-    """A line that a person writes, in the address as it is."""
+def words(key: str, label: str, placeholder: str, on_change: Callable[[], None] | None = None) -> str:
+    """A line that a person writes, in the address as it is.
+
+    Args:
+        on_change: called when the reader, and not an address, changed it.
+    """
     if key not in st.session_state:
         st.session_state[key] = address().get(key, "")
-    written: str = st.text_input(label, key=key, placeholder=placeholder, persist_state="session")
+    written: str = st.text_input(
+        label, key=key, placeholder=placeholder, on_change=on_change, persist_state="session"
+    )
     remember(key, written or None)
     return written
 
@@ -306,11 +312,13 @@ def several(
     placeholder: str,
     help_text: str,
     own: bool = False,
+    on_change: Callable[[], None] | None = None,
 ) -> list[str]:
     """Any number of named things, in the address with commas between; ``options`` maps words to labels.
 
     Args:
         own: words of the reader's own can be given too, which the caller checks.
+        on_change: called when the reader, and not an address, changed the choice.
     """
     held: list[str] | None = st.session_state.get(key)
     if held is None:
@@ -332,6 +340,7 @@ def several(
         help=help_text,
         select_all=False,
         accept_new_options=own,
+        on_change=on_change,
         persist_state="session",
     )
     remember(key, None if chosen == default else ",".join(chosen))

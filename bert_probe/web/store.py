@@ -82,6 +82,18 @@ def opened_from(model: str, revision: str) -> Stamp | None:
     return _stamps.get((model, revision))
 
 
+def is_lent(model: str) -> bool:
+    """Return whether a name is of a model that is in memory only, so that it opens no file."""
+    return model.startswith(_LENT)
+
+
+def with_weights(weights_sha256: str) -> Checkpoint | None:
+    """Return an open checkpoint with these weights, or None."""
+    return next(
+        (one for one in _checkpoints.values() if one.description.weights_sha256 == weights_sha256), None
+    )
+
+
 def lend(checkpoint: Checkpoint, name: str = "") -> str:
     """A name by which the pages open a checkpoint that is in memory only, for as long as it is kept.
 
@@ -120,7 +132,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
     mine: list[Checkpoint] = []
 
     def made() -> Checkpoint:
-        if model.startswith(_LENT):
+        if is_lent(model):
             raise NotFoundError(
                 "This model was trained here, never saved, and is kept no longer. Train it again and save it."
             )

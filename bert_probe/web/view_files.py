@@ -6,7 +6,7 @@ built-in or the one in use is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 import streamlit as st
 
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
-from bert_probe.model.sources import BUILT_IN
 from bert_probe.reports.trays import Tray, read_any
 from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.web import (
+    consent,
     long_texts,
     map_texts,
     places,
@@ -167,7 +167,19 @@ def parsed(content: bytes, name: str) -> ViewFile | Tray:
     found = read_any(content, name)
     if isinstance(found, ViewFile) and found.page and found.page not in serve.PAGES:
         raise ReportError(f"{name} is of a page {found.page[:60]!r}, which is not here. Update BERT Probe.")
+    views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
+    names = [text for view in views for model in view.models for text in (model.name, model.revision)]
+    if any("\ud800" <= sign <= "\udfff" for text in (*names, *_addresses(views)) for sign in text):
+        raise ReportError(
+            f"{name} holds half of a surrogate pair, which no page can show. Save the view again without it."
+        )
     return found
+
+
+def _addresses(views: Sequence[ViewFile]) -> Iterator[str]:
+    """Return the parameters of views, but for their texts."""
+    for view in views:
+        yield from (value for name, value in view.address.items() if name not in ("a", "b"))
 
 
 def arrive() -> None:
@@ -176,8 +188,9 @@ def arrive() -> None:
         _lead()
     _from_address()
     coming: ViewFile | Tray | None = st.session_state.get(_COMING)
-    if isinstance(coming, ViewFile) and models_of(coming) - {_named(workbench.request())}:
-        _confirm(coming)
+    unknown = _not_agreed(coming) if isinstance(coming, ViewFile) else set()
+    if isinstance(coming, ViewFile) and unknown:
+        _confirm(coming, unknown)
     elif coming is not None:
         _open()
         _lead()
@@ -198,35 +211,28 @@ def _from_address() -> None:
         st.session_state[_REFUSED] = "The view of this address is not kept any more. Open its file again."
 
 
-def models_of(view: ViewFile) -> set[str]:
-    """What people call the models that a view opens, but for the built-in."""
+def _not_agreed(view: ViewFile) -> set[consent.Model]:
+    """Return the models that a view opens and that the reader has not agreed to."""
     address = view.address
-    wanted = {
-        Named(address.get("model", ""), address.get("revision", "")).shown,
-        Named(address.get("other", ""), address.get("other_revision", "")).shown,
-        *(one.shown for one in view.models),
+    models = {
+        (address.get("model", ""), address.get("revision", "")),
+        (address.get("other", ""), address.get("other_revision", "")),
+        *((named.name, named.revision) for named in view.models),
     }
-    return wanted - {BUILT_IN}
+    return {model for model in models if not consent.is_agreed(*model)}
 
 
-def _named(request: workbench.Request) -> str:
-    return Named(request.model, request.revision).shown
-
-
-def _confirm(view: ViewFile) -> None:
-    """Say what a view wants, and let the reader decide."""
-    with st.container(border=True, key="view_confirm"):
-        st.markdown("**This view wants another model**")
-        st.text("\n".join(sorted(models_of(view))))
-        of = subject_of(view)
-        st.caption(
-            (f"Its text: {state.plain(of, 400)} " if of else "")
-            + "A folder is read from this machine; anything else is looked for on the hub. "
-            "Nothing was opened yet."
-        )
-        with st.container(horizontal=True):
-            st.button("Open it", type="primary", on_click=_open, key="view_agree")
-            st.button("Leave it", on_click=_forget, key="view_leave")
+def _confirm(view: ViewFile, unknown: set[consent.Model]) -> None:
+    """Draw the models that a view names, and let the reader decide."""
+    subject = subject_of(view)
+    consent.question(
+        unknown,
+        "view",
+        "Open the models of this view?" if len(unknown) > 1 else "Open the model of this view?",
+        f"Text of the view: {state.plain(subject, 400)}" if subject else "",
+        on_open=_open,
+        cancel=("Cancel", _forget),
+    )
 
 
 def _forget() -> None:
@@ -290,7 +296,8 @@ def other_weights() -> None:
     now = workbench.request()
     found = store.opened(now.model, now.revision)
     for named in st.session_state.get(_WANTED, ()):
-        if found is not None and named.shown == _named(now) and not named.fits(found):
+        current = Named(now.model, now.revision).shown
+        if found is not None and named.shown == current and not named.fits(found):
             st.warning(
                 "The view was made with other weights than this model has: its numbers will differ. "
                 f"Then SHA-256 {named.weights_sha256[:12]}…, now {found.description.weights_sha256[:12]}…."

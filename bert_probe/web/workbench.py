@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from bert_probe.model.lengths import most_tokens
 from bert_probe.model.progress import Report
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
-from bert_probe.web import jobs, long_texts, state, store
+from bert_probe.web import consent, jobs, long_texts, state, store
 from bert_probe.web.examples import EXAMPLES, Relation
 
 SUGGESTED = (
@@ -118,7 +118,9 @@ def _run() -> None:
     draft = {field.name: st.session_state[f"draft_{field.name}"] for field in fields(Request)}
     model = (draft["model"] or "").strip()
     draft["model"] = "" if model == BUILT_IN else model
-    ask(Request(**draft))
+    asked, now = Request(**draft), request()
+    consent.choose((asked.model, asked.revision), (now.model, now.revision))
+    ask(asked)
 
 
 def _run_example() -> None:
@@ -205,22 +207,49 @@ def checkpoint() -> Checkpoint:
         CheckpointError: see `bert_probe.load`.
     """
     now = request()
-    return open_model(now.model, now.revision)
+    origin = "It was named by the address of this page."
+    return open_model(
+        now.model, now.revision, origin=origin, cancel=("Use the built-in model", _use_built_in)
+    )
 
 
-def open_model(model: str, revision: str, key: str = "opening") -> Checkpoint:
+def _use_built_in() -> None:
+    """Replace the model of the request, and leave the texts of the form as they are."""
+    st.session_state["request"] = replace(request(), model="", revision="")
+    for name in ("model", "revision"):
+        long_texts.remember(name, None)
+    st.session_state["draft_model"], st.session_state["draft_revision"] = BUILT_IN, ""
+
+
+def open_model(
+    model: str,
+    revision: str,
+    key: str = "opening",
+    origin: str = "",
+    cancel: tuple[str, Callable[[], None]] | None = None,
+) -> Checkpoint:
     """A checkpoint, opened if need be in a job, whose progress stands where the page will be.
+
+    The script stops with a question where the reader has not agreed to this model, see `consent`.
 
     Args:
         key: of the job; a page that opens a second model has two.
+        origin: where the name of the model comes from, for the question.
+        cancel: a second button of the question, with what it does.
 
     Raises:
         CheckpointError: see `bert_probe.load`.
     """
     there = store.opened(model, revision)
     if there is not None:
+        consent.agree([(model, revision)])
         _notice_replaced(model, revision)
         return there
+    if not consent.is_agreed(model, revision):
+        consent.question(
+            [(model, revision)], key.replace(" ", "_"), "Open this model?", origin, cancel=cancel
+        )
+        st.stop()
     name = state.plain(model or BUILT_IN)
 
     def about() -> str:

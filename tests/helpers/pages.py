@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Button
 from streamlit.util import calc_hash
 
 from bert_probe.cli.main import main
@@ -42,13 +43,26 @@ MARKDOWN = (
 """Texts that Markdown, or what Streamlit adds to it, would make something else of; one line each."""
 
 
-def opened(page: str = "attention", **address: str) -> AppTest:
+def opened(page: str = "attention", agrees: bool = True, **address: str) -> AppTest:
+    """Return a page after its first run.
+
+    Args:
+        agrees: click on "Open it" where the page asks whether to open a model.
+    """
     app = AppTest.from_file(MAIN, default_timeout=120)
     for key, value in address.items():
         app.query_params[key] = value
     if page != FRONT_PAGE:
         app._page_hash = calc_hash(page)  # `switch_page` can do it only after a run of the front page
-    return app.run()
+    app.run()
+    while agrees and questions(app):
+        questions(app)[0].click().run()
+    return app
+
+
+def questions(app: AppTest) -> list[Button]:
+    """Return the buttons that open a model which the reader has not agreed to."""
+    return [button for button in app.button if button.label == "Open it"]
 
 
 def choose(app: AppTest, **parameters: str) -> AppTest:

@@ -42,7 +42,7 @@ class Loops:
 
 def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[Loops]:
     """Each of them."""
-    checkpoint = store.checkpoint()
+    checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
     return [_loops(raw, checkpoint.encode(one.text), one, store.question.words) for one in sentences]
 

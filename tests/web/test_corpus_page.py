@@ -294,8 +294,9 @@ def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() ->
 
 def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none() -> None:
     assert len(corpus(OTHERS).dataframe) == 2
-    app = corpus(OTHERS, corpus_part="near")
-    assert "is not open" in app.info[0].value
+    app = corpus(OTHERS, corpus_part="near", agrees=False)
+    assert "This store names it" in said(app)
+    assert not app.dataframe
     app = press(app, "Open it")
     assert not app.exception
     assert len(app.dataframe[0].value) == 4

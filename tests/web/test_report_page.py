@@ -15,7 +15,7 @@ from bert_probe.reports.numbers import Models
 from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
 from bert_probe.web import long_texts, store, tray
-from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal, said
 from tests.helpers.server import answer
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
@@ -204,12 +204,12 @@ def test_another_model_is_opened_only_when_the_reader_agrees(
     # A folder that no other test has had opened.
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     app = dropped(a_view(**{parameter: folder}).to_bytes())
-    assert "**This view wants another model**" in said(app)
+    assert app.header[0].value == "Open the model of this view?"
     assert folder in refusal(app)
     assert store.opened(folder, "") is None
     assert app.text_area(key="draft_a").value == "another text"
-    click(app, "Leave it")
-    assert "wants another model" not in said(app)
+    click(app, "Cancel")
+    assert questions(app) == []
 
 
 def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path]) -> None:

@@ -10,11 +10,13 @@ import streamlit as st
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.web import places, state, workbench
+from bert_probe.web import consent, places, state, workbench
 from bert_probe.web.attention import shown
 
 _MODEL, _REVISION = "other", "other_revision"
 """Of the address and of the fields."""
+_NAMED = "second model named"
+"""Session key of what the fields held in the last run."""
 _LEAVING = "leaving for attention"
 """Session key that a button sets which leads to another page, where A is by then what was B."""
 
@@ -34,12 +36,30 @@ def field(exchange_too: bool = True) -> Named | None:
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=420):
-            model = state.words(_MODEL, "Second model, B", "Folder or hub id").strip()
+            state.words(_MODEL, "Second model, B", "Folder or hub id", on_change=_choose)
         with st.container(width=200):
-            revision = state.words(_REVISION, "Revision of B", "Newest").strip()
-        if model and exchange_too:
+            state.words(_REVISION, "Revision of B", "Newest", on_change=_choose)
+        named = st.session_state[_NAMED] = _named()
+        if named and exchange_too:
             st.button("Exchange A and B", on_click=exchange)
+    return named
+
+
+def _named() -> Named | None:
+    """Return what the fields hold."""
+    model, revision = (str(st.session_state[key]).strip() for key in (_MODEL, _REVISION))
     return Named("" if model == BUILT_IN else model, revision) if model else None
+
+
+def _choose() -> None:
+    """Remember that the reader, and not a link, named B."""
+    named = _named()
+    if named is not None:
+        consent.choose(named, st.session_state.get(_NAMED) or Named("", ""))
+
+
+def _cancel() -> None:
+    st.session_state[_MODEL] = st.session_state[_REVISION] = ""
 
 
 def missing(a: Checkpoint) -> None:
@@ -59,7 +79,13 @@ def missing(a: Checkpoint) -> None:
 def opened(named: Named) -> Checkpoint | None:
     """B, opened with its progress shown; None where it cannot be, which is said."""
     try:
-        return workbench.open_model(named.model, named.revision, "opening the second model")
+        return workbench.open_model(
+            named.model,
+            named.revision,
+            "opening the second model",
+            "It was named as the second model by the address of this page.",
+            ("Cancel", _cancel),
+        )
     except ProbeError as error:
         refused(error, "The second model cannot be opened")
         return None
@@ -76,13 +102,8 @@ def refused(error: ProbeError, title: str) -> None:
 def exchange() -> None:
     """What is B becomes the model of the workbench, and the other way round."""
     now = workbench.request()
-    model = str(st.session_state[_MODEL]).strip()
-    asked = replace(
-        now,
-        model="" if model == BUILT_IN else model,
-        revision=str(st.session_state[_REVISION]).strip(),
-    )
-    workbench.ask(asked)
+    named = _named() or Named("", "")
+    workbench.ask(replace(now, model=named.model, revision=named.revision))
     st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
 
 

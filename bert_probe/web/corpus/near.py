@@ -37,8 +37,6 @@ BY: Final = {"group": "Groups of vectors", "before": "The word before", "after":
 TEXT, _WORD, _DRAFT = "near_text", "near_word", "near_draft"
 _REQUESTS: Final = "near requests"
 """Session key of how often a text was asked for other than by a click on one of its words."""
-_AGREED: Final = "corpus models agreed"
-"""Session key of the names of models that the reader lets a store open."""
 _COLOURS: Final = tuple(HEADS[place] for place in (0, 1, 6, 4, 2, 10))
 """Far from each other and from gray, which is that of all others."""
 _GRAY: Final = "#8A8797"
@@ -58,8 +56,6 @@ def part(corpus: Store) -> None:
         st.info("This store holds no vectors. Run the corpus with --keep profiles,vectors.")
         return
     checkpoint = _checkpoint(corpus)
-    if checkpoint is None:
-        return
     text = _text(corpus)
     if not text.strip():
         st.info("Write a sentence, and click the word whose like you look for.")
@@ -97,21 +93,17 @@ def part(corpus: Store) -> None:
 # ---------------------------------------------------------------- what is asked
 
 
-def _checkpoint(corpus: Store) -> Checkpoint | None:
-    """The store's own model; None until the reader agrees to open it: a store may be a stranger's."""
+def _checkpoint(corpus: Store) -> Checkpoint:
+    """Return the store's model: one that is open already and has its weights, else the one that it names."""
     model, now = corpus.manifest["model"], workbench.request()
-    there = shared.opened(now.model, now.revision)
-    if there is not None and there.description.weights_sha256 == model["weights_sha256"]:
-        return there
+    for checkpoint in (shared.opened(now.model, now.revision), shared.with_weights(model["weights_sha256"])):
+        if checkpoint is not None and checkpoint.description.weights_sha256 == model["weights_sha256"]:
+            return checkpoint
     name, revision = spelling.named(model) or "", model.get("revision") or ""
-    agreed: set[str] = st.session_state.setdefault(_AGREED, set())
-    if name and (name, revision) != (now.model, now.revision) and name not in agreed:
-        st.info("A word is looked for with the model that made the store, which is not open:")
-        st.text(name)
-        if not st.button("Open it", type="primary", key="corpus_open_model"):
-            return None
-        agreed.add(name)
-    opened = workbench.open_model(name, revision, "opening corpus")
+    if corpus.unfamiliar_model is None:
+        name = revision = ""
+    about = "This store names it as the model that it was made with."
+    opened = workbench.open_model(name, revision, "opening corpus", about)
     corpus.check(opened)
     return opened
 

@@ -5,17 +5,20 @@ An address names a store, and what it names is looked up among these; it is neve
 
 from __future__ import annotations
 
+import hashlib
+import os
 import secrets
 import shutil
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bert_probe.corpus.store import MANIFEST, SHARDS, Store, open_store
+from bert_probe.corpus.store import Store, open_store
 from bert_probe.errors import StoreError
 from bert_probe.run.cache import Cache
 from bert_probe.web import sessions
@@ -81,7 +84,7 @@ def opened(name: str) -> Store:
     folder = _made_folder(name) if name.startswith(MADE) else shelves.stores().get(name)
     if folder is None:
         raise StoreError(missing(name))
-    return _opened.once((folder, *_stamp(folder)), lambda: _checked(folder))
+    return _opened.once((folder, _stamp(folder)), lambda: open_store(folder))
 
 
 def missing(name: str) -> str:
@@ -94,15 +97,6 @@ def missing(name: str) -> str:
 def is_made(store: Store) -> bool:
     """Whether it was made on a page, and goes with it."""
     return store.folder.parent.parent == _place()
-
-
-def _checked(folder: Path) -> Store:
-    try:
-        store = open_store(folder)
-        _ = store.layouts, store.finished, store.subject  # which read all of the manifest
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise StoreError(f"The manifest of {folder.name} is broken. Run the corpus again.") from None
-    return store
 
 
 def room() -> int:
@@ -157,12 +151,16 @@ def _sweep() -> None:
             discard(one.folder)
 
 
-def _stamp(folder: Path) -> tuple[int, ...]:
-    """Changes when a store does: its shards come by being renamed into a folder."""
-    try:
-        return tuple((folder / part).stat().st_mtime_ns for part in (MANIFEST, SHARDS))
-    except OSError:
-        return ()
+def _stamp(folder: Path) -> str:
+    """Return what changes when a file of a store does."""
+    stamp = hashlib.blake2b()
+    with suppress(OSError):  # opening the store says what is wrong
+        for table in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            for entry in os.scandir(table) if table.is_dir() else [table]:
+                status = entry.stat()
+                about = (entry.path, status.st_size, status.st_mtime_ns, status.st_ino)
+                stamp.update(repr(about).encode("utf-8", "surrogateescape"))
+    return stamp.hexdigest()
 
 
 @cache

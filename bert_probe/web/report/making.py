@@ -13,7 +13,7 @@ from bert_probe.reports.numbers import Models
 from bert_probe.reports.report import Report
 from bert_probe.reports.trays import Tray
 from bert_probe.reports.view_files import Named
-from bert_probe.web import jobs, state, store
+from bert_probe.web import consent, jobs, state, store
 from bert_probe.web.report import preview
 
 MOST_BYTES: Final = 20_000_000
@@ -22,7 +22,13 @@ MOST_BYTES: Final = 20_000_000
 
 def part(tray: Tray) -> None:
     """The button that makes it, and the files."""
-    models = dict.fromkeys(one.shown for entry in tray.entries for one in entry.view.models)
+    named = [one for entry in tray.entries for one in entry.view.models]
+    unknown = [(one.name, one.revision) for one in named if not consent.is_agreed(one.name, one.revision)]
+    if unknown:
+        title = "Open the models of this report?"
+        consent.question(unknown, "report", title, "Its views name models that this session has not opened.")
+        return
+    models = dict.fromkeys(one.shown for one in named)
     note = f"Opens {', '.join(models)}, and each again in float64, to know how exact the numbers are."
     made = jobs.run(
         "report",

@@ -8,7 +8,7 @@ import streamlit as st
 
 from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.memory import in_words
-from bert_probe.web import places, state, store, workbench
+from bert_probe.web import consent, places, state, store, workbench
 from bert_probe.web.downloads import Download
 from bert_probe.web.train.running import Outcome
 
@@ -82,7 +82,9 @@ def _use(found: Outcome) -> None:
 
 
 def _open(found: Outcome, asked: workbench.Request) -> None:
-    workbench.ask(replace(asked, model=_name(found), revision=""))
+    model = _name(found)
+    consent.agree([(model, "")])
+    workbench.ask(replace(asked, model=model, revision=""))
     st.session_state["task"] = found.taught.task
 
 

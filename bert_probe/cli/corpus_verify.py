@@ -1,0 +1,30 @@
+"""The command that compares the files of a store with their digests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bert_probe.cli.options import print_bytes
+from bert_probe.corpus.verify import verify_store
+from bert_probe.results import files
+from bert_probe.run import terminal
+from bert_probe.run.progress import terminal_bar
+
+
+@click.command()
+@click.argument("folder", metavar="STORE", type=click.Path(path_type=Path))
+@click.pass_context
+def verify(context: click.Context, folder: Path) -> None:
+    """Compare every file of STORE with its SHA-256.
+
+    A line for each file that differs goes to standard output; the status is 1 if there is any.
+    """
+    with terminal_bar("Comparing", "B") as report:
+        verification = verify_store(folder, report)
+    if verification.differences:
+        print_bytes(files.to_bytes(verification.frame(), "csv"))
+    click.echo(f"bert-probe: {terminal.visible(verification.summary())}", err=True)
+    if verification.differences:
+        context.exit(1)

@@ -1,0 +1,170 @@
+"""Stores that a stranger made: a sentence whatever they hold, and `verify` notices every changed byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bert_probe
+from bert_probe.errors import StoreError
+from tests.helpers.broken_stores import (
+    TABLES,
+    WRONG,
+    asked_of,
+    cast,
+    described,
+    edit,
+    flip,
+    members,
+    nulls,
+    rewrite,
+)
+from tests.helpers.command_line import bert_probe as command
+
+Stores = Callable[[str], bert_probe.Store]
+
+
+@pytest.fixture
+def store(stores: Stores, tmp_path: Path) -> Path:
+    return shutil.copytree(stores("tokens").folder, tmp_path / "store")
+
+
+@pytest.fixture(scope="session")
+def checkpoint(double_family: Callable[[str], bert_probe.Checkpoint]) -> bert_probe.Checkpoint:
+    return double_family("bert")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
+def test_wrong_value_in_a_json_file_is_no_traceback(name: str, store: Path) -> None:
+    whole = (store / name).read_text()
+    for number, path in enumerate(members(json.loads(whole))):
+        edit(store / name, path, WRONG[number % len(WRONG)])
+        with suppress(StoreError):
+            described(bert_probe.open_store(store))
+        (store / name).write_text(whole)
+
+
+@pytest.mark.parametrize(
+    "path", ["model", "model.model", "model.weights_sha256", "question", "sizes", "sizes.layers", "records"]
+)
+def test_manifest_that_lacks_a_member_is_refused(path: str, store: Path) -> None:
+    edit(store / "manifest.json", path)
+    with pytest.raises(StoreError, match=rf"manifest.json has no {path}, which must be"):
+        bert_probe.open_store(store)
+    assert command("corpus", "heads", str(store)).refusal
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"null", b"\xff", b"", b"[]", b"1e999"])
+def test_manifest_that_is_no_object_is_refused(content: bytes, store: Path) -> None:
+    (store / "manifest.json").write_bytes(content)
+    with pytest.raises(StoreError, match="is not there, or is broken"):
+        bert_probe.open_store(store)
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "problem"),
+    [
+        ("rows", lambda table: table.drop_columns("text"), "there is no text"),
+        ("rows", lambda table: table.slice(1), "rows instead of"),
+        ("rows", cast("text", pa.int64()), "text is int64 instead of string"),
+        ("tokens", cast("word", pa.string()), "word is string instead of int32"),
+        ("profiles", cast("entropy_bits", pa.float64()), "entropy_bits is double instead of float"),
+        ("profiles", lambda table: table.slice(3), "rows instead of"),
+        ("vectors", cast("vector", pa.list_(pa.float32(), 3)), "vector is fixed_size_list"),
+        ("vectors", lambda table: table.slice(0, 1), "rows instead of"),
+        ("statistics", lambda table: pa.concat_tables([table, table]), "rows instead of"),
+    ],
+)
+def test_table_of_another_schema_is_refused(
+    table: str, change: Callable[[pa.Table], pa.Table], problem: str, store: Path
+) -> None:
+    rewrite(store, table, change)
+    with pytest.raises(StoreError, match=problem):
+        bert_probe.open_store(store)
+    assert problem in command("corpus", "query", str(store), "SELECT 1").refusal
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("rows", "row"),
+        ("rows", "text"),
+        ("tokens", "row"),
+        ("tokens", "special"),
+        ("vectors", "vector"),
+        ("statistics", "count"),
+        ("statistics", "bins"),
+    ],
+)
+def test_null_where_a_value_is_needed_is_a_sentence(
+    table: str, column: str, store: Path, checkpoint: bert_probe.Checkpoint
+) -> None:
+    rewrite(store, table, nulls(column))
+    (store / "statistics.parquet").unlink()
+    refusals = [
+        one for one in asked_of(store, checkpoint) if "contradict each other" in one or "missing" in one
+    ]
+    assert refusals
+    assert max(map(len, refusals)) < 600
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_changed_bytes_are_noticed(table: str, store: Path) -> None:
+    file = next((store / table).glob("00001.*"))
+    assert bert_probe.verify_store(store).differences == ()
+    flip(file)
+    found = bert_probe.verify_store(store)
+    (difference,) = found.differences
+    assert difference.file == file.relative_to(store).as_posix()
+    assert difference.problem == "was changed: its SHA-256 is another"
+    assert found.summary().endswith("1 differs.")
+    os.utime(file)  # as any program leaves it that does not hide what it did
+    os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
+    with pytest.raises(StoreError, match="was changed: its SHA-256 is another"):
+        bert_probe.open_store(store)
+
+
+def test_copied_store_opens_though_its_times_are_others(store: Path) -> None:
+    for file in store.rglob("*.json"):
+        os.utime(file, (0, 0))
+    assert bert_probe.open_store(store).rows == 6
+
+
+def test_verify_prints_what_differs_and_ends_with_1(store: Path) -> None:
+    whole = command("corpus", "verify", str(store))
+    assert (whole.status, whole.out) == (0, b"")
+    assert "nothing differs" in whole.err
+    flip(store / "rows" / "00000.parquet")
+    (store / "tokens" / "00002.parquet").unlink()
+    ended = command("corpus", "verify", str(store))
+    assert ended.status == 1
+    assert ended.text.splitlines() == [
+        "file,problem",
+        "rows/00000.parquet,was changed: its SHA-256 is another",
+        "tokens/00002.parquet,is gone or was cut",
+    ]
+    assert "2 differ." in ended.err
+    assert command("corpus", "verify", str(store.parent)).refusal
+
+
+def test_verify_compares_the_summary(store: Path) -> None:
+    table = pq.read_table(store / "statistics.parquet", partitioning=None)
+    place = table.schema.get_field_index("sum")
+    wrong = table.set_column(place, table.schema.field(place), pa.array([1.0] * len(table)))
+    pq.write_table(wrong, store / "statistics.parquet")
+    (difference,) = bert_probe.verify_store(store).differences
+    assert difference.problem == "is not the sum of the statistics of the shards"
+
+
+def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
+    edit(store / "shards" / "00001.json", "first", 1)
+    with pytest.raises(StoreError, match="hold the same rows"):
+        bert_probe.open_store(store)

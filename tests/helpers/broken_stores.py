@@ -1,0 +1,128 @@
+"""Stores that a stranger could have made: each way to change one, with a name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import bert_probe
+from bert_probe.corpus.around import around, unrelated
+from bert_probe.errors import ProbeError
+
+TABLES = ("rows", "tokens", "profiles", "statistics", "vectors", "neighbours", "refusals")
+Change = Callable[[Path], object]
+
+WRONG: tuple[object, ...] = (None, True, -1, 1.5, 2**70, "", [], {}, "12", [None], {"a": {}})
+"""Values of other types than those of a manifest, or beyond their bounds."""
+
+
+def edit(file: Path, path: str, *value: object) -> None:
+    """Set a member of a JSON file by its path, such as sizes.layers; without a value remove it."""
+    content = json.loads(file.read_text())
+    *parents, name = path.split(".")
+    place: Any = content
+    for parent in parents:
+        place = place[parent]
+    if value:
+        place[name] = value[0]
+    else:
+        del place[name]
+    file.write_text(json.dumps(content))
+
+
+def members(content: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    """Paths of all members of a JSON object."""
+    for name, value in content.items():
+        yield f"{within}{name}"
+        if isinstance(value, dict):
+            yield from members(value, f"{within}{name}.")
+
+
+def flip(file: Path, count: int = 200) -> None:
+    """Change bytes in the middle of a file, and neither its size nor its time of modification."""
+    status = file.stat()
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    for place in range(middle, min(middle + count, len(content))):
+        content[place] ^= 0xFF
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def rewrite(folder: Path, table: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Write a table of the first shard anew, with a shard's file that states its size and digest."""
+    file = next((folder / table).glob("00000.*"))
+    if file.suffix == ".arrow":
+        with pa.OSFile(str(file)) as source:
+            old = pa.ipc.open_file(source).read_all()
+        new = change(old)
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, new.schema) as writer:
+            writer.write_table(new)
+    else:
+        pq.write_table(change(pq.read_table(file, partitioning=None)), file)
+    shard = folder / "shards" / "00000.json"
+    content = file.read_bytes()
+    edit(shard, f"files.{table}.bytes", len(content))
+    edit(shard, f"files.{table}.sha256", hashlib.sha256(content).hexdigest())
+
+
+def nulls(name: str) -> Callable[[pa.Table], pa.Table]:
+    """Return a change by which a column holds nothing in its first row."""
+
+    def change(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index(name)
+        column = table.column(place)
+        none = pa.nulls(min(1, len(column)), column.type)
+        return table.set_column(
+            place, table.schema.field(place), pa.chunked_array([none, *column[1:].chunks])
+        )
+
+    return change
+
+
+def cast(name: str, kind: pa.DataType) -> Callable[[pa.Table], pa.Table]:
+    """Return a change by which a column has another type."""
+
+    def change(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index(name)
+        return table.set_column(place, name, pa.nulls(len(table), kind))
+
+    return change
+
+
+def described(store: bert_probe.Store) -> tuple[object, ...]:
+    """Return what pages and commands read of a store's JSON files."""
+    return store.subject, store.finished, store.tokens, store.digest, store.unfamiliar_model, store.max_tokens
+
+
+def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
+    """Ask everything that can be asked of a store; yield the message of each error of BERT Probe."""
+    try:
+        store = bert_probe.open_store(folder)
+        described(store)
+    except ProbeError as error:
+        yield str(error)
+        return
+    layer = store.layers[-1]
+    questions: tuple[Callable[[], object], ...] = (
+        lambda: bert_probe.CorpusHeads().of(store).table(),
+        lambda: bert_probe.CorpusHistograms("entropy_bits").of(store).table(),
+        lambda: bert_probe.CorpusRows((0, 0), "entropy_bits", "lowest").of(store).table(),
+        lambda: bert_probe.FindRows((0, 0), key_pos="NOUN").of(store).table(),
+        lambda: bert_probe.Query("SELECT * FROM rows").of(store).table(),
+        lambda: bert_probe.Near("boat", every=True).of(store, checkpoint.trace("the boat")).table(),
+        lambda: around(store, layer, ((1, 2), (2, 2))),
+        lambda: unrelated(store, layer),
+    )
+    for question in questions:
+        try:
+            question()
+        except ProbeError as error:
+            yield str(error)
