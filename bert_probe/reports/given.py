@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,6 +18,61 @@ W = TypeVar("W", bound=str)
 
 MOST_BYTES: Final = 5_000_000
 """Of a view file: as large as a file that a page takes."""
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting that are parsed."""
+MAX_CONTAINERS: Final = 1_000_000
+"""Arrays and objects that are parsed; an empty one takes 60 times as many bytes in memory as in a file."""
+_CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the value of an untrusted JSON document that every parser reads in the same way.
+
+    Raises:
+        ValueError: invalid JSON, a name that an object has twice, a number that is not finite or not a 64-bit
+            integer, more than `MAX_DEPTH` levels, or more than `MAX_CONTAINERS` arrays and objects.
+    """
+    if sum(1 for _ in islice(_CONTAINER.finditer(content), MAX_CONTAINERS + 1)) > MAX_CONTAINERS:
+        raise ValueError(f"it has more than {MAX_CONTAINERS:,} arrays and objects")
+    try:
+        parsed = json.loads(
+            content.decode("utf-8-sig"), object_pairs_hook=_unique_names, parse_constant=_refuse_constant
+        )
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+    level = [parsed]
+    for _ in range(MAX_DEPTH):
+        level = [value for container in level for value in _containers_in(container)]
+        if not level:
+            return parsed
+    raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return values
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _containers_in(value: Any) -> Iterator[Any]:
+    """Yield the arrays and objects directly within a value.
+
+    Raises:
+        ValueError: a number directly within it is not finite or does not fit into 64 bits.
+    """
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+        if isinstance(child, dict | list):
+            yield child
+        elif isinstance(child, float) and not math.isfinite(child):
+            raise ValueError("a number is too large for a 64-bit float")
+        elif isinstance(child, int) and not -(2**63) <= child < 2**64:
+            raise ValueError("a number is too large for a 64-bit integer")
 
 
 @contextmanager
@@ -66,6 +123,15 @@ class Given:
         if isinstance(found, bool) or not math.isfinite(found):
             raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be a number.")
         return float(found)
+
+    def integer(self, name: str) -> int:
+        """Return a whole number."""
+        value = self._take(name, int, "a whole number", None)
+        if isinstance(value, bool):
+            raise ReportError(
+                f"{self._what} says {_short(value)} as its {name}, which must be a whole number."
+            )
+        return int(value)
 
     def several(self, name: str) -> list[Any]:
         """A list; empty where it is not said."""
@@ -124,8 +190,8 @@ def contents(content: bytes, name: str, kind: str, known: int) -> dict[str, Any]
             f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no view file is. Choose another file."
         )
     try:
-        held = json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+        held = parse_json(content)
+    except ValueError:
         raise ReportError(f"{name} is no JSON, which a view file is. Choose another file.") from None
     if not isinstance(held, dict) or kind not in held:
         raise ReportError(f"{name} is no view file: it has no {kind}. Choose another file.")

@@ -27,7 +27,15 @@ from bert_probe.reports.report import Report
 from bert_probe.reports.tables import Table, digest
 from bert_probe.reports.tolerances import FLOOR, Bound, near, of_table
 from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import CHANGED, DIFFERS, OTHER_MODEL, OTHERWISE, Difference, verify
+from bert_probe.reports.verifying import (
+    CHANGED,
+    DIFFERS,
+    NOT_RENDERED,
+    OTHER_MODEL,
+    OTHERWISE,
+    Difference,
+    verify,
+)
 from bert_probe.reports.view_files import Named, ViewFile
 from bert_probe.views.payload import as_text, packed, unpacked
 from tests.helpers.pages import HOSTILE
@@ -320,8 +328,10 @@ def test_another_model_is_said_first(report: Report, read: Any, models: Models) 
     other = replace(here, opened=replace(here.opened, weights_sha256="0" * 64))
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
     verdict = verify(read(html), Models(lambda _: other, _twins=models._twins))
-    assert {(one.table, one.finding) for one in verdict.differences} == {("model", OTHER_MODEL)}
-    assert [one.view for one in verdict.differences] == [1, 2, 3, 4, 5]
+    *models_found, page_found = verdict.differences
+    assert {(one.table, one.finding) for one in models_found} == {("model", OTHER_MODEL)}
+    assert [one.view for one in models_found] == [1, 2, 3, 4, 5]
+    assert (page_found.table, page_found.finding) == ("file", NOT_RENDERED)
     assert verdict.differences[0].recomputed == "0" * 64
 
 
