@@ -16,6 +16,8 @@ from bert_probe.text.shortened import shortened
 
 W = TypeVar("W", bound=str)
 
+_BLOCK: Final = 1_000_000
+
 MOST_BYTES: Final = 5_000_000
 """Of a view file: as large as a file that a page takes."""
 
@@ -213,7 +215,9 @@ def bytes_of(path: Path, most: int) -> bytes:
     """
     try:
         with path.open("rb") as stream:
-            return stream.read(most + 1)
+            # A single read would allocate all that it may read.
+            blocks = iter(lambda: stream.read(_BLOCK), b"")
+            return b"".join(islice(blocks, most // _BLOCK + 1))[: most + 1]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ReportError(f"{path} cannot be read: {reason}. Check the path.") from None

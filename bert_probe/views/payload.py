@@ -91,7 +91,7 @@ MOST_BYTES: Final = 256_000_000
 def of_text(written: Text, most: int = MOST_BYTES) -> bytes:
     """Return the payload that `as_text` wrote.
 
-    Refuses whatever the browser would read in another way: foreign letters, bytes after the end, a missing end.
+    Refuses what a browser would read in another way: foreign letters, bytes after the end, a missing end.
 
     Args:
         most: bytes that it may have.
