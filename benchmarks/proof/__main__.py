@@ -38,6 +38,7 @@ SECONDS = {
     "checkpoints": 110,
     "texts": 600,
     "exports": 370,
+    "reports": 240,
     "corpus": 240,
     "sessions": 720,
     "start": 500,

@@ -25,6 +25,8 @@ MAX_DEPTH: Final = 64
 """Levels of nesting that are parsed."""
 MAX_CONTAINERS: Final = 1_000_000
 """Arrays and objects that are parsed; an empty one takes 60 times as many bytes in memory as in a file."""
+MAX_NAMES: Final = 500
+"""Texts by name: many times the fields of a question, or the parameters of an address."""
 _CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
 
 
@@ -150,6 +152,10 @@ class Given:
     def texts(self, name: str) -> dict[str, str]:
         """Texts by name."""
         found: dict[str, str] = self._take(name, dict, "an object", {})
+        if len(found) > MAX_NAMES:
+            raise ReportError(
+                f"{self._what} has {len(found):,} names in its {name}; at most {MAX_NAMES} are read."
+            )
         for one in found.values():
             self._check_text(name, one)
         return found

@@ -6,6 +6,7 @@ built-in or the one in use is opened.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -165,6 +166,15 @@ def parsed(content: bytes, name: str) -> ViewFile | Tray:
         ReportError: neither, or a view of a page that there is not.
     """
     found = read_any(content, name)
+    views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
+    notes = [] if isinstance(found, ViewFile) else [found.title, *(entry.note for entry in found.entries)]
+    try:
+        json.dumps([notes, *(view.plain() for view in views)], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ReportError(
+            f"{name} holds half of a surrogate pair, which no page can show. Remove it, or use the command "
+            "line."
+        ) from None
     if isinstance(found, ViewFile) and found.page and found.page not in serve.PAGES:
         raise ReportError(f"{name} is of a page {found.page[:60]!r}, which is not here. Update BERT Probe.")
     return found
