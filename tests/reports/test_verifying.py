@@ -144,6 +144,19 @@ def test_a_report_passes_where_numbers_are_added_in_another_order(
     assert verify(stated, elsewhere).differences == ()
 
 
+def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: Models) -> None:
+    here = models.open(Named())
+    other = BesideOthers(**{one.name: getattr(here, one.name) for one in fields(Checkpoint)})
+    view = ViewFile.of(bert_probe.LayerMap().of(here.trace(TEXT)))
+    made = Report.of(Tray("", (Entry(view),)), models)
+    drawn, drawn_again = (
+        bert_probe.LayerMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
+    )
+    assert (drawn != drawn_again).any(), "nothing is different here"
+    verdict = verify(read(made.zip()), Models(lambda _: other, _twins=models._twins))
+    assert verdict.differences == ()
+
+
 def test_the_tolerance_is_worked_out_from_the_models_own_error(report: Report, models: Models) -> None:
     item = report.items[0]
     (bound,) = item.bounds.table
