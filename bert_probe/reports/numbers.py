@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import BUILT_IN
@@ -24,6 +24,9 @@ from bert_probe.views.head_view import LABELLED, Picture
 from bert_probe.views.page import Page, caption_of
 from bert_probe.views.payload import unpacked
 from bert_probe.views.view import from_address
+
+MOST_CELLS: Final = 500_000
+"""Of one view's table."""
 
 _OF_THE_MACHINE: Final = ("origin", "device", "libraries")
 """Keys of a provenance that say where it was computed, which no other machine can check."""
@@ -75,10 +78,17 @@ class Numbers:
 
         Raises:
             SelectionError, UnavailableError: it cannot be drawn so.
+            ReportError: its table is too large for a report.
         """
         result = answered.result
-        picture = picture_of(view, answered)
-        return cls(result, Table.of(result.table()), said_of(result.provenance), picture)
+        table = result.table()
+        cells = len(table) * (len(table.columns) + (table.index.name is not None))
+        if cells > MOST_CELLS:
+            raise ReportError(
+                f"its table has {cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. Choose a "
+                "shorter text, or fewer layers and heads."
+            )
+        return cls(result, Table.of(table), said_of(result.provenance), picture_of(view, answered))
 
     def drawn(self) -> list[Drawn]:
         """What the picture's payloads hold."""

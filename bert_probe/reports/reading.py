@@ -10,8 +10,8 @@ from typing import Any, Final
 from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
 from bert_probe.reports.given import bytes_of, given, parse_json
-from bert_probe.reports.numbers import Bounds
-from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MOST_BYTES, MOST_CELLS, PAGE
+from bert_probe.reports.numbers import MOST_CELLS, Bounds
+from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MOST_BYTES, PAGE
 from bert_probe.reports.tables import Table
 from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile

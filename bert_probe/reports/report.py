@@ -38,8 +38,6 @@ PAGE: Final = "report.html"
 MANIFEST: Final = "manifest.json"
 """Names of files in a ZIP."""
 
-MOST_CELLS: Final = 500_000
-"""Of one view's table."""
 MOST_BYTES: Final = 64_000_000
 """Of a report's page: every browser reads it whole."""
 LONGEST_TITLE: Final = 200
@@ -209,11 +207,6 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 def _item(entry: Entry, models: Models, report: Progress) -> Item:
     numbers, bounds = models.computed(entry.view, report)
-    if numbers.table.cells > MOST_CELLS:
-        raise ReportError(
-            f"its table has {numbers.table.cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. "
-            "Choose a shorter text, or fewer layers and heads."
-        )
     notes.pieces(entry.note, numbers.table)  # which says what is wrong with it
     # What was opened, to the commit and its weights, where the view names less.
     opened = replace(entry.view, models=tuple(map(Named.of, models.of(entry.view))))

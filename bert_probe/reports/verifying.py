@@ -125,6 +125,7 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
     remarks: list[str] = []
     numbers = 0
     sha256: dict[str, str] = {}
+    is_complete = True
     for number, stated in enumerate(read.views, start=1):
         report(number - 1, len(read.views))
         checked = _Checked(number, stated)
@@ -137,6 +138,7 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
                 raise type(error)(f"View {number}: {error}") from None
             # Another model may have no such layer.
             found += [*others, Difference(number, "view", "", "", "", str(error))]
+            is_complete = False
             continue
         found += [*others, *checked.all(now, bounds, same_model=not others)]
         if read.files is not None and is_same_version:
@@ -146,7 +148,8 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
         sha256 |= checked.sha256
     if is_same_version:
         found += _page_differences(read, found)
-        found += _manifest_differences(read, sha256, is_complete=len(found) == 0)
+        if read.files is not None and is_complete:
+            found += _manifest_differences(read, read.files, sha256, is_right=not found)
     found.sort(key=lambda one: one.table != "model")
     return Verdict(tuple(found), numbers, tuple(remarks))
 
@@ -203,19 +206,18 @@ def _page_difference(change: PageChange, views: Sequence[Stated]) -> Difference:
     )
 
 
-def _manifest_differences(read: Read, sha256: Mapping[str, str], is_complete: bool) -> Iterator[Difference]:
-    """Compare the names of a ZIP's files, and its manifest, with those that are expected."""
-    if read.files is None:
-        return
-    expected = {PAGE: digest(read.page), **sha256}
-    for name in sorted({*read.files, MANIFEST} ^ {*sha256, MANIFEST}):
-        there = digest(read.files[name]) if name in read.files else "missing"
+def _manifest_differences(
+    read: Read, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
+) -> Iterator[Difference]:
+    """Compare the names of a ZIP's files with the expected ones, and its manifest where all else is right."""
+    for name in sorted({*files, MANIFEST} ^ {*sha256, MANIFEST}):
+        there = digest(files[name]) if name in files else "missing"
         stated = "expected" if name in sha256 else "not a file of this report"
-        yield Difference(0, "file", name, "SHA-256", stated, there, finding=CHANGED)
-        is_complete = False
-    manifest = manifest_of(read.title, read.made_with, expected)
-    if is_complete and read.files[MANIFEST] != manifest:
-        texts = digest(read.files[MANIFEST]), digest(manifest)
+        yield Difference(0, "file", _exactly(name), "SHA-256", stated, there, finding=CHANGED)
+        is_right = False
+    manifest = manifest_of(read.title, read.made_with, {PAGE: digest(read.page), **sha256})
+    if is_right and files[MANIFEST] != manifest:
+        texts = digest(files[MANIFEST]), digest(manifest)
         yield Difference(0, "file", MANIFEST, "SHA-256", *texts, finding=NOT_RENDERED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tracemalloc
 from collections.abc import Callable
@@ -228,7 +229,7 @@ def test_file_of_a_view_cannot_replace_another(name: str, file: str, sentence: s
     content = {"file": file, "content": "import\tos\n"}
     view = {"bert_probe_view": 1, "question": "Probe", "files": {name: content}}
     with pytest.raises(ReportError, match=sentence):
-        read_any(pd.io.json.ujson_dumps(view).encode(), "a file")
+        read_any(json.dumps(view).encode(), "a file")
 
 
 TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))

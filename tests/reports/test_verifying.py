@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.model.trace import Trace
-from bert_probe.reports import page
+from bert_probe.reports import numbers, page
 from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.reading import Read, read_report
 from bert_probe.reports.report import Report
@@ -457,3 +458,14 @@ def test_a_note_that_refers_to_nothing_is_said(
 ) -> None:
     with pytest.raises(bert_probe.ProbeError, match=f"View 1: .*{sentence}"):
         Report.of(Tray("", (Entry(report.items[4].entry.view, note),)), models)
+
+
+def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Models) -> None:
+    trace = models.open(Named()).trace("the small boat " * 20)
+    view = ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))
+    with (
+        patch.object(Table, "of", side_effect=AssertionError),
+        patch.object(numbers, "MOST_CELLS", 100),
+        pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
+    ):
+        Report.of(Tray("", (Entry(view),)), models)
