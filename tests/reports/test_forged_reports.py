@@ -19,11 +19,12 @@ import pytest
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports.differences import OTHER_VERSION
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import OTHER_VERSION, Verdict, verify
+from bert_probe.reports.verifying import Verdict, verify
 from bert_probe.reports.view_files import Named, ViewFile
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped

@@ -22,21 +22,21 @@ from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.model.trace import Trace
 from bert_probe.reports import numbers, page
-from bert_probe.reports.numbers import Bounds, Models, Numbers
-from bert_probe.reports.reading import Read, read_report
-from bert_probe.reports.report import Report
-from bert_probe.reports.tables import Table, digest
-from bert_probe.reports.tolerances import FLOOR, Bound, near, of_table
-from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import (
+from bert_probe.reports.differences import (
     CHANGED,
     DIFFERS,
     NOT_RENDERED,
     OTHER_MODEL,
     OTHERWISE,
     Difference,
-    verify,
 )
+from bert_probe.reports.numbers import Bounds, Models, Numbers
+from bert_probe.reports.reading import Read, read_report
+from bert_probe.reports.report import Report
+from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.tolerances import FLOOR, Bound, near, of_table
+from bert_probe.reports.trays import Entry, Tray
+from bert_probe.reports.verifying import verify
 from bert_probe.reports.view_files import Named, ViewFile
 from bert_probe.views.payload import as_text, packed, unpacked
 from tests.helpers.pages import HOSTILE
