@@ -38,6 +38,7 @@ SECONDS = {
     "checkpoints": 110,
     "texts": 600,
     "exports": 370,
+    "reports": 240,
     "corpus": 480,
     "sessions": 720,
     "start": 500,

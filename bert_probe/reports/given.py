@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,8 +18,58 @@ from bert_probe.text.strict_json import DuplicateKeyError
 
 W = TypeVar("W", bound=str)
 
+_BLOCK: Final = 1_000_000
+
 MOST_BYTES: Final = 5_000_000
 """Of a view file: as large as a file that a page takes."""
+
+MAX_DEPTH: Final = 64
+"""Levels of nesting that are parsed."""
+MAX_CONTAINERS: Final = 1_000_000
+"""Arrays and objects that are parsed; an empty one takes 60 times as many bytes in memory as in a file."""
+MAX_NAMES: Final = 500
+"""Texts by name: many times the fields of a question, or the parameters of an address."""
+_CONTAINER: Final = re.compile(rb"[\[:,]\s*[\[{]")
+
+
+def parse_json(content: bytes) -> Any:
+    """Return the value of an untrusted JSON document that every parser reads in the same way.
+
+    Raises:
+        ValueError: invalid JSON, a name that an object has twice, a number that is not finite or not a 64-bit
+            integer, more than `MAX_DEPTH` levels, or more than `MAX_CONTAINERS` arrays and objects.
+    """
+    if sum(1 for _ in islice(_CONTAINER.finditer(content), MAX_CONTAINERS + 1)) > MAX_CONTAINERS:
+        raise ValueError(f"it has more than {MAX_CONTAINERS:,} arrays and objects")
+    try:
+        parsed = strict_json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+    level = [parsed]
+    for _ in range(MAX_DEPTH):
+        level = [value for container in level for value in _containers_in(container)]
+        if not level:
+            return parsed
+    raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _containers_in(value: Any) -> Iterator[Any]:
+    """Yield the arrays and objects directly within a value.
+
+    Raises:
+        ValueError: a number directly within it is not finite or does not fit into 64 bits.
+    """
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+        if isinstance(child, dict | list):
+            yield child
+        elif isinstance(child, float) and not math.isfinite(child):
+            raise ValueError("a number is too large for a 64-bit float")
+        elif isinstance(child, int) and not -(2**63) <= child < 2**64:
+            raise ValueError("a number is too large for a 64-bit integer")
 
 
 @contextmanager
@@ -69,6 +121,15 @@ class Given:
             raise ReportError(f"{self._what} says {_short(found)} as its {name}, which must be a number.")
         return float(found)
 
+    def integer(self, name: str) -> int:
+        """Return a whole number."""
+        value = self._take(name, int, "a whole number", None)
+        if isinstance(value, bool):
+            raise ReportError(
+                f"{self._what} says {_short(value)} as its {name}, which must be a whole number."
+            )
+        return int(value)
+
     def several(self, name: str) -> list[Any]:
         """A list; empty where it is not said."""
         found: list[Any] = self._take(name, list, "a list", [])
@@ -84,6 +145,10 @@ class Given:
     def texts(self, name: str) -> dict[str, str]:
         """Texts by name."""
         found: dict[str, str] = self._take(name, dict, "an object", {})
+        if len(found) > MAX_NAMES:
+            raise ReportError(
+                f"{self._what} has {len(found):,} names in its {name}; at most {MAX_NAMES} are read."
+            )
         for one in found.values():
             self._check_text(name, one)
         return found
@@ -126,10 +191,10 @@ def contents(content: bytes, name: str, kind: str, known: int) -> dict[str, Any]
             f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no view file is. Choose another file."
         )
     try:
-        held = strict_json.loads(content.decode("utf-8-sig"))
+        held = parse_json(content)
     except DuplicateKeyError as error:
         raise ReportError(f"In {name} {error}.") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ReportError(f"{name} is no JSON, which a view file is. Choose another file.") from None
     if not isinstance(held, dict) or kind not in held:
         raise ReportError(f"{name} is no view file: it has no {kind}. Choose another file.")
@@ -151,7 +216,9 @@ def bytes_of(path: Path, most: int) -> bytes:
     """
     try:
         with path.open("rb") as stream:
-            return stream.read(most + 1)
+            # A single read would allocate all that it may read.
+            blocks = iter(lambda: stream.read(_BLOCK), b"")
+            return b"".join(islice(blocks, most // _BLOCK + 1))[: most + 1]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ReportError(f"{path} cannot be read: {reason}. Check the path.") from None

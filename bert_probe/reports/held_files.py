@@ -68,6 +68,12 @@ class HeldFile:
             file = cls(one.text("file"), one.text("content"), one.text("kind"))
         if file.file != PurePath(file.file).name or not file.file or "\\" in file.file or "\0" in file.file:
             raise ReportError(f"A file in this view is called {file.file[:60]!r}, which is no file's name.")
+        # A ZIP of a report writes the file beside its own, such as code.py, which the reader may run.
+        if PurePath(file.file).suffix not in (".csv", ".conll", ".conllu"):
+            raise ReportError(
+                f"A file in this view is called {file.file[:60]!r}. Its name must end in .csv, .conll or "
+                ".conllu."
+            )
         if is_table(file.file) != (file.kind in KINDS):
             raise ReportError(f"{file.file[:60]} in this view says {file.kind[:60]!r} as its kind of labels.")
         return file
@@ -103,7 +109,7 @@ def held_of(data: Mapping[str, Rows], told: Mapping[str, Mapping[str, Any]]) -> 
             "beside the file."
         )
     held = {name: HeldFile.of(data[name], one) for name, one in told.items()}
-    check_size(sum(len(one.content.encode()) for one in held.values()))
+    check_size(sum(len(one.content.encode("utf-8", "surrogatepass")) for one in held.values()))
     return held
 
 

@@ -19,7 +19,9 @@ LONGEST: Final = 20_000
 
 HOW: Final = "{{3, weight}} is the number in row 3 of the column weight, and is checked with the table."
 
-_REFERENCE: Final = re.compile(r"\{\{\s*([0-9]{1,9})\s*,([^{}]*)\}\}")
+# Spaces are stripped afterwards: patterns for them on both sides of a name would take cubic time.
+_REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
+_ROW: Final = re.compile("[0-9]{1,9}")
 _DIGITS: Final = re.compile(r"[0-9][0-9.,]*[0-9]|[0-9]")
 
 
@@ -47,8 +49,10 @@ def pieces(note: str, table: Table) -> list[Piece]:
         raise ReportError(f"{len(note):,} characters; a note may have at most {LONGEST:,}. Shorten it.")
     found, end = [], 0
     for reference in _REFERENCE.finditer(note):
+        if not _is_reference(reference):
+            continue
         found.append(Piece(note[end : reference.start()]))
-        row, column = _cell(reference[1], reference[2].strip(), table)
+        row, column = _cell(reference[1].strip(), reference[2].strip(), table)
         found.append(Piece(table.cell(row, column), row, column))
         end = reference.end()
     found.append(Piece(note[end:]))
@@ -62,7 +66,11 @@ def shown(note: str, table: Table) -> str:
 
 def unchecked(note: str) -> list[str]:
     """Numbers of a note that stand there by themselves, so that nobody can compute them again."""
-    return _DIGITS.findall(_REFERENCE.sub(" ", note))
+    return _DIGITS.findall(_REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note))
+
+
+def _is_reference(match: re.Match[str]) -> bool:
+    return _ROW.fullmatch(match[1].strip()) is not None
 
 
 def _cell(row: str, name: str, table: Table) -> tuple[int, int]:

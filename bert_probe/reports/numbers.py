@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.errors import SelectionError, UnavailableError
+from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
+from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.given import given
@@ -23,15 +25,14 @@ from bert_probe.views.page import Page, caption_of
 from bert_probe.views.payload import unpacked
 from bert_probe.views.view import from_address
 
-_OF_THE_MACHINE: Final = (
-    *("model", "origin", "revision", "dtype", "device", "libraries"),
-    *("weights_sha256", "outputs_sha256"),
-)
-"""Of a provenance what says by whom it was computed, and which model it was: that is compared by itself."""
+MOST_CELLS: Final = 500_000
+"""Of one view's table."""
 
+_OF_THE_MACHINE: Final = ("origin", "device", "libraries")
+"""Keys of a provenance that say where it was computed, which no other machine can check."""
 
-_FOLLOWS: Final = ("source", "key", "least", "most", "below", "above")
-"""Of what is said of a picture what names the model, or follows from the arrays."""
+_LAYOUT: Final = re.compile("[0-9a-f]{16}")
+"""Names the layout of a map."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +43,19 @@ class Drawn:
     arrays: Mapping[str, Array]
 
     @classmethod
-    def of(cls, component: str, payload: bytes) -> Self:
-        """What a payload holds, but for the model's name in captions of files.
+    def of(cls, payload: bytes) -> Self:
+        """Return what a payload holds.
 
         Raises:
             ValueError: it holds nothing that can be read.
         """
         described, arrays = unpacked(payload)
-        left = {*_FOLLOWS, *(("caption",) if component == "head_view" else ())}
-        return cls(leaves({key: one for key, one in described.items() if key not in left}), arrays)
+        if "points" in arrays and _LAYOUT.fullmatch(str(described.get("of"))):
+            described["of"] = ""  # a digest of measured numbers, by which a page knows that others came
+        try:
+            return cls(leaves(described), arrays)
+        except RecursionError:
+            raise ValueError("The description is nested too deep.") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +78,23 @@ class Numbers:
 
         Raises:
             SelectionError, UnavailableError: it cannot be drawn so.
+            ReportError: its table is too large for a report.
         """
         result = answered.result
-        picture = picture_of(view, answered)
-        return cls(result, Table.of(result.table()), said_of(result.provenance), picture)
+        table = result.table()
+        cells = len(table) * (len(table.columns) + (table.index.name is not None))
+        if cells > MOST_CELLS:
+            raise ReportError(
+                f"its table has {cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. Choose a "
+                "shorter text, or fewer layers and heads."
+            )
+        return cls(result, Table.of(table), said_of(result.provenance), picture_of(view, answered))
 
     def drawn(self) -> list[Drawn]:
         """What the picture's payloads hold."""
         if self.picture is None:
             return []
-        return [Drawn.of(self.picture.component, payload) for payload in self.picture.payloads]
+        return [Drawn.of(payload) for payload in self.picture.payloads]
 
 
 def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +106,8 @@ def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
     whole = without(provenance)
     if isinstance(whole.get("other_model"), Mapping):
         whole["other_model"] = without(whole["other_model"])
+    if isinstance(whole.get("configs"), list):
+        whole["configs"] = [without(one) if isinstance(one, Mapping) else one for one in whole["configs"]]
     return leaves(whole)
 
 
@@ -156,11 +170,14 @@ class Models:
 
     Attributes:
         open: opens one as it is named; asks whom it has to ask.
+        as_named: whether a checkpoint goes by the name and revision of the view, wherever it was opened
+            from, so that its answers, code and captions name it as they did where the view was made.
     """
 
     open: Callable[[Named], Checkpoint]
     _opened: dict[Named, Checkpoint] = field(default_factory=dict)
     _twins: dict[Named, Checkpoint] = field(default_factory=dict)
+    as_named: bool = False
 
     def of(self, view: ViewFile) -> list[Checkpoint]:
         """The models of a view.
@@ -171,7 +188,8 @@ class Models:
         for name in view.models:
             if name not in self._opened:
                 self._opened[name] = self.open(name)
-        return [self._opened[name] for name in view.models]
+        opened = [self._opened[name] for name in view.models]
+        return [*map(_renamed, opened, view.models)] if self.as_named else opened
 
     def twins(self, view: ViewFile) -> list[Checkpoint]:
         """The same in float64.
@@ -199,6 +217,11 @@ class Models:
         single = Numbers.of(view, view.answer(*self.of(view), report=report))
         double = Numbers.of(view, view.answer(*self.twins(view), report=report))
         return single, Bounds.of(single, double)
+
+
+def _renamed(checkpoint: Checkpoint, named: Named) -> Checkpoint:
+    description = replace(checkpoint.opened, name=named.name or BUILT_IN, revision=named.revision or None)
+    return replace(checkpoint, opened=description)
 
 
 def picture_of(view: ViewFile, answered: Answered) -> Page | None:

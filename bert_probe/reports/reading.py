@@ -1,36 +1,30 @@
-"""A report read back: what its page states, and what it shows; of a ZIP also whether its files are whole."""
+"""A report read back: what its page states, and the files of a ZIP. Nothing is trusted, or opened."""
 
 from __future__ import annotations
 
-import io
-import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow
-import pyarrow.parquet
-
 from bert_probe.errors import ReportError
-from bert_probe.reports.given import bytes_of, given
-from bert_probe.reports.numbers import Bounds
-from bert_probe.reports.page import ENDING
-from bert_probe.reports.report import FORMAT, KIND, MOST_BYTES
-from bert_probe.reports.tables import Table, digest
-from bert_probe.reports.tolerances import leaves
+from bert_probe.reports.archives import unpack
+from bert_probe.reports.given import bytes_of, given, parse_json
+from bert_probe.reports.numbers import MOST_CELLS, Bounds
+from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MOST_BYTES, PAGE
+from bert_probe.reports.tables import Table
 from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile
-from bert_probe.text import strict_json
-from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.views.payload import Text, of_text
+from bert_probe.views.payload import Text
 
-_MOST_FILE: Final = 2 * MOST_BYTES
+_MAX_FILE: Final = 2 * MOST_BYTES
 """Bytes of a report's file; a ZIP holds the page and its data."""
-_MOST_UNPACKED: Final = 8 * MOST_BYTES
-"""Bytes of all files of a ZIP together."""
+
+COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
+"""What a report draws; `js/report/page.js` mounts them."""
+
+_DATA_START: Final = b'<script type="application/json" id="stated">'
+_DATA_END: Final = b"</script>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,35 +32,54 @@ class Stated:
     """What a report states of a view.
 
     Attributes:
-        parts: each by its name, as JSON.
-        sha256: what the report says is the SHA-256 of each part, and of each payload.
-        marks: of the table's rows and columns.
-        payloads: of the picture; None for one that cannot be read.
+        note: as "written" and as "shown".
+        code: in "python" and "shell".
+        picture: component, caveat and start.
+        payloads: of the picture, still packed; None for one of another form.
+        raw: all of it, as it was parsed.
     """
 
     view: ViewFile
+    title: str
     table: Table
     note: Mapping[str, str]
     provenance: Mapping[str, Any]
+    code: Mapping[str, str]
     bounds: Bounds
-    component: str
-    payloads: tuple[bytes | None, ...]
-    parts: Mapping[str, Any]
+    picture: Mapping[str, Any]
+    payloads: tuple[Text | None, ...]
     sha256: Mapping[str, Any]
     marks: Mapping[str, list[str]]
+    raw: Mapping[str, Any]
 
+    @property
+    def component(self) -> str:
+        """Return the component that draws the picture; "" where there is no picture."""
+        return str(self.picture.get("component", ""))
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """What a report's page shows, by the number of the view from 1.
+    @property
+    def parts(self) -> dict[str, Any]:
+        """Return what `Item.parts` states, written again from the parsed values, in the same order."""
+        return {
+            "view": self.view.plain(),
+            "title": self.title,
+            "note": dict(self.note),
+            "provenance": self.provenance,
+            "code": dict(self.code),
+            "table": self.table.plain(),
+            "picture": dict(self.picture),
+            "tolerances": self.bounds.plain(),
+        }
 
-    Attributes:
-        tables: the texts of the cells, row by row.
-        notes: texts.
-    """
-
-    tables: Mapping[int, list[list[str]]]
-    notes: Mapping[int, str]
+    @property
+    def checks(self) -> dict[str, Any]:
+        """Return what `Item.plain` adds to the parts."""
+        names = (*self.parts, "payloads")
+        return {
+            "payloads": [None if text is None else list(text) for text in self.payloads],
+            "sha256": {name: self.sha256[name] for name in names if name in self.sha256},
+            "marks": dict(self.marks),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,177 +87,120 @@ class Read:
     """A report's file.
 
     Attributes:
-        whole: whether the page is, to its last character, what was written.
-        files: of a ZIP: name of each file that is not as it was → digest that is stated, and the one found.
-        data: of a ZIP: number of the view → its table.parquet.
+        page: its bytes.
+        files: of a ZIP by their names, the page not among them; None for a page by itself.
     """
 
     title: str
     made_with: Mapping[str, str]
     views: tuple[Stated, ...]
-    seen: Seen
-    whole: bool
-    files: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    data: Mapping[int, Table] = field(default_factory=dict)
+    page: bytes
+    files: Mapping[str, bytes] | None = field(default=None)
 
 
 def read_report(path: Path) -> Read:
     """Read a .html or .zip file.
 
     Raises:
-        ReportError: it cannot be read, or is no report.
+        ReportError: it cannot be read, or is not a report.
     """
-    content = bytes_of(path, _MOST_FILE)
-    if len(content) > _MOST_FILE:
-        raise ReportError(f"{path.name} is larger than {_MOST_FILE / 1e6:.0f} MB, which no report is.")
+    content = bytes_of(path, _MAX_FILE)
     if content.startswith(b"PK"):
+        if len(content) > _MAX_FILE:
+            raise ReportError(f"{path.name} is larger than {_MAX_FILE / 1e6:.0f} MB, which no report is.")
         return _read_zip(content, path.name)
     return _read_page(content, path.name)
 
 
-def _read_page(content: bytes, name: str) -> Read:
-    page = content.decode("utf-8", "replace")
-    held = re.search(r'<script type="application/json" id="stated">(.*?)</script>', page, re.S)
-    try:
-        stated = strict_json.loads(held[1]) if held else None
-    except DuplicateKeyError as error:
-        raise ReportError(f"In what {name} states {error}.") from None
-    except (ValueError, RecursionError):
+def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> Read:
+    if len(content) > MOST_BYTES:
+        raise ReportError(f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no report's page is.")
+    # A page is checked by rendering it again, so no HTML has to be parsed: the data are where this line is.
+    start, end = content.find(_DATA_START), content.rfind(_DATA_START)
+    if start < 0:
+        raise ReportError(f"{name} is no report of BERT Probe. Choose another file.")
+    if start != end:
         raise ReportError(
-            f"What {name} states cannot be read: a quotation mark, comma or bracket of its JSON was changed."
+            f"{name} is no report of BERT Probe: it states its data twice. Choose another file."
+        )
+    start += len(_DATA_START)
+    end = content.find(_DATA_END, start)
+    try:
+        stated = parse_json(content[start : end if end >= 0 else len(content)])
+    except ValueError as error:
+        raise ReportError(
+            f"What {name} states cannot be read: its JSON was changed ({str(error)[:200]})."
         ) from None
     if not isinstance(stated, dict) or KIND not in stated:
         raise ReportError(f"{name} is no report of BERT Probe. Choose another file.")
-    if stated[KIND] != FORMAT:
-        raise ReportError(f"{name} has the format {stated[KIND]!r}, and this BERT Probe reads {FORMAT}.")
-    with given({key: one for key, one in stated.items() if key != KIND}, name) as one:
-        title, made_with, views = one.text("title"), one.texts("made_with"), one.several("views")
-    if len(views) > MOST_VIEWS:
-        raise ReportError(f"{name} holds {len(views)} views; at most {MOST_VIEWS} are read.")
-    ending = re.search(ENDING, page)
-    whole = ending is not None and digest(page[: ending.start()].encode()) == ending[1]
-    seen = _Seeing()
-    seen.feed(page)
-    return Read(title, made_with, tuple(map(_stated, views)), Seen(seen.tables, seen.notes), whole)
+    if type(stated[KIND]) is not int or stated[KIND] != FORMAT:
+        form = str(stated[KIND])[:60]
+        raise ReportError(f"{name} has the format {form!s}, and this BERT Probe reads {FORMAT}.")
+    with given({key: value for key, value in stated.items() if key != KIND}, name) as record:
+        title, made_with = record.text("title"), record.texts("made_with")
+        views = record.several("views")
+    if not 1 <= len(views) <= MOST_VIEWS:
+        raise ReportError(f"{name} holds {len(views)} views; 1 to {MOST_VIEWS} are read.")
+    return Read(title, made_with, tuple(map(_stated, views)), content, files)
 
 
-_PARTS: Final = ("view", "note", "provenance", "code", "table", "picture", "tolerances")
-
-
-def _stated(held: Any) -> Stated:
-    with given(held, "A view of the report") as one:
-        title, records = one.text("title"), {name: one.record(name) for name in _PARTS}
-        payloads, sha256, marks = one.several("payloads"), one.record("sha256"), one.record("marks")
-    with given(records["note"], "A note of the report") as note:
-        noted = {"written": note.text("written"), "shown": note.text("shown")}
-    with given(marks, "The marks of a table") as mark:
-        marked = {"rows": mark.strings("rows"), "columns": mark.strings("columns")}
-    try:
-        leaves([records["provenance"], records["picture"]])
-    except RecursionError:
-        raise ReportError("What the report says of a view is nested too deep to be read.") from None
+def _stated(raw: Any) -> Stated:
+    with given(raw, "A view of the report") as record:
+        view, table = ViewFile.from_plain(record.record("view")), Table.from_plain(record.record("table"))
+        bounds = Bounds.from_plain(record.record("tolerances"))
+        title, provenance = record.text("title"), record.record("provenance")
+        noted, coded, pictured = (record.record(name) for name in ("note", "code", "picture"))
+        payloads, sha256, marked = record.several("payloads"), record.record("sha256"), record.record("marks")
+    with given(noted, "A note of the report") as note:
+        notes = {"written": note.text("written"), "shown": note.text("shown")}
+    with given(coded, "The code of a view") as code:
+        codes = {"python": code.text("python"), "shell": code.text("shell")}
+    with given(pictured, "A picture of the report") as picture:
+        drawn: dict[str, Any] = (
+            {"component": picture.choice("component", COMPONENTS), "caveat": picture.text("caveat")}
+            if "component" in pictured
+            else {}
+        )
+        drawn["start"] = picture.integer("start")
+    with given(marked, "The marks of a table") as mark:
+        marks = {"rows": mark.strings("rows"), "columns": mark.strings("columns")}
+    if table.cells > MOST_CELLS:
+        raise ReportError(
+            f"A table of the report has {table.cells:,} cells; at most {MOST_CELLS:,} are read."
+        )
+    _check_texts(provenance)
     return Stated(
-        ViewFile.from_plain(records["view"]),
-        Table.from_plain(records["table"]),
-        noted,
-        records["provenance"],
-        Bounds.from_plain(records["tolerances"]),
-        str(records["picture"].get("component", "")),
-        tuple(map(_payload, payloads)),
-        {"title": title, **records},
-        sha256,
-        marked,
+        *(view, title, table, notes, provenance, codes, bounds, drawn),
+        *(tuple(map(_packed, payloads)), sha256, marks, raw),
     )
 
 
-def _payload(held: Any) -> bytes | None:
-    match held:
-        case [int() as planes, int() as length, str() as letters]:
-            try:
-                return of_text(Text(planes, length, letters))
-            except ValueError:
-                return None
+def _check_texts(provenance: Mapping[str, Any]) -> None:
+    """Check what the page shows as quotations.
+
+    Raises:
+        ReportError: it is something else than texts.
+    """
+    listed = provenance.get("texts") or []
+    for text in [provenance, *listed] if isinstance(listed, list) else [None]:
+        parts = [text.get(name) for name in ("text", "pair")] if isinstance(text, dict) else [0]
+        if not all(part is None or isinstance(part, str) for part in parts):
+            raise ReportError(
+                "The provenance of a view names something else than texts. Choose another file."
+            )
+
+
+def _packed(raw: Any) -> Text | None:
+    match raw:
+        case [planes, length, str() as letters] if type(planes) is int and type(length) is int:
+            return Text(planes, length, letters)
     return None
 
 
-class _Seeing(HTMLParser):
-    """Tables and notes as a reader sees them."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tables: dict[int, list[list[str]]] = {}
-        self.notes: dict[int, str] = {}
-        self._view = 0
-        self._rows: list[list[str]] | None = None
-        self._into = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given_as = dict(attrs)
-        if tag == "article":
-            self._view += 1
-        elif tag == "table":
-            self._rows = self.tables.setdefault(self._view, []) if "data-view" in given_as else None
-        elif tag == "tr" and self._rows is not None:
-            self._rows.append([])
-        elif tag in ("td", "th") and self._rows:
-            self._rows[-1].append("")
-            self._into = "cell"
-        elif tag == "p" and given_as.get("class") == "note":
-            self.notes[self._view] = ""
-            self._into = "note"
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("td", "th", "p"):
-            self._into = ""
-        elif tag == "table":
-            self._rows = None
-
-    def handle_data(self, data: str) -> None:
-        if self._into == "cell" and self._rows:
-            self._rows[-1][-1] += data
-        elif self._into == "note":
-            self.notes[self._view] += data
-
-
 def _read_zip(content: bytes, name: str) -> Read:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if sum(one.file_size for one in archive.infolist()) > _MOST_UNPACKED:
-                raise ReportError(
-                    f"{name} would be more than {_MOST_UNPACKED / 1e6:.0f} MB, which no report is."
-                )
-            names = archive.namelist()
-            if len(set(names)) < len(names):
-                raise ReportError(f"{name} holds two files of the same name, which no report does.")
-            held = {one: archive.read(one) for one in names}
-        manifest = strict_json.loads(held.pop("manifest.json"))
-        page = held["report.html"]
-        stated: dict[str, str] = dict(manifest["files"])
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, OSError) as error:
-        raise ReportError(f"{name} is a ZIP that cannot be read: {error}.") from None
-    except DuplicateKeyError as error:
-        raise ReportError(f"In the manifest of {name} {error}.") from None
-    except (KeyError, TypeError, ValueError):
-        raise ReportError(f"{name} is a ZIP, but no report: it has no manifest or no page.") from None
-    found = _read_page(page, f"report.html in {name}")
-    digests = {one: digest(held[one]) for one in held}
-    wrong = {
-        one: (str(stated.get(one, "not listed")), digests.get(one, "missing"))
-        for one in sorted({*stated, *digests})
-        if stated.get(one) != digests.get(one)
-    }
-    data: dict[int, Table] = {}
-    for one, held_bytes in held.items():
-        number = re.fullmatch(r"([0-9]{1,3})-[^/]+/table\.parquet", one)
-        if number:
-            table = _parquet(held_bytes)
-            data |= {} if table is None else {int(number[1]): table}
-    return Read(found.title, found.made_with, found.views, found.seen, found.whole, files=wrong, data=data)
-
-
-def _parquet(content: bytes) -> Table | None:
-    """A table of a ZIP; None where it cannot be read, as its digest then tells."""
-    try:
-        return Table.of(pyarrow.parquet.read_table(io.BytesIO(content)).to_pandas())
-    except (pyarrow.ArrowException, OSError):
-        return None
+    files = unpack(content, name)
+    if not {MANIFEST, PAGE} <= files.keys():
+        raise ReportError(
+            f"{name} is a ZIP, but no report: it has no manifest or no page. Choose another file."
+        )
+    return _read_page(files.pop(PAGE), f"{PAGE} in {name}", files)

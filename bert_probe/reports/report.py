@@ -9,10 +9,12 @@ import io
 import platform
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self
+
+import pandas as pd
 
 import bert_probe
 from bert_probe.errors import ExportError, ProbeError, ReportError
@@ -22,16 +24,20 @@ from bert_probe.reports import notes
 from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
+from bert_probe.reports.view_files import Named, ViewFile, question_named
 from bert_probe.results import files
 from bert_probe.results.writing import write
+from bert_probe.views.page import Page
 from bert_probe.views.payload import as_text
 
 FORMAT: Final = 1
 KIND: Final = "bert_probe_report"
 """The key that tells a report, and holds its format."""
 
-MOST_CELLS: Final = 500_000
-"""Of one view's table."""
+PAGE: Final = "report.html"
+MANIFEST: Final = "manifest.json"
+"""Names of files in a ZIP."""
+
 MOST_BYTES: Final = 64_000_000
 """Of a report's page: every browser reads it whole."""
 LONGEST_TITLE: Final = 200
@@ -135,16 +141,8 @@ class Report:
     def stated(self) -> dict[str, Any]:
         """All that it states, for JSON."""
         libraries: Mapping[str, str] = self.items[0].numbers.result.subject.model.get("libraries", {})
-        return {
-            KIND: FORMAT,
-            "title": self.title,
-            "made_with": {
-                "bert_probe": bert_probe.__version__,
-                "python": platform.python_version(),
-                **libraries,
-            },
-            "views": [one.plain() for one in self.items],
-        }
+        made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
+        return statement(self.title, made_with, [item.plain() for item in self.items])
 
     def html(self) -> str:
         """One page, with live pictures, which opens from a disk without a network.
@@ -155,9 +153,10 @@ class Report:
         from bert_probe.reports import page
 
         made = page.written(self.stated)
-        if len(made) > MOST_BYTES:
+        size = len(made.encode())
+        if size > MOST_BYTES:
             raise ReportError(
-                f"The report would be a page of {len(made) / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:.0f} "
+                f"The report would be a page of {size / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:.0f} "
                 "are written. Take views out, or choose shorter texts."
             )
         return made
@@ -169,19 +168,16 @@ class Report:
         Raises:
             ReportError: see `html`.
         """
-        made = {"report.html": self.html().encode()}
+        made = {PAGE: self.html().encode()}
         for number, item in enumerate(self.items, start=1):
-            folder = f"{number}-{item.numbers.result.question.command}"
+            folder = folder_of(number, item.entry.view)
             made |= {f"{folder}/{name}": content for name, content in _files(item).items()}
-        manifest = {
-            KIND: FORMAT,
-            "title": self.title,
-            "made_with": self.stated["made_with"],
-            "files": {name: digest(content) for name, content in made.items()},
-        }
+        manifest = manifest_of(
+            self.title, self.stated["made_with"], {name: digest(content) for name, content in made.items()}
+        )
         target = io.BytesIO()
         with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in {"manifest.json": canonical(manifest), **made}.items():
+            for name, content in {MANIFEST: manifest, **made}.items():
                 # The same report is the same file, whenever it is made.
                 archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
         return target.getvalue()
@@ -209,31 +205,68 @@ def check_ending(path: Path) -> None:
 
 def _item(entry: Entry, models: Models, report: Progress) -> Item:
     numbers, bounds = models.computed(entry.view, report)
-    if numbers.table.cells > MOST_CELLS:
-        raise ReportError(
-            f"its table has {numbers.table.cells:,} cells; a report takes at most {MOST_CELLS:,} of a view. "
-            "Choose a shorter text, or fewer layers and heads."
-        )
     notes.pieces(entry.note, numbers.table)  # which says what is wrong with it
-    return Item(entry, numbers, bounds)
+    # What was opened, to the commit and its weights, where the view names less.
+    opened = replace(entry.view, models=tuple(map(Named.of, models.of(entry.view))))
+    return Item(replace(entry, view=opened), numbers, bounds)
+
+
+def statement(title: str, made_with: Mapping[str, str], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return all that a report states, for JSON."""
+    return {KIND: FORMAT, "title": title, "made_with": dict(made_with), "views": list(views)}
+
+
+def manifest_of(title: str, made_with: Mapping[str, str], sha256: Mapping[str, str]) -> bytes:
+    """Return the manifest of a ZIP.
+
+    Args:
+        sha256: digest of each of its other files by their names.
+    """
+    return canonical({KIND: FORMAT, "title": title, "made_with": dict(made_with), "files": dict(sha256)})
+
+
+def folder_of(number: int, view: ViewFile) -> str:
+    """Return the folder of a view in a ZIP; the number counts from 1."""
+    return f"{number}-{question_named(view.question).command}"
+
+
+def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of a view in a ZIP that follow from what the report states.
+
+    Args:
+        parts: see `Item.parts`.
+    """
+    code, note = parts["code"], parts["note"]["shown"]
+    return {
+        "provenance.json": canonical(parts["provenance"]),
+        "view.json": view.to_bytes(),
+        "code.py": f"{code['python']}\n".encode("utf-8", "backslashreplace"),
+        "code.sh": f"{code['shell']}\n".encode("utf-8", "backslashreplace"),
+        **{held.file: held.content.encode("utf-8", "surrogatepass") for held in view.files.values()},
+        **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
+    }
+
+
+def table_file(frame: pd.DataFrame, provenance: Mapping[str, Any]) -> bytes:
+    """Return a table as Parquet; its bytes depend on the version of pyarrow."""
+    frame.attrs["provenance"] = provenance
+    return files.to_bytes(frame, "parquet")
+
+
+def picture_file(picture: Page | None) -> dict[str, bytes]:
+    """Return the picture of a view as SVG, or why there is none; its digits depend on the processor."""
+    if picture is None:
+        return {}
+    try:
+        return {"picture.svg": picture.svg().encode()}
+    except ExportError as error:  # so large that no program would show it
+        return {"picture.txt": f"{error}\n".encode()}
 
 
 def _files(item: Item) -> dict[str, bytes]:
-    """The files of a view in a ZIP."""
-    result = item.numbers.result
-    note = item.parts["note"]["shown"]
-    made = {
-        "table.parquet": files.to_bytes(result.table(), "parquet"),
-        "provenance.json": canonical(item.parts["provenance"]),
-        "view.json": item.entry.view.to_bytes(),
-        "code.py": f"{result.python}\n".encode("utf-8", "backslashreplace"),
-        "code.sh": f"{result.shell}\n".encode("utf-8", "backslashreplace"),
-        **{one.file: one.content.encode("utf-8", "surrogatepass") for one in item.entry.view.files.values()},
-        **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
+    table = item.numbers.result.table()
+    return {
+        "table.parquet": table_file(table, item.parts["provenance"]),
+        **text_files(item.entry.view, item.parts),
+        **picture_file(item.numbers.picture),
     }
-    if item.numbers.picture is not None:
-        try:
-            made["picture.svg"] = item.numbers.picture.svg().encode()
-        except ExportError as error:  # so large that no program would show it
-            made["picture.txt"] = f"{error}\n".encode()
-    return made

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from inspect import signature
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
@@ -56,6 +56,18 @@ class Named:
     dtype: str = "float32"
     weights_sha256: str = ""
     outputs_sha256: str = ""
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """Return the name of an opened model."""
+        about = checkpoint.description
+        return cls(
+            "" if about.name == BUILT_IN else about.name,
+            about.revision or "",
+            about.dtype,
+            about.weights_sha256,
+            about.outputs_sha256,
+        )
 
     @property
     def is_built_in(self) -> bool:
@@ -208,6 +220,12 @@ class ViewFile:
         check_size(
             sum(len(one.content.encode("utf-8", "replace")) for one in view.files.values()), ReportError
         )
+        for name, held in view.files.items():
+            if PurePath(held.file).stem != name:
+                raise ReportError(
+                    f"This view calls the file of its {name[:60]} {held.file[:60]!r}. It must be called as "
+                    "that, with the ending of its format."
+                )
         if len(view.models) > 2:
             raise ReportError(f"This view names {len(view.models)} models; one or two can be asked.")
         return view

@@ -45,8 +45,10 @@ def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         arrays = load(payload)
         described: dict[str, Any] = json.loads(arrays.pop(DESCRIPTION).tobytes())
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, KeyError, RecursionError) as error:
         raise ValueError(f"This is no payload: {error}.") from None
+    if not isinstance(described, dict):
+        raise ValueError("This is no payload: its description is not an object.")
     return described, arrays
 
 
@@ -86,23 +88,33 @@ MOST_BYTES: Final = 256_000_000
 """Of a payload that is read from a page: a few letters may stand for very many bytes."""
 
 
-def of_text(written: Text) -> bytes:
-    """What `as_text` made a text of.
+def of_text(written: Text, most: int = MOST_BYTES) -> bytes:
+    """Return the payload that `as_text` wrote.
+
+    Refuses what a browser would read in another way: foreign letters, bytes after the end, a missing end.
+
+    Args:
+        most: bytes that it may have.
 
     Raises:
-        ValueError: it made no such text.
+        ValueError: `as_text` does not write such a text, or it stands for more bytes.
     """
     planes, length, letters = written
-    if planes not in (1, PLANES) or not 0 <= length <= len(letters):
+    blocks, rest = divmod(len(letters), 5)
+    if planes not in (1, PLANES) or rest or not 4 * blocks - 4 < length <= 4 * blocks:
         raise ValueError("This is no payload.")
-    small = base64.b85decode(letters.translate(_BACK))[:length]
+    if any(letter in letters for letter in "&<>"):
+        raise ValueError("This is no payload: it has letters of another alphabet.")
+    small = base64.b85decode(letters.translate(_BACK))
     inflate = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
-        content = inflate.decompress(small, MOST_BYTES)
+        content = inflate.decompress(small[:length], most + 1)
     except zlib.error as error:
         raise ValueError(f"This is no payload: {error}.") from None
-    if inflate.unconsumed_tail or len(content) % planes:
-        raise ValueError("This is no payload, or one that is too large.")
+    if len(content) > most:
+        raise ValueError(f"This payload is larger than {most:,} bytes.")
+    if not inflate.eof or inflate.unused_data or any(small[length:]) or len(content) % planes:
+        raise ValueError("This is no payload.")
     return np.frombuffer(content, np.uint8).reshape(planes, -1).T.tobytes()
 
 

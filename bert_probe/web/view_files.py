@@ -6,7 +6,8 @@ built-in or the one in use is opened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -165,21 +166,18 @@ def parsed(content: bytes, name: str) -> ViewFile | Tray:
         ReportError: neither, or a view of a page that there is not.
     """
     found = read_any(content, name)
+    views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
+    notes = [] if isinstance(found, ViewFile) else [found.title, *(entry.note for entry in found.entries)]
+    try:
+        json.dumps([notes, *(view.plain() for view in views)], ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ReportError(
+            f"{name} holds half of a surrogate pair, which no page can show. Remove it, or use the command "
+            "line."
+        ) from None
     if isinstance(found, ViewFile) and found.page and found.page not in serve.PAGES:
         raise ReportError(f"{name} is of a page {found.page[:60]!r}, which is not here. Update BERT Probe.")
-    views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
-    names = [text for view in views for model in view.models for text in (model.name, model.revision)]
-    if any("\ud800" <= sign <= "\udfff" for text in (*names, *_addresses(views)) for sign in text):
-        raise ReportError(
-            f"{name} holds half of a surrogate pair, which no page can show. Save the view again without it."
-        )
     return found
-
-
-def _addresses(views: Sequence[ViewFile]) -> Iterator[str]:
-    """Return the parameters of views, but for their texts."""
-    for view in views:
-        yield from (value for name, value in view.address.items() if name not in ("a", "b"))
 
 
 def arrive() -> None:

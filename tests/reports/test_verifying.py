@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -20,14 +21,22 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.model.trace import Trace
-from bert_probe.reports import page
+from bert_probe.reports import numbers, page
+from bert_probe.reports.differences import (
+    CHANGED,
+    DIFFERS,
+    NOT_RENDERED,
+    OTHER_MODEL,
+    OTHERWISE,
+    Difference,
+)
 from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.reading import Read, read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.tables import Table, digest
 from bert_probe.reports.tolerances import FLOOR, Bound, near, of_table
 from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import CHANGED, DIFFERS, OTHER_MODEL, OTHERWISE, Difference, verify
+from bert_probe.reports.verifying import verify
 from bert_probe.reports.view_files import Named, ViewFile
 from bert_probe.views.payload import as_text, packed, unpacked
 from tests.helpers.pages import HOSTILE
@@ -134,6 +143,19 @@ def test_a_report_passes_where_numbers_are_added_in_another_order(
     assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "nothing is different here"
     elsewhere = Models(lambda _: other, _twins=models._twins)
     assert verify(stated, elsewhere).differences == ()
+
+
+def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: Models) -> None:
+    here = models.open(Named())
+    other = BesideOthers(**{one.name: getattr(here, one.name) for one in fields(Checkpoint)})
+    view = ViewFile.of(bert_probe.LayerMap().of(here.trace(TEXT)))
+    made = Report.of(Tray("", (Entry(view),)), models)
+    drawn, drawn_again = (
+        bert_probe.LayerMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
+    )
+    assert (drawn != drawn_again).any(), "nothing is different here"
+    verdict = verify(read(made.zip()), Models(lambda _: other, _twins=models._twins))
+    assert verdict.differences == ()
 
 
 def test_the_tolerance_is_worked_out_from_the_models_own_error(report: Report, models: Models) -> None:
@@ -320,8 +342,10 @@ def test_another_model_is_said_first(report: Report, read: Any, models: Models) 
     other = replace(here, opened=replace(here.opened, weights_sha256="0" * 64))
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
     verdict = verify(read(html), Models(lambda _: other, _twins=models._twins))
-    assert {(one.table, one.finding) for one in verdict.differences} == {("model", OTHER_MODEL)}
-    assert [one.view for one in verdict.differences] == [1, 2, 3, 4, 5]
+    *models_found, page_found = verdict.differences
+    assert {(one.table, one.finding) for one in models_found} == {("model", OTHER_MODEL)}
+    assert [one.view for one in models_found] == [1, 2, 3, 4, 5]
+    assert (page_found.table, page_found.finding) == ("file", NOT_RENDERED)
     assert verdict.differences[0].recomputed == "0" * 64
 
 
@@ -434,3 +458,14 @@ def test_a_note_that_refers_to_nothing_is_said(
 ) -> None:
     with pytest.raises(bert_probe.ProbeError, match=f"View 1: .*{sentence}"):
         Report.of(Tray("", (Entry(report.items[4].entry.view, note),)), models)
+
+
+def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Models) -> None:
+    trace = models.open(Named()).trace("the small boat " * 20)
+    view = ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))
+    with (
+        patch.object(Table, "of", side_effect=AssertionError),
+        patch.object(numbers, "MOST_CELLS", 100),
+        pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
+    ):
+        Report.of(Tray("", (Entry(view),)), models)

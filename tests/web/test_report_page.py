@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -260,3 +261,42 @@ def test_a_link_has_2000_characters_and_no_more() -> None:
     assert "a" not in address_of(app)
     click(app, "Add to report")
     assert picked(app)[0].view.address["a"] == "x " * 1_000
+
+
+SURROGATE = "\ud800"
+VIEW = {"bert_probe_view": 1, "page": "tokens", "address": {"a": TEXT}}
+ASKED = {"question": "Tokens", "texts": [{"text": TEXT}]}
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [
+        (VIEW | {"address": {"a": SURROGATE}}, "half of a surrogate pair"),
+        (VIEW | {"address": {SURROGATE: "a"}}, "half of a surrogate pair"),
+        (VIEW | {"models": [{"name": SURROGATE}]}, "half of a surrogate pair"),
+        ({"bert_probe_tray": 1, "title": SURROGATE, "views": []}, "half of a surrogate pair"),
+        ({"bert_probe_tray": 1, "views": [{"view": ASKED, "note": SURROGATE}]}, "half of a surrogate pair"),
+        (VIEW | {"address": {f"name {number}": "" for number in range(501)}}, "501 names"),
+        (VIEW | {"page": "../../etc/passwd"}, "which is not here"),
+        ({"bert_probe_tray": 1, "views": [{"view": ASKED}] * 51}, "at most 50 views"),
+    ],
+)
+def test_hostile_file_is_refused_on_the_page(file: dict[str, object], sentence: str) -> None:
+    app = dropped(json.dumps(file).encode())
+    assert not app.exception
+    assert sentence in said(app)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        VIEW | {"address": {"": TEXT, "a": "a\0b", "tray": "x", "tray_kept": "x", "view_kept": "x"}},
+        VIEW | {"page": "attention", "address": {"a": TEXT, "layer": "9" * 30, "heads": "1.1." * 5_000}},
+        VIEW | {"page": "map", "files": {"rows": {"file": "rows.csv", "kind": "classes", "content": '"\n'}}},
+        VIEW | {"page": "sentences", "question": "Sentences", "sentences": ["", "\n", "x" * 100_000]},
+        {"bert_probe_tray": 1, "views": [{"view": ASKED, "note": "{{1," + " " * 19_000}]},
+        {"bert_probe_tray": 1, "views": [{"view": ASKED | {"drawn": {"as": "x" * 5_000}}}]},
+    ],
+)
+def test_hostile_file_is_opened_without_an_exception(file: dict[str, object]) -> None:
+    assert not dropped(json.dumps(file).encode()).exception

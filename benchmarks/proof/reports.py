@@ -1,0 +1,176 @@
+"""Forged and hostile reports: `verify` reports every change, and refuses every hostile file in a sentence."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks.pairs import Line
+from benchmarks.proof.theme import Run
+from bert_probe import Attention, Heads, Tokens
+from bert_probe.errors import ProbeError
+from bert_probe.model.loading import load
+from bert_probe.reports.reading import read_report
+from bert_probe.reports.report import Report
+from bert_probe.reports.trays import Entry, Tray
+from bert_probe.reports.verifying import verify
+from bert_probe.reports.view_files import ViewFile
+from tests.helpers import forgeries, hostile_reports
+from tests.helpers.families import build
+from tests.helpers.forgeries import RememberedModels, opened_as, rendered, sealed, unzipped, zipped
+
+_ROOT = Path(__file__).parents[2]
+TEXT = "the small boat crosses the wide river"
+PAGES, LEAVES, ZIPS = 1_000, 1_000, 150
+"""Forgeries of each kind at scale 1."""
+_BOMB = 1_000_000_000
+_SPACE = 3_000_000_000
+"""Bytes of address space of a process that reads a hostile file; torch alone takes more than one gigabyte."""
+_SECONDS = 30
+
+Verify = Callable[[bytes], int]
+
+
+def lines(run: Run) -> Iterator[Line]:
+    report, models = _report(run)
+    place = run.folder / "report"
+
+    def verified(content: bytes) -> int:
+        """Return the number of differences."""
+        place.write_bytes(content)
+        return len(verify(read_report(place), models).differences)
+
+    for content in (report.html().encode(), report.zip()):
+        if verified(content):
+            run.failed("An unchanged report does not pass.")
+    yield _line(run, "Pages with random changes of bytes or elements", _of_pages, report, verified, PAGES)
+    yield _line(run, "Reports with one other value in their data", _of_leaves, report, verified, LEAVES)
+    yield _line(run, "ZIPs with random changes of one file", _of_zips, report, verified, ZIPS)
+    yield _hostile(run)
+
+
+def _report(run: Run) -> tuple[Report, RememberedModels]:
+    folder = run.folder / "bert"
+    build("bert", folder)
+    checkpoint = load(folder)
+    models = RememberedModels(opened_as(checkpoint))
+    trace = checkpoint.trace(TEXT)
+    views = [
+        ViewFile.of(result) for result in (Heads().of(trace), Attention(1, 2).of(trace), Tokens().of(trace))
+    ]
+    entries = [
+        Entry(view, "The first is {{1, layer}}." if number == 0 else "") for number, view in enumerate(views)
+    ]
+    return Report.of(Tray("A report", tuple(entries)), models), models
+
+
+def _line(
+    run: Run,
+    what: str,
+    forge: Callable[[Run, Report, int], Iterator[tuple[str, bytes]]],
+    report: Report,
+    verified: Verify,
+    total: int,
+) -> Line:
+    """Verify forgeries; what is refused in a sentence counts as reported."""
+    failed = len(run.failures)
+    reported = refused = 0
+    for name, content in forge(run, report, run.times(total)):
+        if run.left < 0:
+            run.failed(f"{what}: not all of them within the time.")
+            break
+        try:
+            found = verified(content)
+        except ProbeError:
+            refused += 1
+            continue
+        except Exception as error:
+            run.failed(f"{what}, {name}: {type(error).__name__}: {error}")
+            continue
+        reported += found > 0
+        if not found:
+            run.failed(f"{what}, {name}: passes.")
+    return Line(
+        what,
+        "every digest in the file made again",
+        f"{reported + refused:,} reported, of which {refused:,} refused in a sentence; "
+        f"{len(run.failures) - failed} not so",
+        "each is reported",
+        len(run.failures) == failed,
+    )
+
+
+def _of_pages(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
+    page, lots = report.html().encode(), run.lots("pages")
+    for number in range(total):
+        mutate = forgeries.mutated_elements if number % 2 else forgeries.mutated_bytes
+        forged = sealed(mutate(page, lots))
+        if forged != page:
+            yield f"{mutate.__name__} {number}", forged
+
+
+def _of_leaves(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
+    stated = json.loads(json.dumps(report.stated))
+    lots = run.lots("leaves")
+    paths = forgeries.forgeable(stated)
+    for path in lots.sample(paths, min(total, len(paths))):
+        try:
+            content = rendered(forgeries.with_leaf(stated, path, lots))
+        except Exception:  # data of which no page can be made
+            continue
+        yield ".".join(map(str, path)), content
+
+
+def _of_zips(run: Run, report: Report, total: int) -> Iterator[tuple[str, bytes]]:
+    files, lots = unzipped(report.zip()), run.lots("zips")
+    names = [name for name in files if name != "manifest.json"]
+    for number in range(total):
+        name = lots.choice(names)
+        content = forgeries.mutated_bytes(files[name], lots)
+        content = sealed(content) if name.endswith(".html") else content
+        if content != files[name]:
+            yield f"{name} {number}", zipped({**files, name: content})
+
+
+def _hostile(run: Run) -> Line:
+    """Let the command read hostile files, each in a process with little memory."""
+    failed, longest, most = len(run.failures), 0.0, 0
+    files = [*hostile_reports.pages(), *hostile_reports.zips(_BOMB)]
+    files = files if run.scale == 1 else run.lots("hostile").sample(files, run.times(len(files)))
+    done = 0
+    for name, content in files:
+        if run.left < 0:
+            break
+        place = run.folder / "hostile"
+        place.write_bytes(content)
+        start = time.monotonic()
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "bert_probe", "verify", str(place)],
+                cwd=_ROOT,
+                capture_output=True,
+                timeout=_SECONDS,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (_SPACE, _SPACE)),
+            )
+        except subprocess.TimeoutExpired:
+            run.failed(f"{name}: not refused within {_SECONDS} s.")
+            continue
+        longest = max(longest, time.monotonic() - start)
+        most = max(most, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+        done += 1
+        error = ended.stderr.decode(errors="replace")
+        if ended.returncode != 2 or error.count("\n") != 1 or not error.startswith("bert-probe: "):
+            run.failed(f"{name}: status {ended.returncode}, {error[-300:]}")
+    return Line(
+        "Hostile pages and ZIPs given to bert-probe verify",
+        f"each in a process with {_SPACE / 1e9:.0f} GB of address space and {_SECONDS} s",
+        f"{done} of {len(files)}, {len(run.failures) - failed} not refused; longest {longest:.1f} s, "
+        f"most memory {most / 1e3:,.0f} MB",
+        "a sentence, status 2",
+        done == len(files) and len(run.failures) == failed,
+    )

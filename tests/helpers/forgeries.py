@@ -1,0 +1,170 @@
+"""Reports that somebody forged who knows how they are made: each digest fits what was forged."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bert_probe.errors import ProbeError
+from bert_probe.reports import page
+from bert_probe.reports.numbers import Bounds, Models, Numbers
+from bert_probe.reports.tables import Table, digest
+from bert_probe.reports.view_files import Named, ViewFile
+
+_LAST_LINE = re.compile(rb"<!-- SHA-256 of all above: [0-9a-f]{64} -->\n?\Z")
+
+OWN_STATEMENTS = (
+    r"title",
+    r"made_with\.",
+    r"views\.\d+\.note\.",
+    r"views\.\d+\.provenance\.(device|libraries\b.*)$",
+    r"views\.\d+\.view\.(page|address\b.*)$",
+    r"views\.\d+\.(sha256|marks)\b",
+)
+"""Leaves of a report that nobody can compute, or that `sign` makes again."""
+
+
+@dataclass
+class RememberedModels(Models):
+    """Computes each view once for all forgeries of a report."""
+
+    known: dict[bytes, tuple[Numbers, Bounds]] = field(default_factory=dict)
+
+    def computed(self, view: ViewFile, *_: Any) -> tuple[Numbers, Bounds]:
+        key = view.to_bytes() + bytes([self.as_named])
+        if key not in self.known:
+            self.known[key] = Models.computed(self, view)
+        return self.known[key]
+
+
+def opened_as(checkpoint: Any) -> Callable[[Named], Any]:
+    """Return what opens a checkpoint under any name."""
+    return lambda _: checkpoint
+
+
+def sealed(content: bytes) -> bytes:
+    """Return a page with the digest of what it holds now."""
+    body = _LAST_LINE.sub(b"", content)
+    return body + f"<!-- SHA-256 of all above: {hashlib.sha256(body).hexdigest()} -->\n".encode()
+
+
+def sign(stated: dict[str, Any]) -> dict[str, Any]:
+    """Make the digests and marks of every view again, in place."""
+    for view in stated["views"]:
+        view["sha256"] |= {name: digest(view[name]) for name in view["sha256"] if name != "payloads"}
+        view["marks"] = Table.from_plain(view["table"]).marks()
+    return stated
+
+
+def rendered(stated: dict[str, Any]) -> bytes:
+    """Return the page of forged data.
+
+    Raises:
+        Exception: whatever the forger would see.
+    """
+    return page.written(sign(stated)).encode()
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """Return a ZIP with a manifest of what it holds now."""
+    manifest = json.loads(files["manifest.json"])
+    listed = {name: digest(content) for name, content in files.items() if name != "manifest.json"}
+    manifest["files"] = {name: listed[name] for name in [*manifest["files"], *listed] if name in listed}
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            written = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+            archive.writestr(name, written if name == "manifest.json" else content)
+    return target.getvalue()
+
+
+def unzipped(content: bytes) -> dict[str, bytes]:
+    """Return the files of a ZIP."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def mutated_bytes(content: bytes, lots: random.Random) -> bytes:
+    """Return a file with a few bytes flipped, inserted or deleted at one place."""
+    at, size = lots.randrange(len(content)), lots.choice((1, 1, 1, 2, 8, 200))
+    new = lots.choice((lots.randbytes(size), content[at : at + size][::-1], b"<!--", b" ", b"9" * size))
+    match lots.randrange(3):
+        case 0:
+            return content[:at] + new + content[at + len(new) :]
+        case 1:
+            return content[:at] + new + content[at:]
+    return content[:at] + content[at + size :]
+
+
+def mutated_elements(content: bytes, lots: random.Random) -> bytes:
+    """Return a page with an element deleted, doubled, hidden, moved or filled with something else."""
+    tokens = content.split(b"<")
+    at, other = lots.randrange(1, len(tokens)), lots.randrange(1, len(tokens))
+    token = tokens[at]
+    match lots.randrange(6):
+        case 0:
+            tokens[at : at + 1] = []
+        case 1:
+            tokens[at : at + 1] = [token, token]
+        case 2:
+            tokens[at] = token.replace(b">", b" hidden>", 1)
+        case 3:
+            tokens[at], tokens[other] = tokens[other], token
+        case 4:
+            tokens[at] = token.partition(b">")[0] + b">0.5000"
+        case 5:
+            tokens[at] = b"!--" + token.replace(b">", b"-->", 1)
+    return b"<".join(tokens)
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every text, number and truth in a JSON value."""
+    if isinstance(value, dict | list):
+        for name, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(part, (*path, name))
+    else:
+        yield path
+
+
+def forgeable(stated: dict[str, Any]) -> list[tuple[str | int, ...]]:
+    """Return the paths of all leaves that are not the author's own statements."""
+    own = re.compile("|".join(OWN_STATEMENTS))
+    return [path for path in leaves(stated) if not own.match(".".join(map(str, path)))]
+
+
+def with_leaf(stated: dict[str, Any], path: Sequence[str | int], lots: random.Random) -> dict[str, Any]:
+    """Return a copy of what a report states with another value at a path."""
+    copy: dict[str, Any] = json.loads(json.dumps(stated))
+    holder: Any = copy
+    for name in path[:-1]:
+        holder = holder[name]
+    holder[path[-1]] = other_value(holder[path[-1]], lots)
+    return copy
+
+
+def other_value(value: Any, lots: random.Random) -> Any:
+    """Return a value of the same type that is another one beyond any rounding."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value + 0.01 * (1 + abs(value))
+    if isinstance(value, str):
+        return value + lots.choice((" ", "x", "0", "<b>"))
+    return "x"
+
+
+def is_refused(verify: Callable[[bytes], Sequence[object]], content: bytes) -> bool:
+    """Return whether a report is refused in a sentence, or differences of it are reported."""
+    try:
+        return bool(verify(content))
+    except ProbeError:
+        return True

@@ -1,0 +1,413 @@
+"""Forged reports: `verify` finds whatever was changed, although every digest in the file fits the forgery."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports.differences import OTHER_VERSION
+from bert_probe.reports.numbers import Models
+from bert_probe.reports.reading import read_report
+from bert_probe.reports.report import Report
+from bert_probe.reports.trays import Entry, Tray
+from bert_probe.reports.verifying import Verdict, verify
+from bert_probe.reports.view_files import Named, ViewFile
+from tests.helpers import forgeries
+from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
+
+TEXT = "the small boat crosses the wide river"
+NOTE = "The first head has an entropy of {{1, entropy_bits}}."
+DATA = re.compile(rb'<script type="application/json" id="stated">.*?</script>', re.S)
+TABLE = re.compile(rb"<table data-view=0>.*?</table>", re.S)
+
+Verify = Callable[[bytes], Verdict]
+
+
+@pytest.fixture(scope="module")
+def models(family: Callable[[str], Checkpoint]) -> Models:
+    return RememberedModels(forgeries.opened_as(family("bert")))
+
+
+@pytest.fixture(scope="module")
+def report(models: Models) -> Report:
+    """Two views: heads with a note, attention of one head."""
+    trace = models.open(Named()).trace(TEXT)
+    views = [ViewFile.of(bert_probe.Heads().of(trace)), ViewFile.of(bert_probe.Attention(1, 2).of(trace))]
+    return Report.of(Tray("Two views", (Entry(views[0], NOTE), Entry(views[1]))), models)
+
+
+@pytest.fixture(scope="module")
+def page(report: Report) -> bytes:
+    return report.html().encode()
+
+
+@pytest.fixture(scope="module")
+def archive(report: Report) -> bytes:
+    return report.zip()
+
+
+@pytest.fixture
+def stated(report: Report) -> dict[str, Any]:
+    """What the report states, to be changed."""
+    copy: dict[str, Any] = json.loads(json.dumps(report.stated))
+    return copy
+
+
+@pytest.fixture
+def verified(tmp_path: Path, models: Models) -> Verify:
+    """Return the verdict on a file."""
+
+    def from_content(content: bytes) -> Verdict:
+        place = tmp_path / "report"
+        place.write_bytes(content)
+        return verify(read_report(place), models)
+
+    return from_content
+
+
+def test_sealed_original_passes(
+    page: bytes, archive: bytes, stated: dict[str, Any], verified: Verify
+) -> None:
+    for content in (page, sealed(page), rendered(stated), archive, zipped(unzipped(archive))):
+        verdict = verified(content)
+        assert (verdict.differences, verdict.remarks) == ((), ())
+
+
+# ---------------------------------------------------------------- the page
+
+
+def _false_note(page: bytes) -> bytes:
+    return page.replace(b"<p class=note>", b"<p class=note>It has 9.9 bits.</p><p class=note hidden>", 1)
+
+
+def _extra_cell(page: bytes) -> bytes:
+    return TABLE.sub(
+        lambda table: table[0].replace(b"</tr></tbody>", b"<td class=n>0.9</td></tr></tbody>"), page
+    )
+
+
+def _false_table(page: bytes) -> bytes:
+    def hide(table: re.Match[bytes]) -> bytes:
+        shown = (
+            table[0].replace(b"<table data-view=0>", b"<table>").replace(b"<td class=n>0.", b"<td class=n>9.")
+        )
+        return shown + table[0].replace(b"<table", b"<table hidden")
+
+    return TABLE.sub(hide, page)
+
+
+def _false_data(page: bytes) -> bytes:
+    def twice(data: re.Match[bytes]) -> bytes:
+        false = data[0].replace(b'"cells":[', b'"cells":[9,').replace(b'type="application/json" id', b"id")
+        return b"<!--" + data[0] + b"-->" + false.replace(b"<script", b'<script type="application/json"')
+
+    return DATA.sub(twice, page)
+
+
+def _false_data_of_other_spelling(page: bytes) -> bytes:
+    """Both blocks are read by a browser, and only the later one by a search for the exact tag."""
+    false = DATA.search(page)
+    assert false is not None
+    other = false[0].replace(b"<script", b"<SCRIPT").replace(b'"cells":[', b'"cells":[9,')
+    return page.replace(b"<header>", other + b"<header>", 1)
+
+
+FORGERIES: dict[str, Callable[[bytes], bytes]] = {
+    "a false note before the hidden true one": _false_note,
+    "an extra cell in a shown row": _extra_cell,
+    "a false table before the hidden true one": _false_table,
+    "true data in a comment before false ones": _false_data,
+    "false data of another spelling before the true ones": _false_data_of_other_spelling,
+    "another title": lambda page: page.replace(b"<h1>Two views", b"<h1>True views"),
+    "another title of the window": lambda page: page.replace(b"<title>Two", b"<title>True"),
+    "another quotation": lambda page: page.replace(
+        b"<blockquote><p>the small", b"<blockquote><p>the large", 1
+    ),
+    "other code": lambda page: page.replace(b"import bert_probe\n", b"import os\n", 1),
+    "another script": lambda page: page.replace(b"<script>\n", b"<script>\nalert(1);", 1),
+    "a further script": lambda page: page.replace(b"</main>", b"</main><script>alert(1)</script>", 1),
+    "another style": lambda page: page.replace(b"<style>\n", b"<style>\ntd { display: none }\n", 1),
+    "another policy": lambda page: page.replace(b"default-src 'none'", b"default-src *", 1),
+    "a hidden article": lambda page: page.replace(b'<article id="view-2"', b'<article hidden id="view-2"', 1),
+    "text after the end": lambda page: page + b"<p>More",
+    "text before the start": lambda page: b"<p>More" + page,
+    "a byte order mark": lambda page: b"\xef\xbb\xbf" + page,
+    "other line ends": lambda page: page.replace(b"\n", b"\r\n"),
+    "an unclosed comment": lambda page: page.replace(b"<header>", b"<!--<header>", 1),
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize("seal", [sealed, bytes], ids=["sealed", "unsealed"])
+def test_forged_page_is_reported(
+    forge: Callable[[bytes], bytes], seal: Callable[[bytes], bytes], page: bytes, verified: Verify
+) -> None:
+    forged = forge(page)
+    assert forged != page
+    assert forgeries.is_refused(lambda content: verified(content).differences, seal(forged))
+
+
+def test_missing_row_is_reported_in_its_table(page: bytes, verified: Verify) -> None:
+    row = re.search(rb"<tr><td class=n>2</td>.*?</tr>", page[page.index(b"<table data-view=0>") :])
+    assert row is not None
+    (difference,) = verified(sealed(page.replace(row[0], b"", 1))).differences
+    assert (difference.view, difference.table) == (1, "table as shown")
+
+
+def test_several_changed_cells_are_each_reported(page: bytes, verified: Verify) -> None:
+    start = page.index(b"<table data-view=0>")
+    changed = re.sub(rb"<td class=n>0\.", b"<td class=n>7.", page[start:], count=3)
+    found = verified(sealed(page[:start] + changed)).differences
+    assert [(one.view, one.table) for one in found] == [(1, "table as shown")] * 3
+    assert all(one.stated.startswith("7.") and one.recomputed.startswith("0.") for one in found)
+
+
+# ---------------------------------------------------------------- the data
+
+
+def _renamed_model(stated: dict[str, Any]) -> None:
+    for view in stated["views"]:
+        view["provenance"]["model"] = "google/bert-large"
+
+
+def _renamed_model_everywhere(stated: dict[str, Any]) -> None:
+    for view in stated["views"]:
+        view["provenance"]["model"] = view["view"]["models"][0]["name"] = "google/bert-large"
+
+
+def _swapped_rows(stated: dict[str, Any]) -> None:
+    for column in stated["views"][0]["table"]["columns"]:
+        column["cells"][0], column["cells"][4] = column["cells"][4], column["cells"][0]
+
+
+def _exactness_overstated(stated: dict[str, Any]) -> None:
+    for bound in stated["views"][1]["tolerances"]["table"]:
+        bound["tolerance"] /= 1000
+
+
+def _further_fact(stated: dict[str, Any]) -> None:
+    stated["views"][0]["provenance"]["reviewed by"] = {}
+
+
+def _other_kind(stated: dict[str, Any]) -> None:
+    column = next(one for one in stated["views"][0]["table"]["columns"] if one["kind"] == "integer")
+    column["kind"], column["cells"] = "number", [float(cell) for cell in column["cells"]]
+
+
+def _payload_with_a_tail(stated: dict[str, Any]) -> None:
+    planes, length, letters = stated["views"][1]["payloads"][0]
+    stated["views"][1]["payloads"][0] = [planes, length + 3, letters + "00000"]
+
+
+DATA_FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
+    "another model in the provenance": _renamed_model,
+    "another model in all data": _renamed_model_everywhere,
+    "rows in another order": _swapped_rows,
+    "a smaller tolerance": _exactness_overstated,
+    "a further fact": _further_fact,
+    "whole numbers as measured ones": _other_kind,
+    "a payload that only Python reads": _payload_with_a_tail,
+    "no views": lambda stated: stated["views"].clear(),
+    "a view less in the middle of its digests": lambda stated: stated["views"][0]["sha256"].clear(),
+}
+
+
+@pytest.mark.parametrize("forge", DATA_FORGERIES.values(), ids=DATA_FORGERIES)
+def test_forged_data_are_reported(
+    forge: Callable[[dict[str, Any]], None], stated: dict[str, Any], verified: Verify
+) -> None:
+    forge(stated)
+    assert forgeries.is_refused(lambda content: verified(content).differences, rendered(stated))
+
+
+def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, Any], verified: Verify) -> None:
+    _swapped_rows(stated)
+    found = [one for one in verified(rendered(stated)).differences if one.table == "table"]
+    assert {(one.table, one.column, one.stated, one.recomputed) for one in found} == {
+        ("table", "place", "1", "5"),
+        ("table", "place", "5", "1"),
+    }
+
+
+def test_another_version_is_reported_and_numbers_are_still_checked(
+    stated: dict[str, Any], verified: Verify
+) -> None:
+    stated["made_with"]["bert_probe"] = "0.0.1"
+    (difference,) = verified(rendered(stated)).differences
+    assert (difference.finding, difference.stated) == (OTHER_VERSION, "0.0.1")
+    column = next(one for one in stated["views"][0]["table"]["columns"] if one["kind"] == "number")
+    column["cells"][1] += 1
+    assert len(verified(rendered(stated)).differences) == 2
+
+
+def test_authors_own_statements_pass(stated: dict[str, Any], verified: Verify) -> None:
+    stated["title"] = "Another title"
+    for view in stated["views"]:
+        view["provenance"]["device"] = "cuda:0"
+    assert verified(rendered(stated)).differences == ()
+
+
+def test_every_kind_of_leaf_is_covered(stated: dict[str, Any], verified: Verify) -> None:
+    lots = random.Random(9)
+    paths = {re.sub(r"\d+", "#", ".".join(map(str, path))): path for path in forgeries.forgeable(stated)}
+    missed = [
+        name
+        for name, path in paths.items()
+        if not _is_refused_as_data(forgeries.with_leaf(stated, path, lots), verified)
+    ]
+    assert missed == []
+    assert len(paths) > 50
+
+
+def _is_refused_as_data(forged: dict[str, Any], verified: Verify) -> bool:
+    try:
+        content = rendered(forged)
+    except Exception:
+        return True  # data of which no page can be made
+    return forgeries.is_refused(lambda content: verified(content).differences, content)
+
+
+@pytest.mark.parametrize("mutate", [forgeries.mutated_bytes, forgeries.mutated_elements])
+def test_random_mutations_of_a_page_are_reported(
+    mutate: Callable[[bytes, random.Random], bytes], page: bytes, verified: Verify
+) -> None:
+    lots = random.Random(9)
+    missed = 0
+    for _ in range(60):
+        forged = sealed(mutate(page, lots))
+        missed += forged != page and not forgeries.is_refused(
+            lambda content: verified(content).differences, forged
+        )
+    assert missed == 0
+
+
+# ---------------------------------------------------------------- the ZIP
+
+
+def _parquet(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[dict[str, bytes]], None]:
+    def forge(files: dict[str, bytes]) -> None:
+        table = pyarrow.parquet.read_table(io.BytesIO(files["1-heads/table.parquet"]))
+        frame = change(table.to_pandas())
+        changed = pyarrow.Table.from_pandas(frame, preserve_index=False)
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(changed.replace_schema_metadata(table.schema.metadata), sink)
+        files["1-heads/table.parquet"] = sink.getvalue()
+
+    return forge
+
+
+def _swapped_names(frame: pd.DataFrame) -> pd.DataFrame:
+    names = [*frame.columns]
+    names[2], names[3] = names[3], names[2]
+    return frame.set_axis(names, axis=1)
+
+
+def _replaced(name: str, old: bytes, new: bytes) -> Callable[[dict[str, bytes]], None]:
+    def forge(files: dict[str, bytes]) -> None:
+        assert old in files[name]
+        files[name] = files[name].replace(old, new)
+
+    return forge
+
+
+def _added(name: str, content: bytes) -> Callable[[dict[str, bytes]], None]:
+    return lambda files: files.update({name: content})
+
+
+ZIP_FORGERIES: dict[str, Callable[[dict[str, bytes]], None]] = {
+    "a row more in table.parquet": _parquet(lambda frame: pd.concat([frame, frame[:1]])),
+    "a row less in table.parquet": _parquet(lambda frame: frame[:-1]),
+    "a column more in table.parquet": _parquet(lambda frame: frame.assign(more=1.0)),
+    "swapped columns in table.parquet": _parquet(_swapped_names),
+    "another order of rows in table.parquet": _parquet(lambda frame: frame[::-1]),
+    "float16 in table.parquet": _parquet(lambda frame: frame.astype({"entropy_bits": "float16"})),
+    "garbage in table.parquet": _added("1-heads/table.parquet", b"PAR1garbagePAR1"),
+    "an empty table.parquet": _added("1-heads/table.parquet", b""),
+    "another picture": _replaced("2-attention/picture.svg", b"</svg>", b"<text>9</text></svg>"),
+    "a script in a picture": _replaced(
+        "2-attention/picture.svg", b"</svg>", b"<script>alert(1)</script></svg>"
+    ),
+    "other code": _replaced("1-heads/code.py", b"import bert_probe", b"import os"),
+    "another command": _replaced("1-heads/code.sh", b"bert-probe", b"rm -r"),
+    "another note": _replaced("1-heads/note.txt", b"first", b"last"),
+    "another view file": _replaced("2-attention/view.json", b"river", b"ocean"),
+    "other provenance": _replaced("1-heads/provenance.json", b"river", b"ocean"),
+    "a further file": _added("setup.py", b"import os"),
+    "a further file of a view": _added("1-heads/README.txt", b"true"),
+    "a file outside": _added("../evil.py", b"import os"),
+    "a file at the root": _added("/etc/evil", b""),
+    "a missing file": lambda files: files.__delitem__("1-heads/table.parquet"),
+    "another title in the manifest": _replaced("manifest.json", b"Two views", b"True views"),
+    "a further name in the manifest": _replaced(
+        "manifest.json", b'{"bert_probe_report', b'{"a":1,"bert_probe_report'
+    ),
+}
+
+
+@pytest.mark.parametrize("forge", ZIP_FORGERIES.values(), ids=ZIP_FORGERIES)
+def test_forged_zip_is_reported(
+    forge: Callable[[dict[str, bytes]], None], archive: bytes, verified: Verify
+) -> None:
+    files = unzipped(archive)
+    forge(files)
+    assert forgeries.is_refused(lambda content: verified(content).differences, zipped(files))
+
+
+def test_random_mutations_of_a_zip_are_reported(archive: bytes, verified: Verify) -> None:
+    lots = random.Random(9)
+    files = unzipped(archive)
+    missed = []
+    for number in range(15):
+        name = lots.choice([*files])
+        content = forgeries.mutated_bytes(files[name], lots)
+        forged = zipped({**files, name: sealed(content) if name.endswith(".html") else content})
+        if name == "manifest.json" or content == files[name]:
+            continue
+        if not forgeries.is_refused(lambda content: verified(content).differences, forged):
+            missed.append((number, name))
+    assert missed == []
+
+
+def test_parquet_of_another_version_of_pyarrow_passes_with_a_remark(archive: bytes, verified: Verify) -> None:
+    files = unzipped(archive)
+    table = pyarrow.parquet.read_table(io.BytesIO(files["1-heads/table.parquet"]))
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(table, sink, compression="zstd", write_statistics=False)
+    files["1-heads/table.parquet"] = sink.getvalue()
+    verdict = verified(zipped(files))
+    assert verdict.differences == ()
+    assert [remark for remark in verdict.remarks if "another version of pyarrow" in remark]
+
+
+def test_changed_cell_of_a_parquet_file_is_reported_in_its_place(archive: bytes, verified: Verify) -> None:
+    files = unzipped(archive)
+    _parquet(lambda frame: frame.assign(entropy_bits=frame.entropy_bits + (np.arange(len(frame)) == 2)))(
+        files
+    )
+    cells = [one for one in verified(zipped(files)).differences if one.table == "table.parquet"]
+    assert [(one.view, one.row.split()[0], one.column) for one in cells] == [(1, "3", "entropy_bits")]
+
+
+def test_model_elsewhere_is_checked_under_the_name_in_the_report(
+    report: Report, tmp_path: Path, models: Models
+) -> None:
+    checkpoint = models.open(Named())
+    elsewhere = replace(checkpoint, opened=replace(checkpoint.opened, name="/another/folder"))
+    place = tmp_path / "report.html"
+    place.write_text(report.html(), encoding="utf-8")
+    other = Models(forgeries.opened_as(elsewhere), _twins=models._twins)
+    assert verify(read_report(place), other).differences == ()

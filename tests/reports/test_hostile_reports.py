@@ -1,0 +1,264 @@
+"""Files that are meant to break whoever reads them: each is refused in a sentence, in little memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bert_probe.cli.main import main
+from bert_probe.errors import ReportError
+from bert_probe.reports import notes, parquet
+from bert_probe.reports.archives import unpack
+from bert_probe.reports.given import parse_json
+from bert_probe.reports.reading import read_report
+from bert_probe.reports.tables import Table
+from bert_probe.reports.trays import read_any
+from bert_probe.views.payload import Text, as_text, of_text
+from tests.helpers import hostile_reports
+
+MEGABYTE = 1_000_000
+BOMB = 60 * MEGABYTE
+
+PAGES = dict(hostile_reports.pages())
+ZIPS = dict(hostile_reports.zips(BOMB))
+
+
+@pytest.mark.parametrize("content", [*PAGES.values(), *ZIPS.values()], ids=[*PAGES, *ZIPS])
+def test_hostile_report_is_refused_in_a_sentence(
+    content: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "report"
+    place.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(place)])
+    out, error = capfd.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert re.fullmatch(r"bert-probe: [^\n]{20,500}\.\n", error), error[:1000]
+
+
+@pytest.mark.parametrize("name", ["an entry that claims 10 bytes", "an entry that claims a gigabyte"])
+def test_zip_bomb_is_not_unpacked(name: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError, match="is a ZIP that cannot be read"):
+            unpack(ZIPS[name], "a ZIP")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MEGABYTE
+
+
+@pytest.mark.parametrize("content", PAGES.values(), ids=PAGES)
+def test_hostile_page_takes_little_memory(content: bytes, tmp_path: Path) -> None:
+    place = tmp_path / "report"
+    place.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError):
+            read_report(place)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(content) + 3 * MEGABYTE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"NaN", b"[1e999]", b'{"a": 1, "a": 2}', b"9" * 5_000, b"[18446744073709551616]", b"[" * 65 + b"]" * 65],
+)
+def test_json_that_parsers_read_in_several_ways_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_json(content)
+
+
+def test_json_within_the_bounds_is_parsed() -> None:
+    assert parse_json(b"[" * 64 + b"]" * 64)
+    assert parse_json(b'[18446744073709551615, -1.5e300, "\\ud800"]') == [2**64 - 1, -1.5e300, "\ud800"]
+
+
+# ---------------------------------------------------------------- payloads and Parquet
+
+
+def test_payload_that_a_browser_reads_in_another_way_is_refused() -> None:
+    planes, length, letters = as_text(bytes(range(256)) * 4)
+    assert of_text(Text(planes, length, letters)) == bytes(range(256)) * 4
+    for other in (
+        Text(planes, length, letters + "00000"),
+        Text(planes, length - 4, letters),
+        Text(planes, length, letters.replace(".", ">").replace(",", "&")),
+        Text(planes, length, letters[:-5]),
+    ):
+        assert tuple(other) != (planes, length, letters)
+        with pytest.raises(ValueError, match="no payload"):
+            of_text(other)
+
+
+def test_payload_is_not_unpacked_beyond_what_is_expected() -> None:
+    packed = as_text(b"\0" * BOMB)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="larger than 1,000 bytes"):
+            of_text(packed, 1_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * MEGABYTE
+
+
+def _file(frame: pd.DataFrame, **options: object) -> bytes:
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), sink, **options)
+    return sink.getvalue()
+
+
+FRAME = pd.DataFrame(
+    {"token": [f"token {number}" for number in range(1_000)], "weight": np.arange(1_000) / 7}
+)
+
+
+def test_parquet_of_the_same_table_is_decoded() -> None:
+    for options in ({}, {"compression": "zstd"}, {"use_dictionary": False}, {"data_page_version": "2.0"}):
+        decoded = parquet.decoded(_file(FRAME, **options), _file(FRAME))
+        assert decoded == (Table.of(FRAME), True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _file(FRAME.assign(token="x" * 5 * MEGABYTE), compression="zstd"),
+        _file(FRAME.assign(token=[f"{'x' * 5_000}{row}" for row in range(1_000)]), compression="zstd"),
+        _file(pd.concat([FRAME] * 1_000), compression="zstd"),
+        _file(FRAME.assign(more=1)),
+        _file(FRAME, use_dictionary=False, column_encoding={"token": "DELTA_BYTE_ARRAY", "weight": "PLAIN"}),
+        _file(FRAME)[:-9] + b"\xff" + _file(FRAME)[-8:],
+        _file(FRAME)[:-8] + b"\xff\xff\xff\x7fPAR1",
+        b"PAR1",
+        b"",
+    ],
+    ids=["long texts", "many texts", "rows", "columns", "deltas", "footer", "length", "short", "empty"],
+)
+def test_parquet_bomb_is_not_decoded(content: bytes) -> None:
+    assert parquet.decoded(content, _file(FRAME)) is None
+
+
+def test_page_that_claims_more_than_the_footer_is_not_decoded() -> None:
+    frame = pd.DataFrame({"weight": np.random.default_rng(9).random(140_000)})
+    content = _file(
+        frame,
+        compression="snappy",
+        use_dictionary=False,
+        data_page_size=8 * MEGABYTE,
+        max_rows_per_page=len(frame),
+    )
+    assert parquet.decoded(content, content) is not None
+    start = pyarrow.parquet.ParquetFile(io.BytesIO(content)).metadata.row_group(0).column(0).data_page_offset
+    # A page header begins with its type; then the unpacked size, four bytes of seven bits each.
+    assert content[start : start + 3] == b"\x15\x00\x15"
+    assert all(byte >= 0x80 for byte in content[start + 3 : start + 6])
+    forged = content[: start + 3] + b"\xfe\xff\xff\x7f" + content[start + 7 :]
+    assert parquet.decoded(forged, content) is None
+
+
+# ---------------------------------------------------------------- view files, drafts and notes
+
+
+@pytest.mark.parametrize("kind", ["bert_probe_view", "bert_probe_tray"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "1e999",
+            "NaN",
+            "9" * 4_000,
+            "9" * 5_000,
+            '"\\ud800"',
+            "[" * 100_000,
+            '{"a":' * 500,
+            "{}",
+            "[[]]",
+            "null",
+        ),
+        *('[{"view": {}}]', '[{"view": []}]', "[1]", "true", '{"a": 1, "a": 1}'),
+    ],
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "title",
+        "views",
+        "question",
+        "asked",
+        "models",
+        "texts",
+        "sentences",
+        "files",
+        "truncate",
+        "drawn",
+        "x",
+    ],
+)
+def test_hostile_view_file_is_read_or_refused(kind: str, value: str, name: str) -> None:
+    content = f'{{"{kind}": 1, "page": "tokens", "{name}": {value}}}'.encode()
+    with suppress(ReportError):
+        assert read_any(content, "a file").to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "sentence"),
+    [
+        ("data", "code.py", "must end in"),
+        ("data", "data.py", "must end in"),
+        ("data", "view.json", "must end in"),
+        ("data", "other.conll", "must be called as that"),
+        ("../data", "../data.conll", "no file's name"),
+        ("data", "data.conll\0", "no file's name"),
+    ],
+)
+def test_file_of_a_view_cannot_replace_another(name: str, file: str, sentence: str) -> None:
+    content = {"file": file, "content": "import\tos\n"}
+    view = {"bert_probe_view": 1, "question": "Probe", "files": {name: content}}
+    with pytest.raises(ReportError, match=sentence):
+        read_any(json.dumps(view).encode(), "a file")
+
+
+TABLE = Table.of(pd.DataFrame({"weight": [0.5], "two words": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        ("{{1, weight}}", "0.5000"),
+        ("{{ 1 ,two words\t}}!", "1!"),
+        ("{{{1, weight}}}", "{0.5000}"),
+        ("{{x, weight}} {{1 weight}} {{}} {{,}}", "{{x, weight}} {{1 weight}} {{}} {{,}}"),
+        ("{{1," + " " * 19_990, "{{1," + " " * 19_990),
+        ("{{1," * 5_000, "{{1," * 5_000),
+        ("{{" + "1" * 19_990 + "}}", "{{" + "1" * 19_990 + "}}"),
+    ],
+)
+def test_note_is_read_in_linear_time(note: str, shown: str) -> None:
+    assert notes.shown(note, TABLE) == shown
+    assert isinstance(notes.unchecked(note), list)
+
+
+def test_reading_never_runs_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr("bert_probe.model.loading.load", lambda *args, **_: calls.append(args))
+    reading: Callable[[Path], object] = read_report
+    for number, content in enumerate([*PAGES.values(), *ZIPS.values()]):
+        place = tmp_path / str(number)
+        place.write_bytes(content)
+        with pytest.raises(ReportError):
+            reading(place)
+    assert calls == []
