@@ -129,7 +129,7 @@ def test_a_choice_counts_for_what_it_is_about_and_after_the_component_began(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session: dict[str, Any] = {}
-    monkeypatch.setattr(choices.st, "session_state", session)
+    monkeypatch.setattr("bert_probe.web.components.choices.st.session_state", session)
     first, report = choices.latest("m", "cell", "labels")
     assert report is None
     session["m"] = {"cell": {"row": 1, "column": 0, "of": "labels", "revision": first + 1}}
@@ -145,8 +145,8 @@ def test_a_component_that_is_drawn_again_outranks_what_the_browser_knows(
 ) -> None:
     session: dict[str, Any] = {}
     clock = iter((5_000_000, 9_000_000))
-    monkeypatch.setattr(choices.st, "session_state", session)
-    monkeypatch.setattr(choices.time, "time_ns", lambda: next(clock))
+    monkeypatch.setattr("bert_probe.web.components.choices.st.session_state", session)
+    monkeypatch.setattr("bert_probe.web.components.choices.time.time_ns", lambda: next(clock))
     assert choices.start("m") == 5
     session["m"] = {}
     assert choices.start("m") == 5, "it was drawn in the run before"
