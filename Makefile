@@ -1,23 +1,22 @@
-# Everything happens in .venv; nothing outside this folder is changed, but for the browser of `make test`.
-# Needed: Python 3.11 or newer, make, git.
+# Requires Python 3.11 or newer, make and git. Everything is installed into .venv, except the browser for `make test`.
 
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
-# What Python compiles is kept, here and in .venv: it takes two fifths of the seconds in which a program with torch starts.
+# Bytecode is cached: without it a program that imports torch takes almost twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 PORT ?= 8501
-# Processes that run tests side by side, and what pytest is asked beyond the usual: make test TESTS="-k cosine"
+# Number of test processes, and further arguments of pytest: make test TESTS="-k cosine"
 WORKERS ?= 2
 TESTS ?=
 
 BIN := .venv/bin
 INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
-# Node itself is a Python package of the development set-up.
+# Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
 .PHONY: help run test check style types build lock bench prove
@@ -27,27 +26,26 @@ help: ## Show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
 	@echo
-	@echo "The first run sets .venv up, which takes some minutes; PORT=8600 and PYTHON=python3.12 may be given."
+	@echo "The first run installs the packages, which takes about a minute. Options: PORT=8600 PYTHON=python3.12"
 
-run: .venv/.ready ## Start the app on this machine and open a browser (PORT, else 8501)
-	@echo "BERT Probe starts, which takes some seconds"
+run: .venv/.ready ## Start the app and open a browser (PORT, default 8501)
+	@echo "Starting BERT Probe"
 	@exec $(BIN)/python -m bert_probe app --port $(PORT)
 
-# Chromium is installed beside the packages; should that fail, it is tried again, so that the reason is said last.
-test: ## Everything: checks, then all tests, those in a real browser included
+# Chromium is installed at the same time as the packages. If that fails it is tried again, so that the reason comes last.
+test: ## Run all checks and tests, including those in a browser
 	@tests/browser/find_chromium.sh & browser=$$!; $(MAKE) -s .venv/.ready-dev; ready=$$?; \
 	  { wait $$browser || tests/browser/find_chromium.sh; } && exit $$ready
 	@$(MAKE) style
-	@# Types take a minute where nothing is known of them yet: the tests begin meanwhile.
-	@# Whole files go to one process, so that a server or a model is started once; each computes in one thread, and
-	@# where it is given more they do not keep the others' processor busy while they wait.
-	@echo "$(BIN)/mypy, and beside it $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"
+	@# mypy takes a minute without a cache and runs at the same time as the tests. A test file runs in one process, which
+	@# starts servers and opens models once. Each process computes in one thread; waiting threads must not spin.
+	@echo "$(BIN)/mypy & $(BIN)/python -m pytest -n $(WORKERS) $(TESTS)"
 	@$(BIN)/mypy >.venv/mypy.log & types=$$!; \
 	  OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=passive TOKENIZERS_PARALLELISM=false \
 	  $(BIN)/python -m pytest -rs -n $(WORKERS) --dist loadfile --durations=10 $(TESTS); tests=$$?; \
 	  wait $$types || tests=1; cat .venv/mypy.log; exit $$tests
 
-check: style types ## Style, formatting and types, of Python and of JavaScript
+check: style types ## Check style, formatting and types of Python and JavaScript
 
 style: .venv/.ready-dev
 	$(BIN)/ruff check .
@@ -57,12 +55,12 @@ style: .venv/.ready-dev
 types: .venv/.ready-dev
 	$(BIN)/mypy
 
-bench: .venv/.ready-dev ## Measure against the rivals, and write benchmarks/RESULTS.md
+bench: .venv/.ready-dev ## Measure speed and memory against other tools and write benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
-prove: .venv/.ready-dev ## Attack it for half an hour, on this machine alone, and write benchmarks/PROOF.md
+prove: .venv/.ready-dev ## Run every case, fault injection and attacks for an hour and write benchmarks/PROOF.md
 	BERT_PROBE_PROVE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-	@# The components once more, in another engine.
+	@# The components in another browser engine.
 	! command -v firefox-esr >/dev/null || BERT_PROBE_BROWSER=firefox \
 	  $(BIN)/python -m pytest $(addprefix tests/browser/test_,components.py model_view.py head_view.py firefox.py)
 	$(BIN)/python -m benchmarks.proof
@@ -91,7 +89,7 @@ lock: .venv/.ready-dev ## Write constraints.txt: the version of every package th
 
 define make_environment
 $(check_python)
-test -x $(BIN)/pip || { echo "Creating .venv"; $(PYTHON) -m venv .venv; }
+@test -x $(BIN)/pip || { echo "Creating .venv"; $(PYTHON) -m venv .venv; }
 endef
 
 define check_python
