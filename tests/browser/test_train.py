@@ -17,6 +17,7 @@ pytestmark = pytest.mark.browser
 
 def test_a_first_training_ends_in_an_answer(app: App, page: Page) -> None:
     visit(page, f"{app.origin}/train?held_out=0.5&epochs=2&model={quote(str(trained.bert_tiny()))}")
+    page.get_by_role("button", name="Open it").click()
     page.get_by_role("button", name="Start training").click()
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     expect(page.get_by_role("heading", name="What was learned")).to_be_visible(timeout=120_000)

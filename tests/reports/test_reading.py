@@ -27,14 +27,14 @@ def zipped(*files: tuple[str, str]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (STATED.encode(), 'In what report states the key "title" is given twice; give it once.'),
         (
-            zipped(("manifest.json", '{"files": {}, "files": {}}'), ("report.html", "")),
-            'In the manifest of report the key "files" is given twice; give it once.',
+            STATED.encode(),
+            'What report states cannot be read: its JSON was changed (the key "title" is given twice; give '
+            "it once).",
         ),
         (
             zipped(("manifest.json", '{"files": {}}'), ("report.html", "a"), ("report.html", "b")),
-            "report holds two files of the same name, which no report does.",
+            "report is a ZIP that cannot be read: it holds 'report.html' twice. Choose another file.",
         ),
     ],
 )

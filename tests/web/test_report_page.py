@@ -213,8 +213,8 @@ def test_another_model_is_opened_only_when_the_reader_agrees(
     assert questions(app) == []
 
 
-def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path]) -> None:
-    folder = str(family_folder("bert"))
+def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     view = a_view(model=folder)
     named = (Named(folder, weights_sha256="0" * 64),)
     app = dropped(ViewFile("Tokens", {}, named, page="tokens", address=view.address).to_bytes())
