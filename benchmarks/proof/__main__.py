@@ -44,7 +44,7 @@ SECONDS = {
     "start": 500,
     "ray": 280,
 }
-"""Theme → its budget at scale 1. At most 50 minutes together; a quiet machine needs about 30."""
+"""Theme → its time limit in seconds at scale 1; an hour together."""
 _LEAST = 60
 """Seconds that a theme has at any scale: some start a server, or import torch."""
 _WHOLE = ("faults",)
