@@ -37,6 +37,13 @@ def test_scores_and_attention_of_two_tokens_are_those_worked_by_hand() -> None:
     assert round(first, 4) == 0.6225
 
 
+def test_scores_each_layer_uses_its_own_scaling() -> None:
+    trace = two_token_trace()
+    two = {name: getattr(trace, name) * 2 for name in ("queries", "keys", "values", "masks")}
+    trace = replace(trace, states=(trace.states[0], *trace.states[-1:] * 2), scaling=(0.5, 1.5), **two)
+    np.testing.assert_array_equal(trace.scores(1), 3 * trace.scores(0))
+
+
 def test_a_mask_of_yes_and_no_takes_away_all_weight() -> None:
     trace = two_token_trace(np.array([[True, False], [True, True]]))
     assert trace.scores(0, 0)[0, 1] == -np.inf
