@@ -113,6 +113,13 @@ def test_by_hand(tmp_path: Path) -> None:
     assert hits.positions.tolist() == [1, 3, 2]
 
 
+def test_equal_vectors_are_ordered_by_row_and_position(tmp_path: Path) -> None:
+    vectors = np.tile(np.array([[3, 4]], np.float32), (5, 1))
+    hits = Scan(LayerVectors(written(tmp_path, [vectors]), 6), np.array([5.0, 0.0])).best(5)
+    assert hits.rows.tolist() == [1, 1, 1, 2, 2]
+    assert hits.positions.tolist() == [1, 2, 3, 1, 2]
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     files = written(tmp_path, [np.eye(4, dtype=np.float32)])
     vectors = LayerVectors(files, 6)

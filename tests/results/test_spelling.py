@@ -12,6 +12,7 @@ import pytest
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.results import spelling
+from bert_probe.results.kinds import Place
 
 
 @pytest.mark.parametrize("letter", ["a", "語", "'"])
@@ -31,3 +32,11 @@ def test_the_longest_argument_is_that_of_linux() -> None:
     subprocess.run(["true", "a" * spelling.LONGEST_ARGUMENT], check=True)
     with pytest.raises(OSError, match="Argument list too long"):
         subprocess.run(["true", "a" * (spelling.LONGEST_ARGUMENT + 1)], check=True)
+
+
+@pytest.mark.parametrize(("layer", "plain"), [(0, 1), (2, 3), (-1, "last"), (-2, "last-1"), (-3, "last-2")])
+def test_layer_is_written_from_1_and_read_back(layer: int, plain: int | str, minilm: Checkpoint) -> None:
+    field = Place("layer")
+    assert field.plain(layer) == plain
+    read = field.from_plain("layer", plain, minilm.description)
+    assert read % minilm.description.layers == layer % minilm.description.layers
