@@ -17,7 +17,7 @@ from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.text.labelled import Labelled
 from bert_probe.views.layer_map import MEANING, Chosen
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, jobs, map_texts, map_view, places, state, store, workbench
+from bert_probe.web import blocks, callbacks, jobs, map_texts, map_view, places, state, store, workbench
 from bert_probe.web.export import export
 
 LONGEST = 1_000
@@ -84,9 +84,11 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
     with st.container(horizontal=True):
         go = partial(st.button, on_click=take if of_many else None, args=(text,) if of_many else None)
         if go("Show the attention of this text"):
-            st.switch_page(places.page("attention"))
+            with callbacks.to_the_end():
+                st.switch_page(places.page("attention"))
         if go("Show how alike its tokens are"):
-            st.switch_page(places.page("similarity"))
+            with callbacks.to_the_end():
+                st.switch_page(places.page("similarity"))
 
 
 def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:

@@ -4,7 +4,7 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web import blocks, state, workbench
+from bert_probe.web import blocks, callbacks, state, workbench
 from bert_probe.web.train import data, outcome, running, settings
 
 
@@ -21,7 +21,8 @@ def choices(checkpoint: Checkpoint) -> None:
         blocks.refusal(error, "Change the data or the settings; what you chose is still there.")
         return
     if st.button("Start training", type="primary"):
-        running.start(given, planned)
+        with callbacks.to_the_end():
+            running.start(given, planned)
         st.rerun()
 
 

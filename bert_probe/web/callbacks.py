@@ -7,6 +7,8 @@ reports a click on a button to a single run, even if that is dropped before it c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final
@@ -33,18 +35,35 @@ def _finish_callbacks() -> None:
     run_callbacks = SafeSessionState.on_script_will_rerun
 
     @wraps(run_callbacks)
-    def uninterrupted(self: SafeSessionState, *args: Any, **options: Any) -> None:
-        runner = getattr(self._yield_callback, "__self__", None)
-        if not isinstance(runner, ScriptRunner):  # as in tests without a browser
+    def run_all(self: SafeSessionState, *args: Any, **options: Any) -> None:
+        with _uninterrupted(self):
             run_callbacks(self, *args, **options)
-            return
-        runner._execing = False  # the check for a newer request then does nothing
-        try:
-            run_callbacks(self, *args, **options)
-        finally:
-            runner._execing = True
 
-    SafeSessionState.on_script_will_rerun = uninterrupted  # type: ignore[method-assign]
+    SafeSessionState.on_script_will_rerun = run_all  # type: ignore[method-assign]
+
+
+@contextmanager
+def to_the_end() -> Iterator[None]:
+    """Run what follows a click on a button to its end, also if the reader clicks again meanwhile."""
+    context = get_script_run_ctx(suppress_warning=True)
+    if context is None:
+        yield
+        return
+    with _uninterrupted(context.session_state):
+        yield
+
+
+@contextmanager
+def _uninterrupted(state: SafeSessionState) -> Iterator[None]:
+    runner = getattr(state._yield_callback, "__self__", None)
+    if not isinstance(runner, ScriptRunner) or not runner._execing:  # as in tests without a browser
+        yield
+        return
+    runner._execing = False  # the check for a newer request then does nothing
+    try:
+        yield
+    finally:
+        runner._execing = True
 
 
 def _remember_buttons() -> None:

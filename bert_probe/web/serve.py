@@ -27,7 +27,17 @@ from streamlit.config_option import ConfigOption
 import bert_probe
 from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
-from bert_probe.web import bertviz_frames, callbacks, downloads, hosts, layers, places, sockets, uploads
+from bert_probe.web import (
+    bertviz_frames,
+    callbacks,
+    downloads,
+    hosts,
+    layers,
+    messages,
+    places,
+    sockets,
+    uploads,
+)
 from bert_probe.web.components import mounting
 from bert_probe.web.http import entrance
 from bert_probe.web.http.routes import routes as api_routes
@@ -233,6 +243,7 @@ async def lifespan(_app: object) -> AsyncIterator[None]:
     """What is done when the server has its socket and before it answers."""
     sockets.send_at_once()
     callbacks.keep_clicks()
+    messages.refer_to_recent_messages()
     yield
 
 

@@ -20,6 +20,7 @@ from bert_probe.reports.trays import Tray, read_any
 from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
 from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.web import (
+    callbacks,
     consent,
     long_texts,
     map_texts,
@@ -284,9 +285,10 @@ def _hand_in(view: ViewFile) -> None:
 
 def _lead() -> None:
     """Go where an opened view is shown."""
-    page = st.session_state.pop(_LEADS, None)
-    if page is not None and page != state.page():
-        st.switch_page(places.page(page))
+    with callbacks.to_the_end():
+        page = st.session_state.pop(_LEADS, None)
+        if page is not None and page != state.page():
+            st.switch_page(places.page(page))
 
 
 def other_weights() -> None:

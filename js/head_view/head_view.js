@@ -145,8 +145,12 @@ class HeadView extends ScrolledView {
       this.load();
       return;
     }
+    if (!this.model) {
+      if (made) this.report(); // its first layer is still on its way
+      return;
+    }
     if (change.heads) this.say(titleOf(this.model, this.series));
-    if ("words" in change && this.model?.other) {
+    if ("words" in change && this.model.other) {
       this.adopt(this.model);
       this.describe();
       this.fitToWidth(true);

@@ -29,6 +29,7 @@ from bert_probe.web.components.strip import strip
 from tests.helpers.traces import random_trace
 
 COUNT = 9
+HEAD_VIEW = "head view"  # no name of a parameter of the address, whose session keys `shown` drops
 NAMES = [f"token{position}" for position in range(COUNT)]
 
 
@@ -130,7 +131,7 @@ def heads(trace: Trace) -> Drawn:
     )
     data = head_view.payload(drawn.picture, drawn.view.layer - 1, key=shown.KEY, announced=said)
     with slowly("heads", place):
-        head_view.head_view(data, key="heads", on_change=lambda: shown.report("heads", trace))
+        head_view.head_view(data, key=HEAD_VIEW, on_change=lambda: shown.report(HEAD_VIEW, trace))
     return drawn
 
 

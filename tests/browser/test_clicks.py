@@ -21,7 +21,7 @@ CONTROLS = ("place", "default", "numbers")
 
 @pytest.mark.parametrize("show", ["all", "heads"])
 def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demos: App, show: str) -> None:
-    kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view",)
+    kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
     bursts = 10
     visit(page, f"{demos.origin}/?demo=demo_clicks&show={show}")
     page.get_by_text("done = 0").wait_for()

@@ -10,7 +10,7 @@ import streamlit as st
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.web import consent, places, state, workbench
+from bert_probe.web import callbacks, consent, places, state, workbench
 from bert_probe.web.attention import shown
 
 _MODEL, _REVISION = "other", "other_revision"
@@ -109,8 +109,9 @@ def exchange() -> None:
 
 def leave() -> None:
     """Go to the page that a button led to."""
-    if st.session_state.pop(_LEAVING, False):
-        st.switch_page(places.page("attention"))
+    with callbacks.to_the_end():
+        if st.session_state.pop(_LEAVING, False):
+            st.switch_page(places.page("attention"))
 
 
 def lead_to(layer: int, head: int) -> None:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.measures import MEASURES, Measure
-from bert_probe.web import places, state
+from bert_probe.web import callbacks, places, state
 from bert_probe.web.attention import shown
 from bert_probe.web.components.matrix import heatmap
 
@@ -56,5 +56,6 @@ def open_in_attention(layer: int, head: int, label: str | None = None) -> None:
         if label is not None:
             st.markdown(f"Layer {layer}, head {head}: **{label or 'nothing stands out'}**", width="content")
         if st.button("Show its attention" if label is not None else f"Show layer {layer}, head {head}"):
-            shown.look_at(layer, (head - 1,))
-            st.switch_page(ATTENTION)
+            with callbacks.to_the_end():
+                shown.look_at(layer, (head - 1,))
+                st.switch_page(ATTENTION)

@@ -20,7 +20,7 @@ from bert_probe.text.tagged import TaggedSentence
 from bert_probe.text.tagged_words import placed
 from bert_probe.text.words import word_lens
 from bert_probe.views.probes import of_relations
-from bert_probe.web import blocks, jobs, places, state, store, workbench
+from bert_probe.web import blocks, callbacks, jobs, places, state, store, workbench
 from bert_probe.web.attention import shown
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import export, written
@@ -88,7 +88,8 @@ def _shown(
         looked_at = (checkpoint, one, asking, (layer, head), truncate)
         # A callback: what stands in the workbench cannot be changed once it is drawn.
         if st.button("Show its attention to this sentence", on_click=_look, args=looked_at):
-            st.switch_page(places.page("attention"))
+            with callbacks.to_the_end():
+                st.switch_page(places.page("attention"))
     frame = found.table()
     st.dataframe(
         frame,

@@ -8,7 +8,7 @@ import streamlit as st
 
 from bert_probe.errors import ExportError, ProbeError
 from bert_probe.model.memory import in_words
-from bert_probe.web import consent, places, state, store, workbench
+from bert_probe.web import callbacks, consent, places, state, store, workbench
 from bert_probe.web.downloads import Download
 from bert_probe.web.train.running import Outcome
 
@@ -43,7 +43,8 @@ def part(found: Outcome) -> None:
             st.caption(kept, width="content")
             about = "The workbench's model becomes this one, on every page."
             if st.button("Open it", help=about, on_click=_use, args=(found,)):
-                st.switch_page(ANSWER)
+                with callbacks.to_the_end():
+                    st.switch_page(ANSWER)
             st.link_button(
                 "Download it",
                 _address(found),

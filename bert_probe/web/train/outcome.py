@@ -19,7 +19,7 @@ from bert_probe.text.tables import as_file
 from bert_probe.text.tagged import TaggedSentence
 from bert_probe.training.taught import Taught
 from bert_probe.views.answers import of_confusion
-from bert_probe.web import blocks, figures, marked, state
+from bert_probe.web import blocks, callbacks, figures, marked, state
 from bert_probe.web.components.matrix import heatmap
 from bert_probe.web.export import More, export, written
 from bert_probe.web.train import keeping, pictures
@@ -212,7 +212,8 @@ def _row(found: Outcome, written: str, key: str, text: str, pair: str | None = N
         with st.container(width="stretch"):
             st.markdown(written)
         if st.button("Open in Answer", key=f"open {key}", on_click=keeping.ask, args=(found, text, pair)):
-            st.switch_page(keeping.ANSWER)
+            with callbacks.to_the_end():
+                st.switch_page(keeping.ANSWER)
 
 
 def _in_sentence(found: Outcome, judged: Evaluation, unit: int) -> tuple[str, str]:
