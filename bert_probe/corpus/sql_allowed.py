@@ -47,7 +47,7 @@ _LISTS: Final = """
     list_sum list_transform list_unique list_value list_var_pop list_var_samp list_where list_zip map
     map_concat map_contains map_entries map_extract map_extract_value map_from_entries map_keys
     map_values row struct_concat struct_contains struct_extract struct_extract_at struct_insert
-    struct_keys struct_pack struct_update struct_values unnest
+    struct_keys struct_pack struct_update struct_values union_value unnest
 """
 _VALUES: Final = """
     __between coalesce constant_or_null if ifnull nullif can_cast_implicitly typeof
