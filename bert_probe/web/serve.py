@@ -27,7 +27,17 @@ from streamlit.config_option import ConfigOption
 import bert_probe
 from bert_probe.errors import AddressError
 from bert_probe.views.addresses import PARAMETERS
-from bert_probe.web import bertviz_frames, callbacks, downloads, hosts, layers, places, sockets, uploads
+from bert_probe.web import (
+    bertviz_frames,
+    callbacks,
+    connections,
+    downloads,
+    hosts,
+    layers,
+    places,
+    sockets,
+    uploads,
+)
 from bert_probe.web.components import mounting
 from bert_probe.web.http import entrance
 from bert_probe.web.http.routes import routes as api_routes
@@ -232,6 +242,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
 async def lifespan(_app: object) -> AsyncIterator[None]:
     """What is done when the server has its socket and before it answers."""
     sockets.send_at_once()
+    connections.limit()
     callbacks.keep_clicks()
     yield
 
