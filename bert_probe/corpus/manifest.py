@@ -108,11 +108,25 @@ def read_shard(file: Path, tables: Mapping[str, Any]) -> dict[str, Any]:
 _REMEDY: Final = "Copy the store again from where it was made, or run the corpus again."
 
 
+def read_bytes(file: Path) -> bytes:
+    """Return what a JSON file of a store holds.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file: a pipe or a device may have no end.
+        StoreError: it is too large.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(file)
+    with file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise StoreError(f"{file} has more than {_MOST_BYTES:,} bytes. {_REMEDY}")
+    return content
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise StoreError(f"{file} has more than {_MOST_BYTES:,} bytes. {_REMEDY}")
-        content = strict_json.loads(file.read_bytes())
+        content = strict_json.loads(read_bytes(file))
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):

@@ -33,6 +33,8 @@ MEMORY, SPILLED = "1GB", "8GB"
 """What a query may hold in memory, and beside it in a temporary folder."""
 ROWS, BYTES = 1_000_000, 2**28
 """The largest answer."""
+LONGEST = 20_000
+"""Characters of a query. Parsing one cannot be interrupted and takes time that grows with their square."""
 SECONDS = 60.0
 """The longest that a person's query takes, unless they say otherwise."""
 _BATCH, _POLL = 10_000, 0.05
@@ -59,12 +61,21 @@ class Tables:
             SelectionError: no such table or column, no SQL, another statement than a SELECT, too large an
                 answer, or one that takes too long or needs too much memory.
         """
+        if len(sql) > LONGEST:
+            raise SelectionError(
+                f"The query has {len(sql):,} characters; at most {LONGEST:,} are allowed. Shorten it, or "
+                "open the files with DuckDB itself (docs/store.md)."
+            )
         if any("\ud800" <= one <= "\udfff" for one in sql):
             raise SelectionError("The query holds half a character, which UTF-8 cannot hold. Write it again.")
         with _told(self.store):
             _check_one_select(self.connection.extract_statements(sql))
             described = self.connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-        sql_allowed.check(json.loads(described[0][0]), frozenset(self.store.layouts), self.views)
+        try:
+            parsed = json.loads(described[0][0])
+        except RecursionError:
+            raise SelectionError("The query is nested too deeply. Write it with fewer subqueries.") from None
+        sql_allowed.check(parsed, frozenset(self.store.layouts), self.views)
         return self._interruptible(lambda: self._fetched(sql), seconds, report)
 
     def _fetched(self, sql: str) -> pa.Table:

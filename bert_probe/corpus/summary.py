@@ -4,7 +4,6 @@ opens as soon as a small one."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -39,9 +38,12 @@ def write_summary(store: Store) -> None:
 
 def _summary(store: Store) -> pa.Table:
     """What was added up of these very shards, or is now."""
+    file = store.folder / SUMMARY
+    if not file.is_file():
+        return added_up(store)
     try:
-        table = pq.read_table(Path(store.folder / SUMMARY), partitioning=None)
-    except (OSError, pa.ArrowException):  # not there, or broken
+        table = pq.read_table(file, partitioning=None)
+    except (OSError, pa.ArrowException):
         return added_up(store)
     return table if belongs_to(table, store) else added_up(store)
 

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from bert_probe.analyses.cosine import unit_rows
+from bert_probe.corpus.manifest import read_bytes
 from bert_probe.corpus.nearest import Hits, LayerVectors, direction
 from bert_probe.corpus.store import beside, write_json
 from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
@@ -147,9 +148,9 @@ _LISTS, _ABOUT = ".faiss", ".json"
 
 def _said(file: Path) -> About | None:
     """What is said of an index, which is written last; None where none is whole."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
-        about = About(**json.loads(file.with_suffix(_ABOUT).read_bytes()))
-        if file.stat().st_size == about.bytes:
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
+        about = About(**json.loads(read_bytes(file.with_suffix(_ABOUT))))
+        if file.is_file() and file.stat().st_size == about.bytes:
             return about
     return None
 

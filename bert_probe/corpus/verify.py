@@ -102,6 +102,8 @@ def _of_summary(store: Store) -> list[Difference]:
     path = store.folder / SUMMARY
     if not path.exists() or not store.has(STATISTICS):
         return []
+    if not path.is_file():
+        return [Difference(SUMMARY, "is not a regular file")]
     try:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):

@@ -30,6 +30,7 @@ from bert_probe.views.addresses import PARAMETERS
 from bert_probe.web import (
     bertviz_frames,
     callbacks,
+    connections,
     downloads,
     hosts,
     layers,
@@ -242,6 +243,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
 async def lifespan(_app: object) -> AsyncIterator[None]:
     """What is done when the server has its socket and before it answers."""
     sockets.send_at_once()
+    connections.limit()
     callbacks.keep_clicks()
     messages.refer_to_recent_messages()
     yield

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
+from bert_probe.corpus import summary
+from bert_probe.corpus.verify import Difference
 from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
     TABLES,
@@ -168,3 +171,40 @@ def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
     with pytest.raises(StoreError, match="hold the same rows"):
         bert_probe.open_store(store)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+@pytest.mark.parametrize("name", ["manifest.json", "shards/00000.json"])
+def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -> None:
+    content = (store / name).read_bytes()
+    with named_pipe(store / name, content), pytest.raises(StoreError, match="is not there, or is broken"):
+        bert_probe.open_store(store)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
+    opened = bert_probe.open_store(store)
+    with named_pipe(store / "statistics.parquet", b""):
+        assert summary.head_statistics(opened)
+        (difference,) = bert_probe.verify_store(store).differences
+        assert difference == Difference(summary.SUMMARY, "is not a regular file")
+
+
+@contextmanager
+def named_pipe(path: Path, content: bytes) -> Iterator[None]:
+    """Put a named pipe in the place of a file; the first reader gets `content`."""
+    path.unlink()
+    os.mkfifo(path)
+
+    def write() -> None:
+        with suppress(BrokenPipeError), path.open("wb", buffering=0) as pipe:
+            pipe.write(content)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a writer that nothing read goes on
+        writer.join()
+        os.close(reader)

@@ -330,6 +330,8 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
         ("SELECT ?", "The tables are rows,"),
         ("SELECT '\ud800'", "half a character"),
         ("SELECT '\x00", "."),
+        ("SELECT 1 --" + "x" * 20_000, "has 20,011 characters; at most 20,000 are allowed"),
+        ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
     ],
 )
 def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.Tables) -> None:
