@@ -120,6 +120,8 @@ class ViewCheck:
             yield from self._column(column, other, rows, tolerance, suspect)
         if names == [*theirs] and stated.rows == now.rows:
             yield from self._order(now, rows, allowed)
+        if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
+            yield self.difference("table", "", "marks", "another number of marks", "", finding=CHANGED)
 
     def _order(
         self, now: Table, rows: Sequence[int | None], allowed: Mapping[str, float]
@@ -263,8 +265,9 @@ class ViewCheck:
     ) -> Iterator[Difference]:
         stated, digests = self.stated, self.stated.sha256.get("payloads")
         digests = digests if isinstance(digests, list) else []
-        if len(stated.payloads) != len(now):
-            yield self.difference("picture", "", "payloads", len(stated.payloads), len(now))
+        for what, count in (("payloads", len(stated.payloads)), ("SHA-256", len(digests))):
+            if count != len(now):
+                yield self.difference("picture", "", what, count, len(now))
         for place, (there, expected) in enumerate(zip(now, payloads, strict=True)):
             payload = self.unpacked(place, len(expected))
             name = f"picture {place + 1}"

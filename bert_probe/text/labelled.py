@@ -124,14 +124,17 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv, .tsv or .jsonl file.")
     header, rows = table_of(checked(lines_of(stream, name), name, format_of(name), as_named), name)
     places, label_column = _columns(header, name)
-    separator = "\t" if name.lower().endswith(".tsv") else ""
     limited = islice(rows, MAX_SENTENCES + 1)
-    cells = [_cells(line, row, places, header, separator) for line, row in limited]
+    cells = [_cells(line, row, places, header) for line, row in limited]
     if not cells:
         raise EmptyTextError(f"{name} holds no rows. {_FORM}.")
     if len(cells) > MAX_SENTENCES:
         raise TextError(f"{name} holds more than {MAX_SENTENCES:,} rows. Give a part of it.")
-    if kind is None and _has_decimal_commas([one.label for one in cells if not one.fault]):
+    if (
+        kind is None
+        and label_column == "label"
+        and _has_decimal_commas([one.label for one in cells if not one.fault])
+    ):
         raise TextError(
             f"The labels of {name} look like numbers with a decimal comma. Write a point, or choose the kind "
             "classes (--labels classes) if they are classes."
@@ -191,14 +194,7 @@ class _Cells(NamedTuple):
     is_list: bool = False
 
 
-def _cells(
-    line: int, row: Sequence[str], places: Sequence[int], header: Sequence[str], separator: str
-) -> _Cells:
-    """Return the cells of a row.
-
-    Args:
-        separator: no quoted text of several lines may hold it; "" for none.
-    """
+def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequence[str]) -> _Cells:
     if len(row) != len(header):
         cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
         width = f"{cells} where the header has {len(header)}; quote a text that holds the separator"
@@ -206,14 +202,6 @@ def _cells(
     for place in places:
         if isinstance(row[place], NoText):
             return _Cells(line, [], "", f"{header[place]} is {row[place]}")
-    if separator and any("\n" in cell and separator in cell for cell in row):
-        # Each of these lines has as many cells as the header, or nearly: it is not one text.
-        return _Cells(
-            line,
-            [],
-            "",
-            'a quotation mark (") joins it with the next lines; write "" for " within a quoted text',
-        )
     *texts, label = (" ".join(lines(row[place])) for place in places)  # a line break becomes a space
     is_list = isinstance(row[places[-1]], Labels)
     empty = [header[place] for place, text in zip(places, texts, strict=False) if not text]
