@@ -10,8 +10,8 @@ from typing import Any
 
 from bert_probe.errors import ExportError
 
-_LOG_START = b'{"seconds": '
-"""The first bytes of a log that is appended to."""
+_LOG_STARTS = (b'{"seconds": ', b'{"step": ')
+"""The first bytes of a log, of a corpus and of a training."""
 
 
 @contextmanager
@@ -19,17 +19,18 @@ def lines_of_json(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[st
     """Writes what it is called with into a file as it comes, a line each; without a file nothing.
 
     Args:
-        mode: "w" to begin the file anew, "a" to append to a log.
+        mode: "x" to create the file, "w" to begin a log anew, "a" to append to a log.
 
     Raises:
-        ExportError: if it cannot be written, or would be appended to something else than such lines.
+        ExportError: if it cannot be written, exists and must not, or is something else than such lines.
     """
     if file is None:
         yield lambda _: None
         return
     try:
-        if mode == "a":
-            _check_log(file)
+        check_log(file)
+        if file.exists() and not file.is_file():  # a pipe or a device
+            mode = "w"
         with file.open(mode, encoding="utf-8") as stream:
 
             def write(event: Mapping[str, Any]) -> None:
@@ -41,11 +42,18 @@ def lines_of_json(file: Path | None, mode: str) -> Iterator[Callable[[Mapping[st
         raise ExportError(f"{file} cannot be written: {error.strerror}. Choose another place.") from None
 
 
-def _check_log(file: Path) -> None:
-    """Refuse to append to a file of another kind, for example to the data that are read."""
+def check_log(file: Path) -> None:
+    """Refuse to write into a file of another kind, for example into the data that are read.
+
+    Raises:
+        ExportError: if it is one, or cannot be read.
+    """
     if not file.is_file():  # a new one, a pipe or a device
         return
-    with file.open("rb") as stream:
-        start = stream.read(len(_LOG_START))
-    if start and start != _LOG_START:
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(max(map(len, _LOG_STARTS)))
+    except OSError as error:
+        raise ExportError(f"{file} cannot be read: {error.strerror}. Choose another place.") from None
+    if start and not start.startswith(_LOG_STARTS):
         raise ExportError(f"{file} exists and is not a log. Choose another name for the log.")

@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,29 @@ Command = Callable[..., Any]
 
 @contextmanager
 def reserving(files: Iterable[Path], force: bool) -> Iterator[None]:
-    """Reserve output files until the block ends, however it ends; see `reserved`."""
+    """Reserve output files until the block ends, however it ends; see `reserved`.
+
+    Raises:
+        ExportError: also if an output is a file that the command reads, even with `force`.
+    """
+    files = list(files)
     with cleaning_up_on_sigterm(), reserved(files, force):
+        _check_inputs(files)
         yield
+
+
+def _check_inputs(outputs: Iterable[Path]) -> None:
+    """Refuse to overwrite a file that is an argument of the running command."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    for parameter in context.command.params:
+        value = None if isinstance(parameter.type, OutputPath) else context.params.get(parameter.name or "")
+        for written in value if isinstance(value, tuple) else (value,):
+            for output in outputs if isinstance(written, str | Path) else ():
+                with suppress(OSError, ValueError):  # a text, or a file that does not exist
+                    if output.is_file() and output.samefile(written):
+                        raise ExportError(f"{output} is read by this command. Choose another file to write.")
 
 
 class OutputPath(click.Path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.logs import lines_of_json
+from bert_probe.cli.logs import check_log, lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
@@ -45,7 +45,10 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--force", is_flag=True, help="Replace a model that was saved here, and the log.")
     @functools.wraps(command)
     def run(model: str | None, revision: str | None, dtype: str, out: Path, force: bool, **given: Any) -> Any:
-        with reserving(_logs(given["log"], out), force), reserved(out, force):
+        logs = _logs(given["log"], out)
+        with reserving(logs, force), reserved(out, force):
+            for log in logs:
+                check_log(log)
             for sentence in leftovers(out):
                 _say(sentence)
             return command(checkpoint=opened(model, revision, dtype), out=out, force=force, **given)
@@ -88,7 +91,11 @@ def train(
     check_space(out, int(_SPARE * plan.bytes))
     for sentence in (str(plan), *(f"Warning: {one}" for one in plan.warnings), *plan.notes):
         _say(sentence)
-    with _logging(log) as told, terminal_bar("Training", "steps") as bar, ending_on_interrupt(bar) as report:
+    with (
+        _logging(log, force) as told,
+        terminal_bar("Training", "steps") as bar,
+        ending_on_interrupt(bar) as report,
+    ):
         try:
             taught = plan.carried_out(report, told)
         except Cancelled:
@@ -100,7 +107,11 @@ def train(
 
 
 def _logs(log: Path | None, out: Path) -> list[Path]:
-    """Return the log if it is a file to reserve, and not a pipe or a device."""
+    """Return the log if it is a file to reserve, and not a pipe or a device.
+
+    Raises:
+        SelectionError: if it is in the folder of the model.
+    """
     if log is None or (log.exists() and not log.is_file()):
         return []
     if Path(os.path.realpath(out)) in Path(os.path.realpath(log)).parents:
@@ -135,7 +146,7 @@ def _say(sentence: str) -> None:
 
 
 @contextmanager
-def _logging(file: Path | None) -> Iterator[Told]:
+def _logging(file: Path | None, force: bool) -> Iterator[Told]:
     """Writes each evaluation into a file, as it comes."""
-    with lines_of_json(file, "w") as write:
+    with lines_of_json(file, "w" if force else "x") as write:
         yield lambda evaluation: write(evaluation.plain())

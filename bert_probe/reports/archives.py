@@ -43,6 +43,7 @@ def unpack(content: bytes, name: str) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
             directory = archive.start_dir
+        _check_counts(content, len(entries), directory)
         return _unpack_all(content, entries, directory)
     except (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, ValueError) as error:
         raise ReportError(f"{name} is a ZIP that cannot be read: {error}. Choose another file.") from None
@@ -58,6 +59,13 @@ def _check_end(content: bytes) -> None:
         raise ValueError("it is a ZIP64 archive, which no report is")
     if count > MAX_ENTRIES or size > _MAX_DIRECTORY:
         raise ValueError(f"it lists {count:,} files in {size:,} bytes; a report has at most {MAX_ENTRIES:,}")
+
+
+def _check_counts(content: bytes, count: int, directory: int) -> None:
+    """Check that the end of a ZIP describes its directory as every reader finds it."""
+    size = len(content) - _END.size - directory
+    if _END.unpack_from(content, len(content) - _END.size)[1:] != (0, 0, count, count, size, directory, 0):
+        raise ValueError("its end does not describe its directory")
 
 
 def _unpack_all(content: bytes, entries: Sequence[zipfile.ZipInfo], directory: int) -> dict[str, bytes]:

@@ -7,6 +7,7 @@ cannot be.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,7 +23,8 @@ HOW: Final = "{{3, weight}} is the number in row 3 of the column weight, and is 
 # Spaces are stripped afterwards: patterns for them on both sides of a name would take cubic time.
 _REFERENCE: Final = re.compile(r"\{\{([^{},]*),([^{}]*)\}\}")
 _ROW: Final = re.compile("[0-9]{1,9}")
-_DIGITS: Final = re.compile(r"[0-9][0-9.,]*[0-9]|[0-9]")
+_NUMBER: Final = re.compile(r"0[0.,]*0|0")
+_SEPARATORS: Final = ".,"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,14 @@ def shown(note: str, table: Table) -> str:
 
 def unchecked(note: str) -> list[str]:
     """Numbers of a note that stand there by themselves, so that nobody can compute them again."""
-    return _DIGITS.findall(_REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note))
+    text = _REFERENCE.sub(lambda match: " " if _is_reference(match) else match[0], note)
+    marks = "".join(_mark(sign) for sign in text)
+    return [text[slice(*number.span())] for number in _NUMBER.finditer(marks)]
+
+
+def _mark(sign: str) -> str:
+    """Return 0 for a sign that shows a number in any script, such as ٣, ½ or ², and others as they are."""
+    return sign if sign in _SEPARATORS else "0" if unicodedata.numeric(sign, None) is not None else " "
 
 
 def _is_reference(match: re.Match[str]) -> bool:

@@ -16,7 +16,7 @@ from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.given import given
 from bert_probe.reports.tables import Table
-from bert_probe.reports.tolerances import Bound, leaves
+from bert_probe.reports.tolerances import Bound, leaves, outline
 from bert_probe.reports.view_files import Answered, Named, ViewFile
 from bert_probe.results.result import Result
 from bert_probe.views import head_view, model_view, pictures
@@ -37,10 +37,16 @@ _LAYOUT: Final = re.compile("[0-9a-f]{16}")
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One payload of a picture: what is said of it, and its arrays."""
+    """A payload of a picture.
+
+    Attributes:
+        said: texts and numbers of its description, by their paths.
+        outline: names and types of the description, see `tolerances.outline`.
+    """
 
     said: Mapping[str, Any]
     arrays: Mapping[str, Array]
+    outline: Any
 
     @classmethod
     def of(cls, payload: bytes) -> Self:
@@ -53,7 +59,7 @@ class Drawn:
         if "points" in arrays and _LAYOUT.fullmatch(str(described.get("of"))):
             described["of"] = ""  # a digest of measured numbers, by which a page knows that others came
         try:
-            return cls(leaves(described), arrays)
+            return cls(leaves(described), arrays, outline(described))
         except RecursionError:
             raise ValueError("The description is nested too deep.") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
 from bert_probe.reports.given import bytes_of, given, parse_json
 from bert_probe.reports.numbers import MOST_CELLS, Bounds
-from bert_probe.reports.report import FORMAT, KIND, MANIFEST, MOST_BYTES, PAGE
+from bert_probe.reports.report import FORMAT, KIND, LONGEST_TITLE, MANIFEST, MOST_BYTES, PAGE
 from bert_probe.reports.tables import Table
 from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile
@@ -22,6 +23,10 @@ _MAX_FILE: Final = 2 * MOST_BYTES
 
 COMPONENTS: Final = ("matrix", "head_view", "layer_map", "model_view")
 """What a report draws; `js/report/page.js` mounts them."""
+
+_LIBRARY: Final = re.compile("[A-Za-z0-9_.-]{1,40}")
+_VERSION: Final = re.compile("[A-Za-z0-9_.+!-]{1,60}")
+_MAX_LIBRARIES: Final = 40
 
 _DATA_START: Final = b'<script type="application/json" id="stated">'
 _DATA_END: Final = b"</script>"
@@ -139,9 +144,26 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
     with given({key: value for key, value in stated.items() if key != KIND}, name) as record:
         title, made_with = record.text("title"), record.texts("made_with")
         views = record.several("views")
+    if not are_versions(made_with):
+        raise ReportError(f"{name} names something else than versions of libraries. Choose another file.")
+    if len(title) > LONGEST_TITLE:
+        raise ReportError(
+            f"The title of {name} has {len(title):,} characters; at most {LONGEST_TITLE} are read."
+        )
     if not 1 <= len(views) <= MOST_VIEWS:
         raise ReportError(f"{name} holds {len(views)} views; 1 to {MOST_VIEWS} are read.")
     return Read(title, made_with, tuple(map(_stated, views)), content, files)
+
+
+def are_versions(libraries: Mapping[str, Any]) -> bool:
+    """Return whether a mapping holds names of libraries and their versions, and no other text.
+
+    The page shows them within its own sentences, and nobody can check them.
+    """
+    return len(libraries) <= _MAX_LIBRARIES and all(
+        isinstance(version, str) and _LIBRARY.fullmatch(name) and _VERSION.fullmatch(version)
+        for name, version in libraries.items()
+    )
 
 
 def _stated(raw: Any) -> Stated:

@@ -127,6 +127,20 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
     }
 
 
+def outline(value: Any) -> Any:
+    """Return the names in a value of JSON, in their order, and the types of what they stand for.
+
+    The paths of `leaves` do not show whether a list was replaced by an object, or ``{"a": {"b": 1}}`` by
+    ``{"a.b": 1}``, which other programs read in another way.
+    """
+    if isinstance(value, Mapping):
+        return {"object": [[str(name), outline(part)] for name, part in value.items()]}
+    if isinstance(value, list | tuple):
+        return [outline(part) for part in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if value is None else type(value).__name__
+
+
 def _bound(of: str, pairs: Iterable[tuple[Any, Any]]) -> Bound:
     finite = [
         (float(one), float(other))

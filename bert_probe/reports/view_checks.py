@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -18,6 +19,7 @@ from bert_probe.reports.differences import (
     CHANGED,
     DIFFERS,
     MOST,
+    NOT_RENDERED,
     OTHER_MODEL,
     OTHERWISE,
     Difference,
@@ -26,17 +28,20 @@ from bert_probe.reports.differences import (
     note_difference,
 )
 from bert_probe.reports.numbers import Bounds, Drawn, Numbers, said_of
-from bert_probe.reports.reading import Stated
+from bert_probe.reports.reading import Stated, are_versions
 from bert_probe.reports.report import (
     Item,
 )
 from bert_probe.reports.tables import Column, Table, changed, digest, finite, paired
-from bert_probe.reports.tolerances import Bound, joined, leaves, near
+from bert_probe.reports.tolerances import Bound, joined, leaves, near, outline
 from bert_probe.reports.trays import Entry
 from bert_probe.views.payload import of_text
 
 _PAYLOAD_ROOM: Final = 65_536
 """Bytes that a payload may have beyond twice those of the expected one."""
+_OWN: Final = b"own"
+"""No value of JSON is of this type."""
+_DEVICE: Final = re.compile(r"[a-z]{1,20}(:[0-9]{1,3})?")
 _ORIGINS: Final = ("built-in", "local folder", "hub")
 
 
@@ -115,6 +120,8 @@ class ViewCheck:
             yield from self._column(column, other, rows, tolerance, suspect)
         if names == [*theirs] and stated.rows == now.rows:
             yield from self._order(now, rows, allowed)
+        if [len(self.stated.marks[side]) for side in marks] != [len(marks[side]) for side in marks]:
+            yield self.difference("table", "", "marks", "another number of marks", "", finding=CHANGED)
 
     def _order(
         self, now: Table, rows: Sequence[int | None], allowed: Mapping[str, float]
@@ -188,9 +195,10 @@ class ViewCheck:
         yield from found
         if found:
             return
-        stated, there = (_outline(one) for one in (self.stated.provenance, finite(now.result.provenance)))
+        sides = (self.stated.provenance, finite(now.result.provenance))
+        stated, there = (outline(_checkable(side)) for side in sides)
         if stated != there:
-            yield self.difference("provenance", "", "names", json.dumps(stated), json.dumps(there))
+            yield self.difference("provenance", "", "names and types", json.dumps(stated), json.dumps(there))
 
     def _derived(self, now: Numbers, bounds: Bounds) -> Iterator[Difference]:
         """Compare title, code, and what is said of the picture, which follow from the question."""
@@ -257,8 +265,9 @@ class ViewCheck:
     ) -> Iterator[Difference]:
         stated, digests = self.stated, self.stated.sha256.get("payloads")
         digests = digests if isinstance(digests, list) else []
-        if len(stated.payloads) != len(now):
-            yield self.difference("picture", "", "payloads", len(stated.payloads), len(now))
+        for what, count in (("payloads", len(stated.payloads)), ("SHA-256", len(digests))):
+            if count != len(now):
+                yield self.difference("picture", "", what, count, len(now))
         for place, (there, expected) in enumerate(zip(now, payloads, strict=True)):
             payload = self.unpacked(place, len(expected))
             name = f"picture {place + 1}"
@@ -279,7 +288,10 @@ class ViewCheck:
         except ValueError:
             drawn = None
         if drawn is None:
+            yield self.difference(name, "", "payload", "cannot be read", "", finding=NOT_RENDERED)
             return
+        if drawn.outline != now.outline:
+            yield self.difference(name, "", "names and types", *map(json.dumps, (drawn.outline, now.outline)))
         # The ends of a heatmap's numbers are off by as much as any of them.
         values = allowed.get("values", 0.0)
         ends = {path: max(allowed.get(path, 0.0), values) for path in ("least", "most") if path in now.said}
@@ -338,22 +350,16 @@ def _may_be_sorted(numbers: Sequence[float], places: Sequence[int]) -> bool:
     )
 
 
-def _outline(value: Any, is_model: bool = True) -> Any:
-    """Return the names in a provenance in their order, without what they stand for.
-
-    Of what the author alone can say, only the form is checked: it is "own" where that is right.
-    """
+def _checkable(value: Any, is_model: bool = True) -> Any:
+    """Return a provenance in which `_OWN` stands for what the author alone can say, if its form is right."""
     if isinstance(value, Mapping):
-        return [
-            [
-                name,
-                "own"
-                if is_model and _is_own_statement(name, part, value)
-                else _outline(part, name == "other_model"),
-            ]
+        return {
+            name: _OWN
+            if is_model and _is_own_statement(name, part, value)
+            else _checkable(part, name == "other_model")
             for name, part in value.items()
-        ]
-    return [_outline(part, is_model=True) for part in value] if isinstance(value, list) else None
+        }
+    return [_checkable(part) for part in value] if isinstance(value, list) else value
 
 
 def _is_own_statement(name: str, value: Any, provenance: Mapping[str, Any]) -> bool:
@@ -361,7 +367,7 @@ def _is_own_statement(name: str, value: Any, provenance: Mapping[str, Any]) -> b
         case "origin":
             return value in _ORIGINS and (value == "built-in") == (provenance.get("model") == BUILT_IN)
         case "device":
-            return isinstance(value, str)
+            return isinstance(value, str) and bool(_DEVICE.fullmatch(value))
         case "libraries":
-            return isinstance(value, Mapping) and all(isinstance(version, str) for version in value.values())
+            return isinstance(value, Mapping) and are_versions(value)
     return False

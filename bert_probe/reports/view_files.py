@@ -215,8 +215,10 @@ class ViewFile:
             )
         if not view.question and not view.page:
             raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
-        if view.question:
-            question_named(view.question)
+        fields_asked = {key_of(one) for one in fields(question_named(view.question))} if view.question else {}
+        for key in view.asked:
+            if key not in fields_asked:
+                raise ReportError(f"This view asks with {key[:60]!r}, which its question does not have.")
         check_size(
             sum(len(one.content.encode("utf-8", "replace")) for one in view.files.values()), ReportError
         )

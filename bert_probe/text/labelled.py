@@ -8,14 +8,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.faults import Faults
 from bert_probe.text.formats import checked, format_of
-from bert_probe.text.json_lines import NoText
-from bert_probe.text.sentence_files import is_table, lines, lines_of, opened, table_of
+from bert_probe.text.json_lines import Labels, NoText
+from bert_probe.text.sentence_files import MAX_SENTENCES, is_table, lines, lines_of, opened, table_of
 
 CLASSES, SEVERAL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, SEVERAL, NUMBER)
@@ -123,14 +124,28 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         raise TextError(f"{name} is no table with labels. {_FORM}, in a .csv, .tsv or .jsonl file.")
     header, rows = table_of(checked(lines_of(stream, name), name, format_of(name), as_named), name)
     places, label_column = _columns(header, name)
-    cells = [_cells(line, row, places, header) for line, row in rows]
+    limited = islice(rows, MAX_SENTENCES + 1)
+    cells = [_cells(line, row, places, header) for line, row in limited]
     if not cells:
         raise EmptyTextError(f"{name} holds no rows. {_FORM}.")
+    if len(cells) > MAX_SENTENCES:
+        raise TextError(f"{name} holds more than {MAX_SENTENCES:,} rows. Give a part of it.")
+    if (
+        kind is None
+        and label_column == "label"
+        and _has_decimal_commas([one.label for one in cells if not one.fault])
+    ):
+        raise TextError(
+            f"The labels of {name} look like numbers with a decimal comma. Write a point, or choose the kind "
+            "classes (--labels classes) if they are classes."
+        )
     chosen = kind or _guessed(label_column, [one.label for one in cells if not one.fault])
     faults = Faults(name)
     found = []
     for one in cells:
         label, fault = _label(one.label, chosen)
+        if chosen != SEVERAL and one.is_list:
+            fault = "label is a list; call the key labels if a text has several, or give one label"
         if not fault and kind is None and chosen == CLASSES and _NOT_FINITE.fullmatch(one.label):
             fault = (
                 f"label {one.label[:40]}, a missing or infinite number. Remove the row, or choose the kind "
@@ -176,6 +191,7 @@ class _Cells(NamedTuple):
     texts: list[str]
     label: str
     fault: str
+    is_list: bool = False
 
 
 def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequence[str]) -> _Cells:
@@ -187,8 +203,9 @@ def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequenc
         if isinstance(row[place], NoText):
             return _Cells(line, [], "", f"{header[place]} is {row[place]}")
     *texts, label = (" ".join(lines(row[place])) for place in places)  # a line break becomes a space
+    is_list = isinstance(row[places[-1]], Labels)
     empty = [header[place] for place, text in zip(places, texts, strict=False) if not text]
-    return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "")
+    return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list)
 
 
 def _guessed(column: str, written: Sequence[str]) -> str:
@@ -199,6 +216,12 @@ def _guessed(column: str, written: Sequence[str]) -> str:
     numbers = bool(different) and all(map(_NUMBER.fullmatch, different))
     decimals = any(not re.fullmatch("[+-]?[0-9]+", one) for one in different)
     return NUMBER if numbers and (decimals or len(different) > _WHOLE_NUMBERS) else CLASSES
+
+
+def _has_decimal_commas(labels: Iterable[str]) -> bool:
+    different = set(labels)
+    decimals = any(re.fullmatch("[+-]?[0-9]*,[0-9]+", label) for label in different)
+    return decimals and all(re.fullmatch("[+-]?[0-9]*[,.]?[0-9]+", label) for label in different)
 
 
 def _label(written: str, kind: str) -> tuple[Label, str]:

@@ -287,6 +287,12 @@ def _rows(written: Iterator[str], separator: str, name: str) -> Iterator[tuple[i
             ) from None
         if row is None:
             return
+        if separator == "\t" and any("\n" in cell and "\t" in cell for cell in row):
+            # Many programs write tabs without quoting: two such quotation marks would join their rows.
+            raise TextError(
+                f"{name} is a broken table: a quotation mark in line {line:,} joins it with the next line. "
+                'Write each " as "" and the cell in quotation marks, or save the table as CSV.'
+            )
         if any(cell.strip() for cell in row):
             yield line, row
 

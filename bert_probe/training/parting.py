@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -125,6 +126,9 @@ def notes_on(data: Labelled, taught: Sequence[Row], held_out: Sequence[Row]) -> 
         once = sorted(str(label) for label, count in times.items() if count == 1)
         if once:
             notes.append(f"Seen once, so taught or held out but not both: {_some(once)}.")
+        alike = _alike(data.labels)
+        if alike:
+            notes.append(f"Labels that look alike are different ones: {_some(alike)}.")
         least = min(times.values())
         most = max(times.values())
         if most >= 10 * least and least > 1:
@@ -143,6 +147,15 @@ def notes_on(data: Labelled, taught: Sequence[Row], held_out: Sequence[Row]) -> 
             f"measure: {in_lines(both)} of the held-out file."
         )
     return notes
+
+
+def _alike(labels: Sequence[str]) -> list[str]:
+    """Return labels that differ only in case, Unicode form or invisible characters, as Python writes them."""
+    forms: dict[str, list[str]] = defaultdict(list)
+    for label in labels:
+        visible = "".join(sign for sign in label if unicodedata.category(sign) not in ("Cf", "Cc"))
+        forms[unicodedata.normalize("NFKC", visible).casefold().strip()].append(label)
+    return [ascii(label) for group in forms.values() if len(group) > 1 for label in group]
 
 
 def in_lines(lines: Sequence[int]) -> str:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from bert_probe.text import strict_json
+
 DESCRIPTION = "view"
 """Name of the array that holds the description."""
 
@@ -26,14 +28,17 @@ PLANES = 4
 
 def packed(described: Mapping[str, object], arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
     """One payload; the same for the same arguments, so that nothing is sent that has not changed."""
-    text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
-    # Half of a pair, which a text from a file may hold, has no UTF-8: it goes as an escape.
-    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
     # safetensors writes the bytes as they lie in memory.
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    written = text.encode()
+    written = _as_json(described)
     written += b" " * (-(len(written) + sum(array.nbytes for array in whole.values())) % PLANES)
     return bytes(save({**whole, DESCRIPTION: np.frombuffer(written, np.uint8)}))
+
+
+def _as_json(described: Mapping[str, object]) -> bytes:
+    text = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+    # Half of a pair, which a text from a file may hold, has no UTF-8: it goes as an escape.
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text).encode()
 
 
 def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -44,11 +49,16 @@ def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """
     try:
         arrays = load(payload)
-        described: dict[str, Any] = json.loads(arrays.pop(DESCRIPTION).tobytes())
+        written = arrays.pop(DESCRIPTION).tobytes()
+        described: dict[str, Any] = json.loads(written)
+        header = strict_json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")])
     except (SafetensorError, KeyError, RecursionError) as error:
         raise ValueError(f"This is no payload: {error}.") from None
     if not isinstance(described, dict):
         raise ValueError("This is no payload: its description is not an object.")
+    # A browser must read the same arrays and description, so each may be written in one way only.
+    if header.keys() != {*arrays, DESCRIPTION} or written.rstrip(b" ") != _as_json(described):
+        raise ValueError("This is no payload: its description is written in another way.")
     return described, arrays
 
 

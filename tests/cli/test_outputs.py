@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_probe.cli.logs import lines_of_json
+from bert_probe.errors import ExportError
 from bert_probe.results.writing import reserved
 from tests.helpers.command_line import bert_probe as run
 
@@ -86,3 +88,39 @@ def test_store_that_cannot_be_written_is_refused_before_the_model_is_opened(out:
     ended = run("corpus", "run", "lines.txt", "--out", out, "--model", "no-such-model")
     assert out.partition("/")[0] in ended.refusal
     assert "no-such-model" not in ended.refusal
+
+
+@pytest.mark.parametrize("link", ["", "symbolic", "hard"])
+def test_input_is_not_replaced_by_an_output_even_with_force(link: str) -> None:
+    output = Path("lines.csv" if not link else "other.csv")
+    Path("lines.csv").write_text("text\nWe left.\n")
+    if link == "symbolic":
+        output.symlink_to("lines.csv")
+    elif link == "hard":
+        output.hardlink_to("lines.csv")
+    ended = run("sentences", "lines.csv", "--out", str(output), "--force", "--model", "no-such-model")
+    assert ended.refusal == f"{output} is read by this command. Choose another file to write."
+    assert Path("lines.csv").read_text() == "text\nWe left.\n"
+
+
+def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
+    Path("held.txt").write_text('{"step": 1}')
+    words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "taught", "--model", "no-such-model")
+    assert "is read by this command" in run(*words, "--log", "held.txt", "--force").refusal
+
+
+def test_log_of_a_training_replaces_nothing_but_a_log() -> None:
+    words = ("train", "lines.txt", "--out", "taught", "--model", "no-such-model", "--log", "log.jsonl")
+    Path("log.jsonl").write_text("mine")
+    assert "log.jsonl exists and is not a log" in run(*words, "--force").refusal
+    assert Path("log.jsonl").read_text() == "mine"
+    Path("log.jsonl").write_text('{"step": 1, "epoch": 1.0}\n')
+    assert "no-such-model" in run(*words, "--force").refusal
+
+
+def test_log_that_appears_during_a_training_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1}\n')
+    with pytest.raises(ExportError), lines_of_json(log, "x"):
+        pass
+    assert log.read_text() == '{"step": 1}\n'

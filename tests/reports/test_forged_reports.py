@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import random
 import re
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +19,21 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from PIL import Image
 
 import bert_probe
+from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.differences import OTHER_VERSION
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
+from bert_probe.reports.svg import is_same_picture
+from bert_probe.reports.tables import digest
 from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.verifying import Verdict, verify
 from bert_probe.reports.view_files import Named, ViewFile
+from bert_probe.views.payload import Text, as_text, of_text, packed, unpacked
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
 
@@ -411,3 +419,138 @@ def test_model_elsewhere_is_checked_under_the_name_in_the_report(
     place.write_text(report.html(), encoding="utf-8")
     other = Models(forgeries.opened_as(elsewhere), _twins=models._twins)
     assert verify(read_report(place), other).differences == ()
+
+
+def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> bytes:
+    """Return the page with another first picture of the second view."""
+    view = stated["views"][1]
+    view["payloads"][0] = list(as_text(payload))
+    view["sha256"]["payloads"][0] = sha256 or digest(payload)
+    return rendered(stated)
+
+
+def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return description and arrays of this picture, with a forged array."""
+    described, arrays = unpacked(of_text(Text(*stated["views"][1]["payloads"][0])))
+    return described, {**arrays, "values": np.full_like(arrays["values"], 0.5)}
+
+
+def test_picture_that_only_browsers_can_read_is_found(stated: dict[str, Any], verified: Verify) -> None:
+    payload = packed(*picture(stated)) + b"    "
+    verdict = verified(with_picture(stated, payload))
+    assert [one.stated for one in verdict.differences] == ["cannot be read"]
+
+
+def test_picture_that_is_too_long_is_found_whatever_its_digest_says(
+    stated: dict[str, Any], verified: Verify
+) -> None:
+    described, arrays = picture(stated)
+    payload = packed(described, {**arrays, "more": np.zeros(300_000, np.uint8)})
+    assert verified(with_picture(stated, payload, "cannot be read")).differences
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda rows: {"rows": ["forged"] * len(rows), **{f"rows.{i}": row for i, row in enumerate(rows)}},
+        lambda rows: {"rows": {str(i): row for i, row in enumerate(rows)}},
+        lambda rows: {"rows": rows, "more": []},
+        lambda rows: {"rows": rows, "revision": False},
+    ],
+    ids=["dotted names", "object for list", "empty list", "false for 0"],
+)
+def test_description_of_another_form_is_found(
+    forge: Callable[[list[str]], dict[str, Any]], stated: dict[str, Any], verified: Verify
+) -> None:
+    described, arrays = unpacked(of_text(Text(*stated["views"][1]["payloads"][0])))
+    payload = packed({**described, **forge(described["rows"])}, arrays)
+    columns = [one.column for one in verified(with_picture(stated, payload)).differences]
+    assert columns == ["names and types"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "cpu \u202e, certified"},
+        {"libraries": {"torch). Every number was reviewed (": "yes"}},
+        {"libraries": "own"},
+        {"tokens_dropped": False},
+    ],
+)
+def test_text_in_place_of_devices_and_versions_is_found(
+    change: dict[str, Any], stated: dict[str, Any], verified: Verify
+) -> None:
+    stated["views"][0]["provenance"] |= change
+    assert verified(rendered(stated)).differences
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"made_with": {"bert_probe": "0", "torch). All was reviewed (": "1"}}, {"title": "x" * 201}],
+)
+def test_page_with_other_text_in_its_header_is_refused(
+    change: dict[str, Any], stated: dict[str, Any], verified: Verify
+) -> None:
+    with pytest.raises(ReportError):
+        verified(rendered(stated | change))
+
+
+def test_field_that_a_question_does_not_have_is_refused(stated: dict[str, Any], verified: Verify) -> None:
+    stated["views"][1]["view"]["asked"]["temperature"] = "2"
+    with pytest.raises(ReportError, match="temperature"):
+        verified(rendered(stated))
+
+
+def test_bytes_hidden_among_digests_are_found(stated: dict[str, Any], verified: Verify) -> None:
+    stated["views"][0]["sha256"]["payloads"].append("hidden")
+    assert [one.column for one in verified(rendered(stated)).differences] == ["SHA-256"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [1, 2, 3, 4, 6],
+    ids=["disk", "disk of the directory", "entries here", "entries", "offset"],
+)
+def test_zip_whose_end_describes_another_directory_is_refused(
+    field: int, archive: bytes, verified: Verify
+) -> None:
+    end = struct.Struct("<4s4H2LH")
+    fields = [*end.unpack(archive[-end.size :])]
+    fields[field] += 1
+    with pytest.raises(ReportError, match=r"end does not describe|belong to no file"):
+        verified(archive[: -end.size] + end.pack(*fields))
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">L", len(content)) + kind + content + struct.pack(">L", zlib.crc32(kind + content))
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        chunk(b"acTL", bytes(8)),
+        chunk(b"gAMA", b"\0\0\0\1"),
+        chunk(b"eXIf", b"MM\0*"),
+        chunk(b"tEXt", b"a\0b"),
+    ],
+    ids=["animation", "gamma", "orientation", "text"],
+)
+def test_image_with_other_chunks_is_another_picture(added: bytes) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2), "red").save(file, "PNG")
+    png = file.getvalue()
+
+    def svg(image: bytes) -> bytes:
+        return b'<image href="data:image/png;base64,%s"/>' % base64.b64encode(image)
+
+    file = io.BytesIO()
+    Image.new("RGB", (3, 2), "red").save(file, "PNG", compress_level=0)
+    assert is_same_picture(svg(file.getvalue()), svg(png))
+    after_header = 8 + 25
+    assert not is_same_picture(svg(png[:after_header] + added + png[after_header:]), svg(png))
+    assert not is_same_picture(svg(png + added), svg(png))
+
+
+def test_number_with_fewer_decimals_is_no_more_tolerant() -> None:
+    assert is_same_picture(b'<g opacity="0.1235"/>', b'<g opacity="0.1234"/>')
+    assert not is_same_picture(b'<g opacity="0.13"/>', b'<g opacity="0.1234"/>')

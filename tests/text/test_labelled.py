@@ -12,6 +12,7 @@ from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextEr
 from bert_probe.text import labelled
 from bert_probe.text.faults import MOST
 from bert_probe.text.labelled import Label, Labelled, Row, labelled_of
+from bert_probe.text.sentence_files import sentences_of
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
@@ -154,3 +155,38 @@ def test_label_that_is_no_finite_number_is_named(written: list[str], reason: str
 def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
     content = b"text,label\na,nan\nb,naan\n"
     assert labelled_of(content, "a.csv", "classes").labels == ("naan", "nan")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" is given twice'),
+        ('{"text": ["a", "b"], "label": "x"}', "text is a list"),
+        ('{"text": "a", "label": ["x", "y"]}', "label is a list; call the key labels"),
+    ],
+)
+def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:
+    with pytest.raises(TextError, match=reason):
+        labelled_of(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
+
+
+def test_quotation_marks_that_join_rows_of_a_tsv_file_are_refused() -> None:
+    content = b'text\tlabel\n"Left\tbad\nwe did"\tgood\n'
+    for read in (labelled_of, sentences_of):
+        with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
+            read(content, "a.tsv")
+    assert labelled_of(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
+
+
+def test_numbers_with_decimal_commas_are_not_taken_for_classes() -> None:
+    content = b"text;label\na;1,5\nb;2,5\nc;3\n"
+    with pytest.raises(TextError, match="decimal comma"):
+        labelled_of(content, "a.csv")
+    assert labelled_of(content, "a.csv", "classes").labels == ("1,5", "2,5", "3")
+
+
+def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labelled, "MAX_SENTENCES", 3)
+    assert len(labelled_of(b"text,label\n" + b"a,x\n" * 3, "a.csv").rows) == 3
+    with pytest.raises(TextError, match="more than 3 rows"):
+        labelled_of(b"text,label\n" + b"a\n" * 4, "a.csv")

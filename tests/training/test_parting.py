@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bert_probe.text.labelled import Labelled, Row
 from bert_probe.training.pace import Alike
-from bert_probe.training.parting import parted_texts
+from bert_probe.training.parting import notes_on, parted_texts
 
 
 @given(
@@ -47,3 +47,10 @@ def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: b
         assert len(epoch) == len(order)
         assert max(map(len, epoch)) <= batch
         assert pads or all(len({lengths[place] for place in places}) == 1 for places in epoch)
+
+
+def test_labels_that_look_alike_are_noted() -> None:
+    labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
+    rows = [Row(f"text {i}", None, label, i) for i, label in enumerate(labels)]
+    notes = notes_on(Labelled.of("classes", rows), rows, [])
+    assert r"Labels that look alike are different ones: 'Yes', 'yes', 'no', 'n\u200bo'." in notes
