@@ -51,6 +51,7 @@ def to_the_end() -> Iterator[None]:
         return
     with _uninterrupted(context.session_state):
         yield
+    context.session_state._yield_callback()  # a newer request, or a change of page, takes over now
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def _unseen_clicks(runner: ScriptRunner) -> WidgetStates:
     drawn, widgets = context.shared.widget_ids_this_run, runner._session_state._state._new_widget_state
     for name in list(widgets.states):
         metadata = widgets.widget_metadata.get(name)
-        if metadata is None or name in drawn or "trigger" not in metadata.value_type:
+        if metadata is None or name in drawn or "trigger" not in (metadata.value_type or ""):
             continue
         state = widgets.get_serialized(name)
         if state is not None and script_requests._has_active_trigger_value(state):
