@@ -94,7 +94,7 @@ def _unseen_clicks(runner: ScriptRunner) -> WidgetStates:
     drawn, widgets = context.shared.widget_ids_this_run, runner._session_state._state._new_widget_state
     for name in list(widgets.states):
         metadata = widgets.widget_metadata.get(name)
-        if metadata is None or name in drawn or "trigger" not in (metadata.value_type or ""):
+        if metadata is None or name in drawn or "trigger" not in str(metadata.value_type):
             continue
         state = widgets.get_serialized(name)
         if state is not None and script_requests._has_active_trigger_value(state):
