@@ -109,6 +109,17 @@ export function resumed(key, sent) {
   return shown;
 }
 
+/**
+ * The newest choice of a view. A view that was replaced while its layer loaded reports after its replacement, and
+ * its own choice would overwrite a newer one.
+ *
+ * @param {string} key
+ * @param {Shown} shown
+ */
+export function newest(key, shown) {
+  return seen.get(key) ?? shown;
+}
+
 /** @param {string} key @param {Shown} shown */
 export function keep(key, shown) {
   seen.set(key, shown);

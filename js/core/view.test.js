@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changed, later, layerWithin, MEAN, resumed, stepped, toggled } from "./view.js";
+import { changed, keep, later, layerWithin, MEAN, newest, resumed, stepped, toggled } from "./view.js";
 
 /** @param {number} revision @param {number} layer @returns {import("./view.js").Shown} */
 function shown(revision, layer, of = "text") {
@@ -30,6 +30,15 @@ test("a slower page does not overwrite what a reader chose meanwhile", () => {
   const elsewhere = shown(10, 5);
   assert.equal(later(chosen, elsewhere), elsewhere, "what was chosen elsewhere since");
   assert.equal(first.view.layer, 1, "no view is changed in place");
+});
+
+test("a view that was replaced reports the choice made in its replacement", () => {
+  const before = changed(resumed("replaced", shown(7, 1)), { layer: 2 });
+  keep("replaced", before);
+  const after = changed(resumed("replaced", shown(7, 1)), { layer: 3 });
+  keep("replaced", after);
+  assert.equal(newest("replaced", before), after);
+  assert.equal(newest("never seen", before), before);
 });
 
 test("another text begins with what the page says, and so does the first", () => {

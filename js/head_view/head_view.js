@@ -7,7 +7,7 @@ import { Payload } from "../core/payload.js";
 import { ScrolledView } from "../core/scrolled_view.js";
 import { Source } from "../core/source.js";
 import { plainNumber } from "../core/text.js";
-import { changed, keep, MEAN, resumed, stepped } from "../core/view.js";
+import { changed, keep, MEAN, newest, resumed, stepped } from "../core/view.js";
 import { Toolbar } from "../toolbar/bar.js";
 import { Attention } from "./attention.js";
 import { barsOf, chosenOf, drawnOf } from "./drawn.js";
@@ -159,10 +159,11 @@ class HeadView extends ScrolledView {
     if (made) this.report();
   }
 
-  /** Tells the page what is shown; `lost` asks it to send the layer, which could not be fetched. */
+  /** Reports the newest choice to the page; `lost` asks it to send the layer, which could not be fetched. */
   report(lost = false) {
-    this.told = this.shown.revision;
-    this.tell({ ...this.shown, lost });
+    const shown = newest(this.announced.key, this.shown);
+    this.told = shown.revision;
+    this.tell({ ...shown, lost });
   }
 
   /** Fetches the layer that is to be shown, and draws it. */

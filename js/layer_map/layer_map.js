@@ -121,6 +121,7 @@ class LayerMap extends CanvasView {
   /** @override */
   unlisten() {
     super.unlisten();
+    if (this.telling) this.tell(); // the timer could overwrite what a view mounted in its place reports
     this.going.stop();
     this.sliding.stop();
     if (this.telling) this.tell();

@@ -19,7 +19,7 @@ CONTROLS = ("place", "default", "numbers")
 """Toggles that mount components elsewhere, and change what they begin with and the numbers that they draw."""
 
 
-@pytest.mark.parametrize("show", ["all", pytest.param("heads", marks=pytest.mark.prove)])
+@pytest.mark.parametrize("show", ["all", "heads"])
 def test_the_last_of_many_clicks_is_shown_by_component_and_page(page: Page, demos: App, show: str) -> None:
     kinds = (*COMPONENTS, *CONTROLS) if show == "all" else ("view", "place")
     bursts = 10

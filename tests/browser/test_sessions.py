@@ -54,6 +54,6 @@ def test_a_file_s_name_is_shown_as_it_is(app: App, page: Page) -> None:
     page.get_by_test_id("stMainBlockContainer").locator('input[type="file"]').set_input_files(file)  # type: ignore[arg-type]
     label = page.locator('[data-testid="stWidgetLabel"]').filter(has_text=re.compile("^Column of"))
     expect(label).to_be_visible(timeout=60_000)
-    assert label.inner_text().replace(JOINER, "") == f"Column of {name}"
+    assert (label.text_content() or "").replace(JOINER, "") == f"Column of {name}"
     assert label.locator(MADE).count() == 0
     settled(page)
