@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_check import WhyCheck
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
+    from bert_probe.core.result import Result, save
     from bert_probe.corpus.find_rows import FindRows
     from bert_probe.corpus.gather import Gather
     from bert_probe.corpus.head_rows import CorpusRows
@@ -89,7 +90,6 @@ if TYPE_CHECKING:
     from bert_probe.notebook.frame import Frame
     from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
-    from bert_probe.results.result import Result, save
     from bert_probe.text.labelled import read_labelled
     from bert_probe.text.sentence_files import read_sentences
     from bert_probe.text.tagged import read_tagged
@@ -246,7 +246,7 @@ _HOMES = {
     "Query": "corpus.query",
     "Reach": "analyses.reach",
     "Relations": "analyses.probes.relations",
-    "Result": "results.result",
+    "Result": "core.result",
     "SelectionError": "errors",
     "SentenceSimilarity": "analyses.sentence_similarity",
     "Sentences": "analyses.sentences",
@@ -279,7 +279,7 @@ _HOMES = {
     "read_labelled": "text.labelled",
     "read_sentences": "text.sentence_files",
     "read_tagged": "text.tagged",
-    "save": "results.result",
+    "save": "core.result",
     "show": "notebook.views",
     "verify_store": "corpus.verify",
     "wrap": "model.wrapping",

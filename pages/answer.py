@@ -14,9 +14,9 @@ from bert_probe.analyses.predicting import CERTAINTY, Predicted
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity, TwoTexts
 from bert_probe.analyses.text_classes import ClassifyText, TextClasses
 from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
+from bert_probe.core.field_types_of_words import Words
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds_of_words import Words
 from bert_probe.views.answers import of_contributions
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown

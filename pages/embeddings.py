@@ -5,9 +5,9 @@ import streamlit as st
 from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.vectors import Vectors
+from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
-from bert_probe.results.result import Result
 from bert_probe.views.scale import Scale
 from bert_probe.web import blocks, state, workbench
 from bert_probe.web.export import export

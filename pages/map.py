@@ -10,10 +10,10 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
+from bert_probe.core import files
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
-from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.text.labelled import Labelled
 from bert_probe.views.layer_map import MEANING, Chosen
 from bert_probe.views.text import shown

@@ -12,11 +12,11 @@ from bert_probe.analyses import layouts
 from bert_probe.analyses.pooling import POOLINGS, offered, recipe
 from bert_probe.analyses.projection import Projection, SentenceMap
 from bert_probe.analyses.sentences import Sentences, SentenceVectors
+from bert_probe.core.result import Result
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.result import Result
-from bert_probe.results.spelling import SENTENCES_FILE
-from bert_probe.run.cache import key_of
+from bert_probe.runtime.cache import key_of
 from bert_probe.views.heatmaps import of_sentences
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, workbench
 from bert_probe.web.components.matrix import heatmap

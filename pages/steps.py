@@ -8,9 +8,9 @@ from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.head_outputs import head_outputs
 from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
+from bert_probe.core import files
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import of_steps
 from bert_probe.web import blocks, state, store, workbench

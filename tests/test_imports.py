@@ -90,9 +90,9 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
         "bert_probe.cli.later",
         "bert_probe.cli.main",
         "bert_probe.errors",
-        "bert_probe.run",
-        "bert_probe.run.imports",
-        "bert_probe.run.terminal",
+        "bert_probe.runtime",
+        "bert_probe.runtime.imports",
+        "bert_probe.runtime.terminal",
     }
 
 

@@ -12,10 +12,10 @@ from benchmarks.pairs import Line
 from benchmarks.proof.hostile_texts import INJECTIONS, texts
 from benchmarks.proof.theme import Run
 from bert_probe import Attention, Tokens
+from bert_probe.core import files
 from bert_probe.errors import TextError
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.views.head_view import Picture
 from bert_probe.views.view import View
 from bert_probe.web.components import head_view

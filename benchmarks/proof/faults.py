@@ -19,9 +19,9 @@ import psutil
 from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
+from bert_probe.core import writing
 from bert_probe.corpus.running import reserved_store
 from bert_probe.errors import ExportError
-from bert_probe.results import writing
 from bert_probe.training import saving
 from tests.helpers.families import TEXT, build
 from tests.helpers.hub import REPOSITORY, Hub, serving
@@ -59,7 +59,7 @@ else:
 """
 _CLOCK = """
 import sys, time, bert_probe
-from bert_probe.run.jobs import Job
+from bert_probe.runtime.jobs import Job
 real = time.time
 checkpoint = bert_probe.load(sys.argv[1])
 seen = []

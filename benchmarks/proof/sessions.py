@@ -23,7 +23,7 @@ from benchmarks.proof.theme import Run
 from bert_probe import Heads, Tokens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
-from bert_probe.run.jobs import GRACE
+from bert_probe.runtime.jobs import GRACE
 from bert_probe.web import store
 from tests.helpers.exactness import ULP
 

@@ -11,6 +11,12 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine, cosine_of_rows
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.field_types_of_lists import HeadSet
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import Checkpoint
@@ -18,12 +24,6 @@ from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag
-from bert_probe.results.kinds_of_several import HeadSet
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 Head = tuple[int, int]
 """Layer and head, from 0."""

@@ -19,6 +19,11 @@ from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.two_models import ModelChange, read_by_both
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.field_types_of_words import WordName
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
     ANSWERING,
@@ -32,11 +37,6 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.outputs import missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Number, Optional
-from bert_probe.results.kinds_of_words import WordName
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 
 Key = tuple[Any, ...]
 """What an answer is: a token at a position, a label, a part of the text; its cells in the table."""

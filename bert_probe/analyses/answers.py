@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag, Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import ANSWERING, Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag, Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
 
 
 @question(ANSWERING, command="predict")

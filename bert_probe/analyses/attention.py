@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.measures import Measure, measure, measures
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Flag, Number, Place
+from bert_probe.core.field_types_of_lists import Places
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, Number, Place
-from bert_probe.results.kinds_of_several import Places
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 Head = int | Literal["mean"]

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.cosine import cosine
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
 
 
 @question("similarity baseline", command="baseline")

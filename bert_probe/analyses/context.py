@@ -13,14 +13,14 @@ import pandas as pd
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.core import frames
+from bert_probe.core.field_types import Kind, Optional
+from bert_probe.core.field_types_of_lists import Several
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results import frames
-from bert_probe.results.kinds import Kind, Optional
-from bert_probe.results.kinds_of_several import Several
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.shortened import shortened
 from bert_probe.text.words import Unit, find_word, word_name
 

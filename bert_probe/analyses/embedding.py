@@ -12,14 +12,14 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.replay import allowed, off_by, vectors
+from bert_probe.core import frames
+from bert_probe.core.field_types import Optional
+from bert_probe.core.field_types_of_words import TokenName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Optional
-from bert_probe.results.kinds_of_words import TokenName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 _WORD_TABLES = ("word_embeddings", "tok_embeddings", "embed_tokens")
 _NORMS = ("LayerNorm", "layer_norm", "norm")

@@ -13,15 +13,15 @@ from bert_probe.analyses import guesses, scores
 from bert_probe.analyses.judging import TAGS, Answers, head_for, of_texts, of_words
 from bert_probe.analyses.numbers import some_of
 from bert_probe.analyses.predicting import sigmoid, softmax
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, FaultyFileError, SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.faults import Faults
 from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled
 from bert_probe.text.tagged import TaggedSentence

@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.core import frames
+from bert_probe.core.field_types import Number, Optional
+from bert_probe.core.field_types_of_words import WordName, Words
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Number, Optional
-from bert_probe.results.kinds_of_words import WordName, Words
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
 
 
 @question(FILLING, command="predict")

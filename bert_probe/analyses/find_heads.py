@@ -11,13 +11,13 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
+from bert_probe.core.field_types import Kind, Schema, Sizes
+from bert_probe.core.field_types_of_words import TokenName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results.kinds import Kind, Schema, Sizes
-from bert_probe.results.kinds_of_words import TokenName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 
 Word = int | str

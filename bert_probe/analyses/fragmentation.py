@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import regex
 
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.trace import Trace
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
 from bert_probe.text.pieces import visible
 
 _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")

@@ -10,11 +10,11 @@ import pandas as pd
 
 from bert_probe.analyses.fragmentation import CutWord, Fragmentation, TextFragmentation
 from bert_probe.analyses.two_models import ModelChange
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import question
-from bert_probe.results.result import Result
 
 
 @question("change of fragmentation", command="diff")

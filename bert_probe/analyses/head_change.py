@@ -10,12 +10,12 @@ import pandas as pd
 
 from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.two_models import ModelChange, read_by_both
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import word_lens
 
 

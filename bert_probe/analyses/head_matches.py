@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.two_models import ModelChange, read_in_two_ways
+from bert_probe.core.field_types import Choice
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, memory_errors
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Choice
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.common_spans import CommonSpans
 
 SHOWS = ("best", "all")

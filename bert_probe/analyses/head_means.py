@@ -12,17 +12,17 @@ from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.encoded import encoded
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, Labels, check_grid, head_labels
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag, Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag, Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 BATCH_TOKENS = 2048

@@ -12,6 +12,10 @@ import torch
 
 from bert_probe.analyses.numbers import some_of
 from bert_probe.analyses.why_heads import WhyHeads
+from bert_probe.core.field_types import Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
@@ -19,10 +23,6 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, for
 from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 ORDERS = ("effect", "importance", "random")

@@ -9,13 +9,13 @@ import pandas as pd
 
 from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.head_measures import SHARES, measure_heads
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import word_lens
 
 LABELS = {

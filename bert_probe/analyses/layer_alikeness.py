@@ -12,16 +12,16 @@ import pandas as pd
 from bert_probe.analyses.encoded import encoded
 from bert_probe.analyses.head_means import BATCH_TOKENS
 from bert_probe.analyses.two_models import ModelChange, are_one, check_encodings, check_tokenizers
+from bert_probe.core.field_types import Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 

@@ -11,16 +11,16 @@ import pandas as pd
 
 from bert_probe.analyses.encoded import Line, encoded
 from bert_probe.analyses.planes import BASES, Planes, planes
+from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, batches, forward
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results.kinds import Choice, Flag
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.labelled import Label, Labelled
 from bert_probe.text.sentence_files import numbered
 from bert_probe.text.words import Unit, WordLens, word_lens

@@ -15,18 +15,18 @@ from bert_probe.analyses.predicting import softmax
 from bert_probe.analyses.text_classes import PROBABILITIES, problem_of
 from bert_probe.analyses.tuned_files import opened
 from bert_probe.analyses.tuned_lens import TunedLens
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, FileName, Number, Optional
+from bert_probe.core.field_types_of_words import WordName, Words
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.layers import passing
 from bert_probe.model.outputs import Output, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, FileName, Number, Optional
-from bert_probe.results.kinds_of_words import WordName, Words
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 TASKS = (FILLING, CLASSIFYING, LABELLING)
 """Tasks whose heads can be put on any layer, in the order in which one is taken where none is named."""

@@ -14,6 +14,10 @@ import torch
 from bert_probe.analyses import scores
 from bert_probe.analyses.fill_mask import mask_of
 from bert_probe.analyses.lens_training import inputs_of, masked
+from bert_probe.core.field_types import Choice, Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.encoding import Inputs
@@ -21,10 +25,6 @@ from bert_probe.model.forward import BATCH_TOKENS, batch, batches, forward
 from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 AMONG = 5

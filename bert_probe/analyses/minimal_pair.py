@@ -14,15 +14,15 @@ from torch.utils.dlpack import from_dlpack
 from bert_probe.analyses.attention import HEAD, LAYER, WORDS, Head
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.finding import finding
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Flag, Optional
+from bert_probe.core.field_types_of_words import TokenName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, Optional
-from bert_probe.results.kinds_of_words import TokenName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
 

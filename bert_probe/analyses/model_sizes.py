@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from bert_probe.analyses.parameters import Inventory, Parameters, parameters_of_config
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import ModelConfig
 from bert_probe.model.loading import libraries
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
 
 MEMORY = {"float64": 8, "float32": 4, "float16": 2}
 """Bytes of a number; one in bfloat16 takes as many as one in float16."""

@@ -13,12 +13,12 @@ import torch
 
 from bert_probe.analyses.input_vectors import nearest, table_of
 from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
+from bert_probe.core.field_types import Kind, Number, Sizes
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Kind, Number, Sizes
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.pieces import Pieces, visible
 
 MOST = 1_000

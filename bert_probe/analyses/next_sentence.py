@@ -8,12 +8,12 @@ from typing import ClassVar
 import pandas as pd
 
 from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import question
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.checkpoint import FOLLOWING
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import question
 
 FOLLOWS = ("next", "not next")
 """What the head's two numbers are of; Devlin et al. 2019, section 3.1."""

@@ -13,13 +13,13 @@ import pandas as pd
 from bert_probe.analyses.findings import Found, Kind, Seen, kinds
 from bert_probe.analyses.pictured import Grid, Picture
 from bert_probe.analyses.usual import Form, Usual, usual
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
+from bert_probe.core.snippets import address
 from bert_probe.errors import TextError
 from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Trace
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
-from bert_probe.results.spelling import address
 
 UNUSUAL, MIDDLE = 75.0, 50.0
 """Percentiles from which on a number is unusual, or not below what is usual."""

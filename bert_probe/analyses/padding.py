@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.checks import between_passes
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import BATCH_TOKENS, batch, pad
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 MASK = "attention_mask"
 COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask"}

@@ -15,6 +15,11 @@ from bert_probe.analyses.attributions import BASELINES, Explained, explained
 from bert_probe.analyses.numbers import number_of
 from bert_probe.analyses.pooling import pool_unpadded, recipe
 from bert_probe.analyses.why import BASELINE
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import COMPARING
 from bert_probe.model.encoding import Token
@@ -22,11 +27,6 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.gradients import PlainAttention, Words, from_vectors
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Number, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 forward_ad: Any = _forward_ad  # which has no types
 

@@ -12,10 +12,10 @@ import torch
 
 from bert_probe.analyses.parameters import Inventory, Parameter, inventory
 from bert_probe.analyses.two_models import ModelChange, check_tokenizers
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import question
+from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import question
-from bert_probe.results.result import Result
 
 BOTH, OTHER_SHAPE, ONLY_A, ONLY_B = "both", "other shape", "only A", "only B"
 _BLOCK = 1 << 20

@@ -12,13 +12,13 @@ import torch
 import transformers
 from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.survey import described
-from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 T = TypeVar("T", bound=Hashable)
 

@@ -14,6 +14,12 @@ import torch
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.numbers import Number, number_of
 from bert_probe.analyses.pooling import offered, pool_unpadded, recipe
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Kind, Optional
+from bert_probe.core.field_types_of_words import WordName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.checkpoint import (
@@ -29,12 +35,6 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
 from bert_probe.model.layers import Pass, passing
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Kind, Optional
-from bert_probe.results.kinds_of_words import WordName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.alignment import align_traces
 
 PARTS = ("tokens", "heads")

@@ -11,12 +11,12 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.replay import allowed, off_by, vectors
+from bert_probe.core import frames
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
 
 
 @question("pooler")

@@ -23,15 +23,15 @@ from bert_probe.analyses.position_ways import (
     rotaries,
     sinusoids,
 )
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import most_tokens
 from bert_probe.model.trace import Array
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 COSINES, FREQUENCIES, DISTANCE, SPECTRUM = "cosines", "frequencies", "distance", "spectrum"
 TABLE, BIAS, RELATIVE = "table", "bias", "relative"

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from bert_probe.core.question import Question
+from bert_probe.core.result import Result
 from bert_probe.model.trace import Array
-from bert_probe.results.question import Question
-from bert_probe.results.result import Result
 
 CERTAINTY = (
     "A probability is the model's, not the world's: it says how the head shares out what it gives, and "

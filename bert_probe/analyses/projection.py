@@ -10,12 +10,12 @@ import pandas as pd
 
 from bert_probe.analyses.layouts import METHODS, Layout
 from bert_probe.analyses.sentences import POOLED, POOLING, Sentences, SentenceVectors
+from bert_probe.core.field_types import Choice
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
-from bert_probe.results.kinds import Choice
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 
 @question("sentence map", command="sentences")

@@ -11,15 +11,15 @@ import pandas as pd
 
 from bert_probe.analyses.attention import RESIDUAL, SHARE, WORDS, shown_units
 from bert_probe.analyses.measures.rollout import rollouts
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.field_types_of_words import TokenName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag
-from bert_probe.results.kinds_of_words import TokenName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import Unit, find_word
 
 DIRECTIONS = ("from", "into")

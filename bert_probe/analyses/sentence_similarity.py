@@ -13,14 +13,14 @@ import torch
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.pooling import Recipe, pool_unpadded, recipe
 from bert_probe.analyses.predicting import Predicted, Prediction
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import COMPARING
 from bert_probe.model.outputs import missing
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
 
 SHOWN = "The cosine, or what each pair of tokens adds to it."
 

@@ -14,6 +14,11 @@ from scipy.spatial.distance import squareform
 
 from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.pooling import POOLINGS, Recipe, pool, recipe
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Number, Sizes
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import (
     EmptyTextError,
     SelectionError,
@@ -27,11 +32,6 @@ from bert_probe.model.encoding import Inputs
 from bert_probe.model.forward import batches, forward
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Number, Sizes
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 MAX_TURNED = 1000
 

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.cosine import cosine, cosine_of_rows
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag, Place
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag, Place
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 VECTOR_LAYER = Place("layer", 0)
 """A layer of vectors: 0 is the output of the embeddings."""

@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_outputs import HeadOutputs, attention_parts, head_outputs
+from bert_probe.core import frames
+from bert_probe.core.field_types import Optional, Place
+from bert_probe.core.field_types_of_words import TokenName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Optional, Place
-from bert_probe.results.kinds_of_words import TokenName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 LAYER, HEAD, TOKEN = Place("layer"), Place("head"), Optional(TokenName())
 

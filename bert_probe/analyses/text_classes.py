@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.predicting import Predicted, Prediction, sigmoid, softmax
+from bert_probe.core.field_types import Number, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import CLASSIFYING
 from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Number, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
 
 
 @question(CLASSIFYING, command="predict")

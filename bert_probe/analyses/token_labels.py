@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import asked, question
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.checkpoint import LABELLING, Checkpoint
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Choice, Flag
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import asked, question
 
 OUTSIDE = "O"
 """The label of what belongs to nothing, in the usual schemes (Ramshaw and Marcus 1995)."""

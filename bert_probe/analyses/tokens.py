@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from bert_probe.core import frames
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, question
+from bert_probe.core.result import Result
 from bert_probe.model.encoding import Encoding, Word
 from bert_probe.model.trace import Trace
-from bert_probe.results import frames
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, question
-from bert_probe.results.result import Result
 
 
 @question("tokens")

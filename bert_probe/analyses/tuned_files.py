@@ -12,10 +12,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.analyses.tuned_lens import ENDING, RECORD, TunedLens, TuneLens
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import ProbeError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.provenance import Subject
 from bert_probe.text import strict_json
 
 _BEGINS = "tuned-lens-"

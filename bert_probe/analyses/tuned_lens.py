@@ -18,17 +18,17 @@ from safetensors.numpy import save as to_bytes
 
 from bert_probe.analyses.fill_mask import mask_of
 from bert_probe.analyses.lens_training import BATCH, Head, inputs_of, losses, read, readings, trained
+from bert_probe.core import files, writing
+from bert_probe.core.field_types import Number
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.layers import passing
 from bert_probe.model.outputs import output_of
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results import files, writing
-from bert_probe.results.kinds import Number
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 ENDING = ".safetensors"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question
 from bert_probe.text.common_spans import CommonSpans, common_spans
 from bert_probe.text.shortened import shortened
 

@@ -11,13 +11,13 @@ import pandas as pd
 from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.two_models import ModelChange, read_by_both
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Flag
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.shortened import shortened
 from bert_probe.text.words import Unit, word_lens
 

@@ -8,13 +8,13 @@ from typing import Literal
 import pandas as pd
 
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 Which = Literal["tokens", "cls", "pooler"]
 

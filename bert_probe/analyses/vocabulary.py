@@ -13,13 +13,13 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.input_vectors import between_pairs, norms_of, table_of
+from bert_probe.core.field_types import Choice, Flag, Kind, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Flag, Kind, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text import matching
 from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, Pieces, pieces_of, visible
 

@@ -11,17 +11,17 @@ import pandas as pd
 
 from bert_probe.analyses.attributions import BASELINES, Explained, Scores, explained, methods
 from bert_probe.analyses.numbers import WITHOUT, Number, number_of
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice, Flag, Kind, Optional
+from bert_probe.core.field_types_of_words import WordName
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import TASKS
 from bert_probe.model.encoding import Token
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice, Flag, Kind, Optional
-from bert_probe.results.kinds_of_words import WordName
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import Unit
 
 METHOD = "What says how much each token matters; docs/methods.md has them."

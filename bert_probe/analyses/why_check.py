@@ -12,12 +12,12 @@ import pandas as pd
 from bert_probe.analyses.attributions import BASELINES, Explained, explained, methods, positions
 from bert_probe.analyses.numbers import WITHOUT, Variant, without
 from bert_probe.analyses.why import BASELINE, REMOVAL, AboutAnswer, Explanation, Why, explanation, subject_of
+from bert_probe.core.field_types import Choice, Flag, Number, Optional
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results.kinds import Choice, Flag, Number, Optional
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 
 SHARES = (0.1, 0.2, 0.5)
 """Of the words that are taken away first, or kept alone, one after the other; at least one word each."""

@@ -13,16 +13,16 @@ import torch
 from bert_probe.analyses.ablation import REPLACED, REPLACEMENTS, model_with_heads
 from bert_probe.analyses.numbers import Number
 from bert_probe.analyses.why import AboutAnswer, subject_of
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice
+from bert_probe.core.question import asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.capture import recording, switched_off
 from bert_probe.model.forward import BATCH_TOKENS, as_array
 from bert_probe.model.gradients import onward
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results import frames
-from bert_probe.results.kinds import Choice
-from bert_probe.results.question import asked, question
-from bert_probe.results.result import Result
 
 SHOWN = ("heads", "layers", "importance")
 

@@ -13,14 +13,14 @@ from bert_probe.analyses.attributions import BASELINES, methods
 from bert_probe.analyses.numbers import WITHOUT
 from bert_probe.analyses.why import BASELINE, REMOVAL
 from bert_probe.analyses.why_check import WhyCheck
+from bert_probe.core.field_types import Choice, Flag, Kind, Number, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import COMPARING, TASKS, Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Flag, Kind, Number, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.sentence_files import numbered
 
 MEASURES = ("comprehensiveness", "sufficiency", "foretold")

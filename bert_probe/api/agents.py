@@ -16,11 +16,11 @@ from mcp.server import Server
 from bert_probe.api import body, formats, problems, schema
 from bert_probe.api.problems import BodyError
 from bert_probe.api.served import Served, served
+from bert_probe.core import files
+from bert_probe.core.field_types import Schema
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
-from bert_probe.results import files
-from bert_probe.results.kinds import Schema
-from bert_probe.results.result import Result
 
 USUAL_ROWS: Final = 50
 MOST_CELLS: Final = 20_000

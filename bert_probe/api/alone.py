@@ -8,7 +8,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
-from bert_probe.run.cache import Answers, Cache
+from bert_probe.runtime.cache import Answers, Cache
 
 CHECKPOINTS, TRACE_BYTES, ANSWER_BYTES = 2, 300_000_000, 100_000_000
 

@@ -18,12 +18,12 @@ from bert_probe.analyses.measures import measure
 from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
 from bert_probe.api.problems import BodyError
 from bert_probe.api.served import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, Served
+from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Trace
-from bert_probe.results.result import Result
-from bert_probe.run.cache import Answers
-from bert_probe.run.jobs import SLOTS
+from bert_probe.runtime.cache import Answers
+from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
 from bert_probe.text.labelled import KINDS, Labelled, labelled_of
 from bert_probe.text.sentence_files import sentences_of

@@ -10,8 +10,8 @@ import pandas as pd
 
 from bert_probe.api.limits import MOST_CELLS
 from bert_probe.api.problems import NotAcceptableError, TooLargeError
-from bert_probe.results import files
-from bert_probe.results.result import Result
+from bert_probe.core import files
+from bert_probe.core.result import Result
 
 JSON: Final = "application/json"
 FORMS: Final[Mapping[str, str]] = {

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from bert_probe import analyses
 from bert_probe.analyses.two_models import ModelChange
-from bert_probe.results.kinds import FileName, Optional
-from bert_probe.results.question import QUESTIONS, Question, kind_of
-from bert_probe.results.spelling import name_of
+from bert_probe.core.field_types import FileName, Optional
+from bert_probe.core.question import QUESTIONS, Question, kind_of
+from bert_probe.core.snippets import name_of
 
 TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
     "Trace",

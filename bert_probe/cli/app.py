@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bert_probe.run.imports import imported_for_good
+from bert_probe.runtime.imports import imported_for_good
 
 
 @click.command("app")

@@ -12,10 +12,10 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.measures import measure
 from bert_probe.analyses.reach import Reach, TokenReach
 from bert_probe.cli.options import asking, common, one_text, picture_asked
+from bert_probe.core.field_types_of_lists import Places
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds_of_several import Places
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.words import find_word
 from bert_probe.views import head_view, model_view
 from bert_probe.views.asking import asked_picture

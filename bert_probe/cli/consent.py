@@ -8,7 +8,7 @@ import click
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.sources import existing
-from bert_probe.run import terminal
+from bert_probe.runtime import terminal
 
 YES = click.option("--yes", is_flag=True, help="Open the models that the file names, without asking.")
 

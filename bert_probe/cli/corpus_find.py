@@ -8,9 +8,9 @@ import click
 
 from bert_probe.cli.corpus_asking import asking_a_store
 from bert_probe.cli.options import asking
+from bert_probe.core.result import Result
 from bert_probe.corpus.find_rows import FindRows
 from bert_probe.corpus.store import Store
-from bert_probe.results.result import Result
 
 
 @click.command()

@@ -8,13 +8,13 @@ import click
 
 from bert_probe.cli.corpus_asking import asking_a_store
 from bert_probe.cli.options import asking
+from bert_probe.core.result import Result
 from bert_probe.corpus.head_rows import WHICH, CorpusRows
 from bert_probe.corpus.head_summary import CorpusHeads
 from bert_probe.corpus.histograms import CorpusHistograms
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
-from bert_probe.results.result import Result
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

@@ -11,7 +11,7 @@ from bert_probe.cli.corpus_asking import asking_a_store
 from bert_probe.cli.options import asking
 from bert_probe.corpus.near import Near, NearContexts
 from bert_probe.corpus.store import Store
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

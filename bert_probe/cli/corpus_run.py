@@ -21,9 +21,9 @@ from bert_probe.corpus.store import Store, open_store
 from bert_probe.corpus.working import Runner, Threads
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run import terminal
-from bert_probe.run.interrupt import cleaning_up_on_sigterm
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.progress import terminal_bar
 
 
 def _opening(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from bert_probe.cli.options import print_bytes
+from bert_probe.core import files
 from bert_probe.corpus.verify import verify_store
-from bert_probe.results import files
-from bert_probe.run import terminal
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

@@ -16,11 +16,11 @@ from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.cli.options import as_named_option, asking, pair_option, two_models
+from bert_probe.core.question import option_of
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import ANSWERING, Checkpoint
-from bert_probe.results.question import option_of
-from bert_probe.results.result import Result
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 _QUESTIONS: dict[str, Any] = {

@@ -12,11 +12,11 @@ from bert_probe.analyses.find_heads import FindHeads, FoundHeads
 from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
 from bert_probe.analyses.heads import HeadProfiles, Heads
 from bert_probe.cli.options import as_named_option, asking, common, one_text, pair_option
+from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds_of_several import HeadSet
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 

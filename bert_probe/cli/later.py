@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bert_probe.run.imports import imported_for_good
+from bert_probe.runtime.imports import imported_for_good
 
 
 class Later(click.Command):

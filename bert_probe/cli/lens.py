@@ -12,12 +12,12 @@ from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.tuned_files import keep
 from bert_probe.analyses.tuned_lens import ENDING, TuneLens
 from bert_probe.cli.options import as_named_option, asking, common, pair_option, writing
+from bert_probe.core.question import Question, option_of
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.question import Question, option_of
-from bert_probe.results.result import Result
-from bert_probe.run import terminal
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 

@@ -15,7 +15,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.cli.later import Commands, Later
 from bert_probe.errors import ProbeError
-from bert_probe.run import terminal
+from bert_probe.runtime import terminal
 
 INTERRUPTED = 130
 

@@ -11,7 +11,7 @@ import click
 
 from bert_probe import __version__
 from bert_probe.errors import UnavailableError
-from bert_probe.run.imports import imported_for_good
+from bert_probe.runtime.imports import imported_for_good
 
 
 @click.command("mcp")

@@ -13,17 +13,17 @@ from typing import Any
 
 import click
 
+from bert_probe.core import files
+from bert_probe.core.field_types import Choice, Flag, Sizes
+from bert_probe.core.field_types_of_lists import Several
+from bert_probe.core.question import Question, kind_of, option_of
+from bert_probe.core.result import Result, save
+from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
-from bert_probe.results.kinds import Choice, Flag, Sizes
-from bert_probe.results.kinds_of_several import Several
-from bert_probe.results.question import Question, kind_of, option_of
-from bert_probe.results.result import Result, save
-from bert_probe.results.writing import reserved, write
-from bert_probe.run import terminal
-from bert_probe.run.interrupt import cleaning_up_on_sigterm
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.views.page import ENDINGS, Page, is_picture
 
 Command = Callable[..., Any]

@@ -8,7 +8,7 @@ from bert_probe.analyses.overview import Overview, TextOverview
 from bert_probe.cli.options import common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

@@ -16,7 +16,7 @@ from bert_probe.cli.options import asking, common, pair_option, two_texts
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

@@ -7,10 +7,10 @@ import click
 from bert_probe.analyses.model_sizes import ModelSizes
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.cli.options import naming_a_model, opened
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.config_alone import PUBLISHED, open_config
-from bert_probe.results.result import Result
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 
 @click.command()

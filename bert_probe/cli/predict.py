@@ -15,10 +15,10 @@ from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.cli.options import asking, common, pair_option
+from bert_probe.core.question import option_of
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, TASKS, Checkpoint
-from bert_probe.results.question import option_of
-from bert_probe.run import terminal
+from bert_probe.runtime import terminal
 
 _QUESTIONS: dict[str, Any] = {
     one.task: one

@@ -10,7 +10,7 @@ import click
 from bert_probe.analyses.probes.relations import RelationHeads, Relations
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.tagged import read_tagged
 
 

@@ -11,6 +11,8 @@ import click
 
 from bert_probe.cli.consent import YES, confirm
 from bert_probe.cli.options import OutputPath, opened, print_bytes, reserving, written_out
+from bert_probe.core import files
+from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.given import MOST_BYTES, bytes_of
@@ -20,10 +22,8 @@ from bert_probe.reports.report import Report, check_ending
 from bert_probe.reports.trays import Entry, Tray, read_any
 from bert_probe.reports.verifying import verify as verified
 from bert_probe.reports.view_files import Named, read_file
-from bert_probe.results import files
-from bert_probe.results.result import Result
-from bert_probe.run import terminal
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.progress import terminal_bar
 
 _FILE = click.Path(path_type=Path)
 _MODEL = click.option(

@@ -13,7 +13,7 @@ from bert_probe.analyses.sentences import Sentences, SentenceVectors
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 

@@ -9,7 +9,7 @@ import click
 from bert_probe.analyses.tokens import TextTokens, Tokens, table_of
 from bert_probe.cli.options import naming_a_model, opened, pair_option
 from bert_probe.model.tokens_alone import encode_alone
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 
 if TYPE_CHECKING:
     import pandas as pd

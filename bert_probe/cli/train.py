@@ -15,13 +15,13 @@ import click
 
 from bert_probe.cli.logs import check_log, lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened, print_bytes, reserving
+from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.results import files
-from bert_probe.run import terminal
-from bert_probe.run.interrupt import ending_on_interrupt
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import terminal
+from bert_probe.runtime.interrupt import ending_on_interrupt
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.labelled import KINDS, read_labelled
 from bert_probe.text.sentence_files import is_table, read_sentences
 from bert_probe.text.tagged import read_tagged

@@ -19,11 +19,11 @@ from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.cli.predict import first_task, traces_for
+from bert_probe.core.question import Question, option_of
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import COMPARING, Checkpoint
-from bert_probe.results.question import Question, option_of
-from bert_probe.results.result import Result
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
 _ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans, HeadsRemoved)

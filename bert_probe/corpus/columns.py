@@ -10,14 +10,14 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow.parquet as pq
 
+from bert_probe.core.provenance import Subject
+from bert_probe.core.snippets import address
 from bert_probe.corpus.gather import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import ROWS
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array
-from bert_probe.results.provenance import Subject
-from bert_probe.results.spelling import address
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from bert_probe.core.field_types import Kind, Number, Optional
+from bert_probe.core.field_types_of_lists import OneHead
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.columns import Sentence, links, ranked, sentences
 from bert_probe.corpus.gather import NEIGHBOURS
 from bert_probe.corpus.head_rows import MOST_ROWS
@@ -17,10 +21,6 @@ from bert_probe.corpus.table_files import reading
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Kind, Number, Optional
-from bert_probe.results.kinds_of_several import OneHead
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 
 @question("corpus find", is_analysis=False)

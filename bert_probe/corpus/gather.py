@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bert_probe.analyses.attention import WORDS
+from bert_probe.core.field_types import Choice, Flag, Place
+from bert_probe.core.field_types_of_lists import Choices, Places
+from bert_probe.core.question import Question, asked, question
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.trace import resolve
-from bert_probe.results.kinds import Choice, Flag, Place
-from bert_probe.results.kinds_of_several import Choices, Places
-from bert_probe.results.question import Question, asked, question
 
 PROFILES, VECTORS, NEIGHBOURS, ANSWERS = KEPT = ("profiles", "vectors", "neighbours", "answers")
 """What may be kept of a sentence beside its tokens."""

@@ -10,6 +10,10 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.field_types_of_lists import OneHead
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.columns import Sentence, links, profile, ranked, row_numbers, sentences
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.statistics import BINS, bins_of, edges
@@ -18,10 +22,6 @@ from bert_probe.corpus.summary import check_profiles
 from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Number, Optional
-from bert_probe.results.kinds_of_several import OneHead
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 WHICH = ("typical", "extreme", "lowest", "highest")
 MOST_ROWS = 10_000

@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.core.field_types import Choice, Optional
+from bert_probe.core.field_types_of_lists import HeadSet
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.columns import profile
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import CONFIDENCE, head_statistics
 from bert_probe.errors import ShapeError
 from bert_probe.model.progress import Report, ignore, part_of
 from bert_probe.model.trace import Array, read_only, resolve
-from bert_probe.results.kinds import Choice, Optional
-from bert_probe.results.kinds_of_several import HeadSet
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 AT_ONCE = 2**27

@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.core.field_types import Choice
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.statistics import edges
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import HeadStatistics, head_statistics
 from bert_probe.errors import ShapeError
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 
 @question("corpus histograms", is_analysis=False)

@@ -11,6 +11,10 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.core.field_types import Flag, Kind, Number, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.found_words import FoundWord, FoundWords
 from bert_probe.corpus.gather import VECTORS
 from bert_probe.corpus.nearest import Hits
@@ -19,10 +23,6 @@ from bert_probe.corpus.store import Store
 from bert_probe.errors import CheckpointError, SelectionError, TextError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
-from bert_probe.results.kinds import Flag, Kind, Number, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.words import Unit, find_word, word_name
 
 MOST = 1000

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from bert_probe.core.field_types import Kind
+from bert_probe.core.frames import optional
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.corpus.sql import SECONDS, opened
 from bert_probe.corpus.store import Store
 from bert_probe.model.progress import Report, ignore
-from bert_probe.results.frames import optional
-from bert_probe.results.kinds import Kind
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 
 
 @question("corpus query", is_analysis=False)

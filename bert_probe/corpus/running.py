@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from bert_probe.core.writing import is_lock_file, locked
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, described, find_inputs
 from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
@@ -26,7 +27,6 @@ from bert_probe.corpus.working import Job, Parts, Runner, Threads
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report, Watch, ignore, unwatched
-from bert_probe.results.writing import is_lock_file, locked
 
 Told = Callable[[Mapping[str, Any]], None]
 """Called with what happened, as a line of a log."""

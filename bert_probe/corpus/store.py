@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.core.provenance import Subject
 from bert_probe.corpus.gather import NEIGHBOURS, PROFILES, VECTORS, Gather
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
 from bert_probe.corpus.table_files import TableFile
@@ -28,7 +29,6 @@ from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout,
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import built_in_digest
-from bert_probe.results.provenance import Subject
 
 _PART = ".part"
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_map import MappedLayers
+from bert_probe.core.result import Result
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace
 from bert_probe.notebook.frame import Frame
 from bert_probe.notebook.live import HeadView
-from bert_probe.results.result import Result
 from bert_probe.views import head_view as head_views
 from bert_probe.views import model_view as model_views
 from bert_probe.views import pictures

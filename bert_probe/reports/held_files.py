@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, Self
 
+from bert_probe.core.provenance import told_of
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.given import given
-from bert_probe.results.provenance import told_of
 from bert_probe.text.labelled import KINDS, Labelled, labelled_of
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tables import as_file

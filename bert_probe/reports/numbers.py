@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from bert_probe.analyses.heads import Heads
+from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
@@ -18,7 +19,6 @@ from bert_probe.reports.given import given
 from bert_probe.reports.tables import Table
 from bert_probe.reports.tolerances import Bound, leaves, outline
 from bert_probe.reports.view_files import Answered, Named, ViewFile
-from bert_probe.results.result import Result
 from bert_probe.views import head_view, model_view, pictures
 from bert_probe.views.head_view import LABELLED, Picture
 from bert_probe.views.page import Page, caption_of

@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 
+from bert_probe.core import files
 from bert_probe.reports.report import table_file
 from bert_probe.reports.tables import Table
-from bert_probe.results import files
 
 _ROOM: Final = 1_000_000
 """Bytes that a file may have beyond four times those that are expected."""

@@ -17,6 +17,8 @@ from typing import Any, Final, Self
 import pandas as pd
 
 import bert_probe
+from bert_probe.core import files
+from bert_probe.core.writing import write
 from bert_probe.errors import ExportError, ProbeError, ReportError
 from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
@@ -25,8 +27,6 @@ from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.tables import canonical, digest, finite
 from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
 from bert_probe.reports.view_files import Named, ViewFile, question_named
-from bert_probe.results import files
-from bert_probe.results.writing import write
 from bert_probe.views.page import Page
 from bert_probe.views.payload import as_text
 

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import pandas as pd
 
+from bert_probe.core import files
 from bert_probe.errors import ReportError
 from bert_probe.reports.given import given
-from bert_probe.results import files
 
 Kind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[Kind, ...]] = ("number", "integer", "truth", "text")

@@ -14,6 +14,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
+from bert_probe.core.provenance import digest_of
+from bert_probe.core.question import QUESTIONS, Question, key_of, kind_of
+from bert_probe.core.snippets import named
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
@@ -21,12 +24,9 @@ from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
 from bert_probe.reports.given import MOST_BYTES, bytes_of, contents, given
 from bert_probe.reports.held_files import HeldFile, check_size, held_of
-from bert_probe.results.provenance import digest_of
-from bert_probe.results.question import QUESTIONS, Question, key_of, kind_of
-from bert_probe.results.spelling import named
 
 if TYPE_CHECKING:
-    from bert_probe.results.result import Result
+    from bert_probe.core.result import Result
 
 FORMAT: Final = 1
 """Of the file; a later one is refused."""

@@ -21,11 +21,11 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
+from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
 from bert_probe.model.before import FILE
 from bert_probe.model.memory import in_words
 from bert_probe.model.sources import read_json
-from bert_probe.results.writing import is_reserved, locked
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200

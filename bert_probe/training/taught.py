@@ -11,12 +11,12 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from bert_probe.core import snippets
+from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.before import write_trainings
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.weights import QUIET
-from bert_probe.results import spelling
-from bert_probe.results.result import Result
 from bert_probe.training.card import card
 from bert_probe.training.course import Evaluation
 from bert_probe.training.lora import Adapter
@@ -155,7 +155,7 @@ class Taught(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {spelling.opening(self.subject.model)}",
+                f"checkpoint = {snippets.opening(self.subject.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({given}).table()",
             ]
@@ -171,7 +171,7 @@ class Taught(Result):
         held_out = self.files.get("held_out") or (f"{share:g}" if share != SHARE else None)
         named = {
             "--held-out": held_out,
-            "--model": spelling.named(model),
+            "--model": snippets.named(model),
             "--revision": model.get("revision"),
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }

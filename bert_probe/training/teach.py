@@ -11,14 +11,14 @@ from math import ceil
 from typing import Any
 
 from bert_probe.analyses.pooling import own_files
+from bert_probe.core.field_types import Flag, Number, Optional
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.before import Training, seen
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.progress import Report, ignore
-from bert_probe.results.kinds import Flag, Number, Optional
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
 from bert_probe.training import trainer
 from bert_probe.training.asking import asked_of
 from bert_probe.training.course import DIVERGED, EARLY, STOPPED, Course, Told, unheard

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from bert_probe.analyses.parameters import Inventory, Parameter, inventory
+from bert_probe.core.field_types import Kind
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.kinds import Kind
 from bert_probe.training.models import without_weights
 
 HEAD, ALL, LORA, TOP = "head", "all", "lora", "top"

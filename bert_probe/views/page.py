@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from bert_probe.core.writing import write
 from bert_probe.errors import ExportError
 from bert_probe.model.trace import Trace
-from bert_probe.results.writing import write
 from bert_probe.views import built, palette
 from bert_probe.views.palette import Paints
 from bert_probe.views.payload import as_text

@@ -13,7 +13,7 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.run import terminal
+from bert_probe.runtime import terminal
 from bert_probe.web import state, store
 
 Model = tuple[str, str]

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from bert_probe.results import files, spelling
-from bert_probe.results.result import Result
+from bert_probe.core import files, snippets
+from bert_probe.core.result import Result
 from bert_probe.views import pictures
 from bert_probe.web import view_files
 
@@ -79,14 +79,14 @@ def export(
         python, shell = result.spelled(csv_safe)
         _code("The same in Python", python, "python", f"{name}.py")
         _code("The same on the command line", shell, "bash", f"{name}.sh")
-        http = spelling.http(result.question, result.subject, _origin())
+        http = snippets.http(result.question, result.subject, _origin())
         _code("The same over HTTP", http, "bash", f"{name}-http.sh")
 
 
 def _origin() -> str:
     """Where this app is for who looks at it."""
     found = urlsplit(st.context.url or "")
-    return f"{found.scheme}://{found.netloc}" if found.netloc else spelling.AT
+    return f"{found.scheme}://{found.netloc}" if found.netloc else snippets.AT
 
 
 def written(result: Result, form: str, csv_safe: bool) -> bytes:

@@ -15,8 +15,8 @@ from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.progress import Report
-from bert_probe.run.cache import key_of
-from bert_probe.run.jobs import Job
+from bert_probe.runtime.cache import key_of
+from bert_probe.runtime.jobs import Job
 from bert_probe.web import sessions, state, store
 
 T = TypeVar("T")

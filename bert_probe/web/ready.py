@@ -11,7 +11,7 @@ from functools import cache
 
 from streamlit import delta_generator
 
-from bert_probe.run.imports import imported_for_good
+from bert_probe.runtime.imports import imported_for_good
 
 
 def begin() -> None:

@@ -16,9 +16,9 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
-from bert_probe.run.cache import Answers, Cache
-from bert_probe.run.slots import Slots
-from bert_probe.run.together import Together
+from bert_probe.runtime.batching import Together
+from bert_probe.runtime.cache import Answers, Cache
+from bert_probe.runtime.semaphore import Slots
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000

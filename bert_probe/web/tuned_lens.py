@@ -12,7 +12,7 @@ from bert_probe.analyses.tuned_files import keep, newest, usual_folder
 from bert_probe.analyses.tuned_lens import TunedLens, TuneLens
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.cache import key_of
+from bert_probe.runtime.cache import key_of
 from bert_probe.text.sentence_files import lines
 from bert_probe.web import blocks, figures, jobs, sentence_input, state
 from bert_probe.web.export import export

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 import streamlit as st
 
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.trays import Tray, read_any
 from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
-from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.web import (
     callbacks,
     consent,
@@ -35,7 +35,7 @@ from bert_probe.web import (
 from bert_probe.web.probes import given as probed
 
 if TYPE_CHECKING:
-    from bert_probe.results.result import Result
+    from bert_probe.core.result import Result
 
 _COMING, _REFUSED, _LEADS = "view_coming", "view_refused", "view_leads"
 """Session keys: of a file that waits to be opened, of why one is not, of the page that one leads to."""

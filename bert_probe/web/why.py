@@ -14,10 +14,10 @@ from bert_probe.analyses.pair_jacobians import AlikeByInput, WhyAlike
 from bert_probe.analyses.why import Explanation
 from bert_probe.analyses.why_check import INTERVAL, CheckedMethods, WhyCheck
 from bert_probe.analyses.why_heads import HeadEffects, WhyHeads
+from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABELLING
 from bert_probe.model.trace import Trace
-from bert_probe.results.result import Result
 from bert_probe.views.answers import of_checked, of_head_effects, of_input_contributions
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state

@@ -22,10 +22,10 @@ import bert_probe
 from bert_probe.analyses.ablation import Ablate, AblateEach, Ablation, EachAblation
 from bert_probe.analyses.cosine import cosine
 from bert_probe.cli.main import main
+from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.kinds_of_several import HeadSet
 from tests.helpers.exactness import assert_alike, assert_exact
 from tests.helpers.opening import opened_once
 from tests.helpers.raw import Raw

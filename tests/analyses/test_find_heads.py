@@ -10,9 +10,9 @@ import pytest
 
 from bert_probe.analyses.find_heads import FindHeads, FoundHeads, WordPairs
 from bert_probe.cli.main import main
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.provenance import Subject
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import assert_exact
 from tests.helpers.traces import hand_trace

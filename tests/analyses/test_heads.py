@@ -12,9 +12,9 @@ import bert_probe
 from bert_probe.analyses.head_measures import MEASURES, SHARES, measure_heads
 from bert_probe.analyses.heads import HeadProfiles, Heads, head_labels
 from bert_probe.cli.main import main
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.provenance import Subject
 from bert_probe.text.words import word_lens
 
 TEXT = "Mehdi loves Tallahassee, and we love it."

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from bert_probe import Compare, CompareRow
 from bert_probe.analyses.minimal_pair import MinimalPair
+from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.text.words import word_lens
 from bert_probe.web.examples import EXAMPLES
 from tests.helpers import traces

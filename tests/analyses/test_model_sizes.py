@@ -15,11 +15,11 @@ from transformers import AutoModel, BertConfig, BertModel
 
 import bert_probe
 from bert_probe import ModelSizes, Parameters, open_config
+from bert_probe.core import files
 from bert_probe.errors import ProbeError, SelectionError, SubjectError
 from bert_probe.model import survey
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED
-from bert_probe.results import files
 from tests.helpers import families
 from tests.helpers.command_line import bert_probe as run
 

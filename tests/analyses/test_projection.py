@@ -11,9 +11,9 @@ import pytest
 from bert_probe import Projection, Sentences
 from bert_probe.analyses import layouts, sentences
 from bert_probe.analyses.layouts import Layout
+from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
 from bert_probe.web.examples import SENTENCES
 
 

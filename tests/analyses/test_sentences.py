@@ -201,7 +201,7 @@ def test_tables_name_sentences_and_say_where_they_come_from(minilm: Checkpoint) 
     assert nearest.iloc[0].tolist() == [1.0, 1, 2, "same", "same"]
     assert nearest.attrs["provenance"]["question"]["count"] == 1
     for frame in (matrix, vectors, nearest):
-        assert json.loads(bert_probe.results.files.to_bytes(frame, "json"))
+        assert json.loads(bert_probe.core.files.to_bytes(frame, "json"))
 
 
 def test_the_order_of_the_tree_is_that_of_every_table(minilm: Checkpoint) -> None:

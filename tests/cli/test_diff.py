@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe.core import files
+from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
-from bert_probe.results.result import Result
 from tests.helpers.changed import after
 from tests.helpers.command_line import Ended, bert_probe
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bert_probe.cli.logs import lines_of_json
+from bert_probe.core.writing import reserved
 from bert_probe.errors import ExportError
-from bert_probe.results.writing import reserved
 from tests.helpers.command_line import bert_probe as run
 
 COMMANDS = (

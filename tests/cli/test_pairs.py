@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bert_probe import Baseline, Compare, CompareRow, Context, Similarity
+from bert_probe.core import files
+from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
-from bert_probe.results.result import Result
 from tests.helpers.command_line import bert_probe
 
 A, B = "Mehdi poured water until it was full.", "Mehdi poured water until it was empty."

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bert_probe.core import files
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
 from tests.helpers.command_line import Ended, bert_probe, in_shell
 from tests.helpers.gate import prove_unless
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 import bert_probe
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.results.result import Result
 from bert_probe.text.tagged import TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
+from bert_probe.core.writing import is_lock_file
 from bert_probe.corpus import passes, working
 from bert_probe.corpus.gather import Gather
 from bert_probe.corpus.running import make_store, reserved_store
@@ -31,7 +32,6 @@ from bert_probe.errors import (
     TextError,
 )
 from bert_probe.model.progress import Cancelled, Report, ignore
-from bert_probe.results.writing import is_lock_file
 from bert_probe.training.saving import reserved, write_folder
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES

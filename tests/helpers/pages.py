@@ -12,8 +12,8 @@ from streamlit.testing.v1.element_tree import Button
 from streamlit.util import calc_hash
 
 from bert_probe.cli.main import main
-from bert_probe.results import files
-from bert_probe.results.question import Question
+from bert_probe.core import files
+from bert_probe.core.question import Question
 from bert_probe.views.view import View
 from bert_probe.web import store
 from bert_probe.web.attention import shown

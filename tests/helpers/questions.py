@@ -58,8 +58,8 @@ from bert_probe.analyses.why import Why
 from bert_probe.analyses.why_check import WhyCheck
 from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
+from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.question import Question
 from bert_probe.text.labelled import labelled_of
 from bert_probe.text.tagged import tagged_of
 from tests.helpers import treebank

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from bert_probe.model.progress import Report
-from bert_probe.run import jobs
+from bert_probe.runtime import jobs
 
 
 class Steps:

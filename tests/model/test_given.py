@@ -22,7 +22,7 @@ from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.given import SPECIALS
-from bert_probe.run.cache import key_of
+from bert_probe.runtime.cache import key_of
 from bert_probe.views.head_view import Picture, payload
 from bert_probe.web.bertviz_frames import head_view as bertviz_head_view
 from tests.helpers.exactness import assert_exact

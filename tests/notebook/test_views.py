@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import bert_probe
+from bert_probe.core.question import Question
 from bert_probe.errors import ExportError, SelectionError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.notebook import head_view, model_view, views
-from bert_probe.results.question import Question
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.framed import elements_of, page_of, pages_in, payloads_of
 from tests.helpers.payloads import opened

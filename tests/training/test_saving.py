@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 
 import bert_probe
 from bert_probe import Teach
+from bert_probe.core.writing import is_lock_file
 from bert_probe.errors import ExportError
-from bert_probe.results.writing import is_lock_file
 from bert_probe.training.saving import check_space, leftovers, reserved, write_folder
 from tests.helpers.racing import race
 from tests.helpers.teaching import still, texts

@@ -17,7 +17,7 @@ from bert_probe.model import config_alone, loading, sources
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
-from bert_probe.run.cache import Cache
+from bert_probe.runtime.cache import Cache
 from bert_probe.web import consent, store
 from bert_probe.web.corpus import shelves
 from tests.helpers.http import asking, problem

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 import bert_probe
 from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.results.question import Question
+from bert_probe.core.question import Question
 from bert_probe.views import measures
 from bert_probe.web import figures
 from tests.helpers.pages import HOSTILE, asked_by, opened, refusal, said, table_of_both_codes

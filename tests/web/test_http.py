@@ -25,7 +25,7 @@ from bert_probe.api.body import Body
 from bert_probe.api.served import served
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run.jobs import SLOTS
+from bert_probe.runtime.jobs import SLOTS
 from bert_probe.web import serve, store
 from tests.helpers.http import TEXT, TOKENS, asking, problem
 

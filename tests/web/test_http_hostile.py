@@ -17,7 +17,7 @@ from bert_probe.api import agents, limits, problems
 from bert_probe.api.alone import Alone
 from bert_probe.api.body import Body
 from bert_probe.api.served import served
-from bert_probe.run import slots
+from bert_probe.runtime import semaphore
 from bert_probe.web import serve, store
 from tests.helpers.http import TOKENS, asking, problem
 from tests.helpers.waiting import until
@@ -62,7 +62,7 @@ def test_whatever_a_proxy_adds_makes_a_request_one_from_elsewhere(name: str, her
 def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
     here: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "EVERY", 0.02)
+    monkeypatch.setattr(semaphore, "EVERY", 0.02)
     here.post("/api/v1/tokens", json=TOKENS)
     monkeypatch.setattr(limits, "SECONDS", 0.1)
     with store.passes, store.passes:

@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.errors import WeightsError
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.run.cache import Cache
+from bert_probe.runtime.cache import Cache
 from bert_probe.web import store, workbench
 from tests.helpers import families
 from tests.helpers.pages import opened, refusal, said

@@ -11,9 +11,9 @@ from streamlit.testing.v1 import AppTest
 
 from bert_probe.analyses.overview import TextOverview, forms, look
 from bert_probe.analyses.usual import Usual, usual
+from bert_probe.core.provenance import Subject
+from bert_probe.core.snippets import address
 from bert_probe.model.progress import ignore
-from bert_probe.results.provenance import Subject
-from bert_probe.results.spelling import address
 from bert_probe.web import jobs, overview, serve, state, store, workbench
 from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
 

@@ -14,7 +14,7 @@ from bert_probe import Projection, Sentences
 from bert_probe.analyses import layouts, sentences
 from bert_probe.analyses.baseline import Baseline
 from bert_probe.analyses.context import Context, WordsInContext
-from bert_probe.results import files
+from bert_probe.core import files
 from bert_probe.web import context_list, store
 from bert_probe.web.examples import CONTEXT, SENTENCES
 from tests.helpers.exactness import assert_alike

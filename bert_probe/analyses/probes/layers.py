@@ -14,14 +14,14 @@ import torch
 from bert_probe.analyses.pooling import recipe
 from bert_probe.analyses.probes import reading, vectors
 from bert_probe.analyses.probes.linear import Space, fit, learn, log_probabilities
+from bert_probe.core.field_types import Choice, Kind, Number, Optional, Place
+from bert_probe.core.field_types_of_lists import Places
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.results.kinds import Choice, Kind, Number, Optional, Place
-from bert_probe.results.kinds_of_several import Places
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.faults import Faults
 from bert_probe.text.labelled import Labelled
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from bert_probe.analyses.encoded import encoded
+from bert_probe.core.provenance import Subject
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Report
-from bert_probe.results.provenance import Subject
 from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled
 from bert_probe.text.tagged import TaggedSentence
 

@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.probes import reading
+from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.results.kinds import Choice, Flag
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.tagged import ROOT, TaggedSentence
 from bert_probe.text.tagged_words import NOWHERE, PlacedWords, placed
 

@@ -20,15 +20,15 @@ from bert_probe.analyses.probes.tree_paths import (
     spanning_tree,
     squared_distances,
 )
+from bert_probe.core.field_types import Number, Place
+from bert_probe.core.field_types_of_lists import Places
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question, asked, question
+from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.results.kinds import Number, Place
-from bert_probe.results.kinds_of_several import Places
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question, asked, question
-from bert_probe.results.result import Result
 from bert_probe.text.tagged import ROOT, TaggedSentence
 from bert_probe.text.words import Unit, word_lens
 

@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.attention import AttentionMap
+from bert_probe.core import files
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.views import heatmaps
 from bert_probe.views.page import CAVEAT
 from bert_probe.views.toolbar import Offer

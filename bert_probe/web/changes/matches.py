@@ -10,9 +10,9 @@ import streamlit as st
 
 from bert_probe.analyses.head_matches import HeadMatches, MatchedHeads
 from bert_probe.analyses.two_models import check_encodings, check_tokenizers
+from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results import files
 from bert_probe.text.common_spans import common_spans
 from bert_probe.views.changes import of_matched_heads, of_matched_maps
 from bert_probe.web import blocks, figures, jobs, state

@@ -16,10 +16,10 @@ from bert_probe.analyses.layer_alikeness import LayerAlikeness
 from bert_probe.analyses.parameter_change import ChangedParameters
 from bert_probe.analyses.predicting import CERTAINTY
 from bert_probe.analyses.vector_change import ChangedVectors
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.views.changes import of_alike_layers, of_changed_heads, of_changed_vectors
 from bert_probe.web import blocks, figures, jobs, sentence_input, state, store, workbench
 from bert_probe.web.changes import second

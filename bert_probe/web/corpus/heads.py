@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
+from bert_probe.core.field_types_of_lists import OneHead
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
-from bert_probe.results.kinds_of_several import OneHead
 from bert_probe.web import state
 
 KEY = "corpus_head"

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
+from bert_probe.core import files, snippets
 from bert_probe.corpus.around import Around, around, unrelated
 from bert_probe.corpus.columns import sentences
 from bert_probe.corpus.gather import VECTORS
@@ -18,7 +19,6 @@ from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import files, spelling
 from bert_probe.text.words import Unit, find_word, word_lens, word_name
 from bert_probe.views.palette import HEADS
 from bert_probe.views.strip import Piece, digest
@@ -99,7 +99,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     for checkpoint in (shared.opened(now.model, now.revision), shared.with_weights(model["weights_sha256"])):
         if checkpoint is not None and checkpoint.description.weights_sha256 == model["weights_sha256"]:
             return checkpoint
-    name, revision = spelling.named(model) or "", model.get("revision") or ""
+    name, revision = snippets.named(model) or "", model.get("revision") or ""
     if corpus.unfamiliar_model is None:
         name = revision = ""
     about = "This store names it as the model that it was made with."

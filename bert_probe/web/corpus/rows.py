@@ -8,10 +8,10 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
+from bert_probe.core import snippets
+from bert_probe.core.provenance import Subject
 from bert_probe.corpus.columns import Sentence
 from bert_probe.corpus.store import Store
-from bert_probe.results import spelling
-from bert_probe.results.provenance import Subject
 from bert_probe.web import long_texts, places, state, workbench
 from bert_probe.web import store as shared
 
@@ -91,7 +91,7 @@ def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
 def address_of(corpus: Store, one: Sentence) -> dict[str, str] | None:
     """The parameters by which all pages read a row with the model of its store; None where there is none."""
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
-    given = spelling.address(Subject(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
+    given = snippets.address(Subject(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
     if given is None or long_texts.length(given) <= long_texts.IN_ADDRESS:
         return given
     return {**given, long_texts.parameter("a"): long_texts.keep(given.pop("a"))}

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from bert_probe.corpus.store import Store, open_store
 from bert_probe.errors import StoreError
-from bert_probe.run.cache import Cache
+from bert_probe.runtime.cache import Cache
 from bert_probe.web import sessions
 from bert_probe.web.corpus import shelves
 

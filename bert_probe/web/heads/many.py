@@ -6,9 +6,9 @@ import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.text.sentence_files import lines
 from bert_probe.views.heatmaps import by_head
 from bert_probe.views.measures import LABELLING

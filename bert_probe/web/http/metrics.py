@@ -9,7 +9,7 @@ from typing import Final
 
 import psutil
 
-from bert_probe.run.jobs import SLOTS
+from bert_probe.runtime.jobs import SLOTS
 from bert_probe.web import store
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -26,8 +26,8 @@ from starlette.types import Receive, Scope, Send
 from bert_probe.api import limits, problems
 from bert_probe.api.problems import Problem
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run.imports import imported_for_good
-from bert_probe.run.jobs import Job
+from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.jobs import Job
 from bert_probe.web import store
 from bert_probe.web.http import metrics
 from bert_probe.web.http.bodies import BodyReader

@@ -12,9 +12,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.probes.trees import PredictedTree, ProbedTrees, TreeProbe
+from bert_probe.core import files
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.results import files
 from bert_probe.text.labelled import Labelled
 from bert_probe.text.shortened import shortened
 from bert_probe.views.text import shown

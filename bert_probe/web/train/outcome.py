@@ -12,8 +12,8 @@ from bert_probe.analyses.evaluation import MAIN, Evaluation
 from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.mask_evaluation import AMONG, MasksJudged
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.model.trace import Array
-from bert_probe.results.spelling import SENTENCES_FILE
 from bert_probe.text.labelled import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
 from bert_probe.text.tagged import TaggedSentence

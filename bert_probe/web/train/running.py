@@ -13,7 +13,7 @@ from bert_probe.analyses.evaluation import Evaluate, Evaluation
 from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run.jobs import Job
+from bert_probe.runtime.jobs import Job
 from bert_probe.training.course import Evaluation as Reached
 from bert_probe.training.taught import Taught
 from bert_probe.training.teach import Plan

@@ -19,10 +19,10 @@ from bert_probe.analyses.probes import vectors
 from bert_probe.analyses.probes.layers import _control, _rows, _task
 from bert_probe.analyses.probes.linear import BLOCKS, Space, fit, learn, log_probabilities
 from bert_probe.analyses.probes.reading import Read, Texts, parted, read
+from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, ignore
-from bert_probe.results import files
 from bert_probe.text.labelled import Labelled, labelled_of
 from bert_probe.text.tagged import TaggedSentence, tagged_of
 from tests.helpers.command_line import bert_probe

@@ -11,10 +11,10 @@ import pytest
 
 from bert_probe import Relations
 from bert_probe.analyses.probes.relations import DIRECTIONS, RelationExample, examples
+from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
-from bert_probe.results import files
 from bert_probe.text.tagged import TaggedSentence
 from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw

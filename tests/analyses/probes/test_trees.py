@@ -23,10 +23,10 @@ from bert_probe.analyses.probes.tree_paths import (
     squared_distances,
 )
 from bert_probe.analyses.probes.trees import ProbedTrees
+from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.results import files
 from bert_probe.text.tagged import ROOT, TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe

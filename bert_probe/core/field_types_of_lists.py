@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bert_probe.core.field_types import Choice, Kind, Place, Schema, Sizes
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import Choice, Kind, Place, Schema, Sizes
 
 _PLACE = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 

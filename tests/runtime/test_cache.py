@@ -13,7 +13,7 @@ from bert_probe import Attention
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.run.cache import Answers, Cache, key_of
+from bert_probe.runtime.cache import Answers, Cache, key_of
 
 
 def test_a_value_is_made_once_however_many_ask() -> None:

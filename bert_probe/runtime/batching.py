@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 import cachetools
 
-from bert_probe.run.slots import Slots, await_done
-from bert_probe.run.threads import Threads
+from bert_probe.runtime.semaphore import Slots, await_done
+from bert_probe.runtime.thread_pool import Threads
 
 T = TypeVar("T")
 V = TypeVar("V")

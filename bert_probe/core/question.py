@@ -12,10 +12,10 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from bert_probe.core.field_types import Kind, Sizes
 from bert_probe.errors import SelectionError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results.kinds import Kind, Sizes
 
 Q = TypeVar("Q")
 R = TypeVar("R")

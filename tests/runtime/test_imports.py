@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bert_probe.run.imports import imported_for_good
+from bert_probe.runtime.imports import imported_for_good
 
 
 @pytest.fixture(autouse=True)

@@ -26,16 +26,16 @@ import bert_probe
 from bert_probe.api import schema
 from bert_probe.api.served import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
+from bert_probe.core import files, snippets
+from bert_probe.core.question import QUESTIONS
+from bert_probe.core.result import Result
+from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import SubjectError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.reports.tables import Table
 from bert_probe.reports.view_files import ViewFile, read
-from bert_probe.results import files, spelling
-from bert_probe.results.question import QUESTIONS
-from bert_probe.results.result import Result
-from bert_probe.results.spelling import SENTENCES_FILE
-from bert_probe.run.cache import key_of
+from bert_probe.runtime.cache import key_of
 from bert_probe.web import store
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import asking
@@ -163,7 +163,7 @@ def test_the_http_body_brings_the_same_table(
     if one.reports:
         _keep(result, one, example.subjects(asked(example)))
     answer = client.post(
-        address.removeprefix(spelling.AT), json=body, headers={"Accept": "application/vnd.apache.parquet"}
+        address.removeprefix(snippets.AT), json=body, headers={"Accept": "application/vnd.apache.parquet"}
     )
     assert answer.status_code == 200, answer.text
     again, first = (
@@ -183,7 +183,7 @@ def _keep(result: Result, one: Served, subjects: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    fields_of = schema.of_question(served()[spelling.name_of(example.asked.analysis)])
+    fields_of = schema.of_question(served()[snippets.name_of(example.asked.analysis)])
     for one in (example.asked, answers[repr(example.asked)].question):
         plain = json.loads(json.dumps(one.plain()))
         jsonschema.Draft202012Validator(fields_of).validate(plain)
@@ -195,9 +195,9 @@ def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: d
 def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
     result = bert_probe.Tokens().of(minilm.trace("=1"))
     with redirect_stdout(io.TextIOWrapper(io.BytesIO())) as out, pytest.raises(SystemExit):
-        main(shlex.split(spelling.shell(result.question, result.subject, csv_safe=True))[1:])
+        main(shlex.split(snippets.shell(result.question, result.subject, csv_safe=True))[1:])
     assert isinstance(out.buffer, io.BytesIO)
-    exec(spelling.python(result.question, result.subject, csv_safe=True))
+    exec(snippets.python(result.question, result.subject, csv_safe=True))
     assert Path("tokens.csv").read_bytes() == out.buffer.getvalue()
     assert b"\n1,'=," in out.buffer.getvalue()
 

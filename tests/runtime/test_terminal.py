@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.errors import ExportError
-from bert_probe.run.terminal import Stream, streams, visible
+from bert_probe.runtime.terminal import Stream, streams, visible
 
 TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 

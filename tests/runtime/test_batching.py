@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from bert_probe.run import together
-from bert_probe.run.slots import Slots
-from bert_probe.run.together import Together
+from bert_probe.runtime import batching
+from bert_probe.runtime.batching import Together
+from bert_probe.runtime.semaphore import Slots
 
 
 def wanted() -> None:
@@ -136,7 +136,7 @@ def test_who_gives_up_leaves_the_others_served(crowd: Crowd, who: int) -> None:
 
 
 def test_one_who_asks_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "LINGER", 1e9)
+    monkeypatch.setattr(batching, "LINGER", 1e9)
     work, alone = Work(), Together[int, int](Slots(2))
     work.let_go.set()
     assert [alone.make(item, work, "a", 8, wanted) for item in (2, 4, 6)] == [4, 8, 12]
@@ -145,7 +145,7 @@ def test_one_who_asks_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) ->
 def test_those_who_were_just_served_are_waited_for(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "LINGER", 1e9)
+    monkeypatch.setattr(batching, "LINGER", 1e9)
     crowd = Crowd(pool)
     asked = [crowd.ask(2)]
     crowd.await_waiting(1)

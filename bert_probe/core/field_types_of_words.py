@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bert_probe.core.field_types import Kind, Schema, Sizes
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.results.kinds import Kind, Schema, Sizes
 from bert_probe.text.words import find_token, find_word
 
 POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}

@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run.slots import Slots
-from bert_probe.run.threads import Threads
+from bert_probe.runtime.semaphore import Slots
+from bert_probe.runtime.thread_pool import Threads
 
 T = TypeVar("T")
 

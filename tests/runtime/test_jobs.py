@@ -13,15 +13,15 @@ import pytest
 
 from bert_probe.errors import OutOfMemoryError, StalledError
 from bert_probe.model.progress import Cancelled, Report
-from bert_probe.run import jobs, slots
-from bert_probe.run.jobs import Job
+from bert_probe.runtime import jobs, semaphore
+from bert_probe.runtime.jobs import Job
 from tests.helpers.waiting import until
 from tests.helpers.work import Steps, all_jobs_ended
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(slots, "EVERY", 0.02)
+    monkeypatch.setattr(semaphore, "EVERY", 0.02)
     yield
     until(all_jobs_ended)
 
@@ -126,7 +126,8 @@ def test_no_more_than_a_few_compute_at_once_and_a_waiting_one_can_be_cancelled()
 
 
 def test_jobs_and_bars_need_no_streamlit() -> None:
-    code = "import sys, bert_probe.run.jobs, bert_probe.run.progress; sys.exit('streamlit' in sys.modules)"
+    modules = "bert_probe.runtime.jobs, bert_probe.runtime.progress"
+    code = f"import sys, {modules}; sys.exit('streamlit' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -165,7 +166,7 @@ def test_the_same_report_again_is_no_news() -> None:
 
 LEFT = """
 import time
-from bert_probe.run.jobs import Job
+from bert_probe.runtime.jobs import Job
 from bert_probe.model.progress import Cancelled
 
 def work(report):

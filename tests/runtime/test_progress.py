@@ -13,8 +13,8 @@ from bert_probe.cli.main import main
 from bert_probe.errors import NetworkError
 from bert_probe.model import loading
 from bert_probe.model.progress import Report, ignore
-from bert_probe.run import progress
-from bert_probe.run.progress import terminal_bar
+from bert_probe.runtime import progress
+from bert_probe.runtime.progress import terminal_bar
 from tests.helpers.terminal import Terminal
 
 

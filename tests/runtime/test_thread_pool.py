@@ -7,8 +7,8 @@ from contextvars import ContextVar
 
 import pytest
 
-from bert_probe.run import threads
-from bert_probe.run.threads import Threads
+from bert_probe.runtime import thread_pool
+from bert_probe.runtime.thread_pool import Threads
 from tests.helpers.waiting import until
 
 LEFT_BEHIND: ContextVar[str] = ContextVar("left behind", default="nothing")
@@ -33,7 +33,7 @@ def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before()
 
 
 def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 0.05)
+    monkeypatch.setattr(thread_pool, "IDLE", 0.05)
     crew, together = Threads("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
@@ -54,7 +54,7 @@ def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
 
 
 def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "IDLE", 0.0)
+    monkeypatch.setattr(thread_pool, "IDLE", 0.0)
     crew, done = Threads("just then"), threading.Semaphore(0)
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]

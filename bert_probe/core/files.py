@@ -21,8 +21,8 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 
+from bert_probe.core import writing
 from bert_probe.errors import ExportError
-from bert_probe.results import writing
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from bert_probe.core import files, writing
 from bert_probe.errors import ExportError
-from bert_probe.results import files, writing
-from bert_probe.run.interrupt import cleaning_up_on_sigterm
+from bert_probe.runtime.interrupt import cleaning_up_on_sigterm
 from tests.helpers.racing import race
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 

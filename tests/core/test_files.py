@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bert_probe
+from bert_probe.core import files, frames
 from bert_probe.errors import ExportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.results import files, frames
 from tests.helpers.gate import examples
 
 TEXT = 'He said "stop", 東京; =1+1 and left, left.'

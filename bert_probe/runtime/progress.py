@@ -11,7 +11,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from bert_probe.model.progress import Report, ignore
-from bert_probe.run import terminal
+from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
 """Seconds before a bar is drawn: shorter work is never seen."""

@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question
 from bert_probe.model.sources import BUILT_IN
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question
 
 SENTENCES_FILE = "sentences.txt"
 """The file that both lines read where many sentences were asked about."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pandas as pd
 
+from bert_probe.core import files, snippets
+from bert_probe.core.provenance import Subject
+from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array
-from bert_probe.results import files, spelling
-from bert_probe.results.provenance import Subject
-from bert_probe.results.question import Question
 from bert_probe.text.shortened import shortened
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Result(ABC):
     @property
     def http(self) -> str:
         """The request that gives this table again, for curl."""
-        return spelling.http(self.question, self.subject)
+        return snippets.http(self.question, self.subject)
 
     def spelled(self, csv_safe: bool = False) -> tuple[str, str]:
         """Both, in Python and in the shell.
@@ -137,7 +137,7 @@ class Result(ABC):
             csv_safe: they write CSV in which no text is a formula.
         """
         asked = self.question, self.subject, csv_safe
-        return spelling.python(*asked), spelling.shell(*asked)
+        return snippets.python(*asked), snippets.shell(*asked)
 
     @property
     def nbytes(self) -> int:
