@@ -18,8 +18,8 @@ from sentence_transformers import SentenceTransformer
 import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.running import make_store
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
 from bert_probe.model.checkpoint import Checkpoint
 
 LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)

@@ -14,10 +14,10 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.sentence_cost import LENGTHS
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.on_ray import Ray
-from bert_probe.corpus.running import make_store
-from bert_probe.corpus.working import Runner, Threads
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ray_workers import Ray
+from bert_probe.corpus.workers import Runner, Threads
 
 COUNT = 4000
 SHARD = 500

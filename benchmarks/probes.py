@@ -18,7 +18,7 @@ import bert_probe
 from benchmarks import machine
 from benchmarks.pairs import Line
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 UPOS = (88.9, 92.4, 95.0, 94.9, 94.2, 92.5, 87.1)
 """Accuracy of every layer, in percent."""

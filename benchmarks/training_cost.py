@@ -18,8 +18,8 @@ from benchmarks.trace_cost import text_of
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, batches
 from bert_probe.model.sources import locate
-from bert_probe.text.labelled import Labelled, Row
-from bert_probe.training.pace import Alike
+from bert_probe.text.labeled_texts import Labelled, Row
+from bert_probe.training.schedule import Alike
 
 LENGTHS = (6, 8, 10, 14, 18, 24, 32, 48, 64)
 STEPS, BATCH = 30, 16

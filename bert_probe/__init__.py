@@ -63,14 +63,14 @@ if TYPE_CHECKING:
     from bert_probe.analyses.why_heads import WhyHeads
     from bert_probe.analyses.why_means import WhyMeans
     from bert_probe.core.result import Result, save
-    from bert_probe.corpus.find_rows import FindRows
-    from bert_probe.corpus.gather import Gather
+    from bert_probe.corpus.attention_search import FindRows
+    from bert_probe.corpus.build import make_store
     from bert_probe.corpus.head_rows import CorpusRows
     from bert_probe.corpus.head_summary import CorpusHeads
     from bert_probe.corpus.histograms import CorpusHistograms
-    from bert_probe.corpus.near import Near
+    from bert_probe.corpus.ingest import Gather
     from bert_probe.corpus.query import Query
-    from bert_probe.corpus.running import make_store
+    from bert_probe.corpus.search.contexts import Near
     from bert_probe.corpus.store import Store, open_store
     from bert_probe.corpus.verify import verify_store
     from bert_probe.errors import (
@@ -83,17 +83,17 @@ if TYPE_CHECKING:
     )
     from bert_probe.model.checkpoint import Checkpoint
     from bert_probe.model.config_alone import open_config
-    from bert_probe.model.given import from_attention
+    from bert_probe.model.external_attention import from_attention
+    from bert_probe.model.from_model import wrap
     from bert_probe.model.loading import load
     from bert_probe.model.trace import Trace
-    from bert_probe.model.wrapping import wrap
     from bert_probe.notebook.frame import Frame
     from bert_probe.notebook.live import HeadView
     from bert_probe.notebook.views import head_view, model_view, show
-    from bert_probe.text.labelled import read_labelled
+    from bert_probe.text.labeled_texts import read_labelled
     from bert_probe.text.sentence_files import read_sentences
-    from bert_probe.text.tagged import read_tagged
-    from bert_probe.training.teach import Teach
+    from bert_probe.text.tagged_sentences import read_tagged
+    from bert_probe.training.train import Teach
 
 __version__ = "0.1.0"
 
@@ -213,11 +213,11 @@ _HOMES = {
     "FillMask": "analyses.fill_mask",
     "FindAnswer": "analyses.answers",
     "FindHeads": "analyses.find_heads",
-    "FindRows": "corpus.find_rows",
+    "FindRows": "corpus.attention_search",
     "Fragmentation": "analyses.fragmentation",
     "FragmentationChange": "analyses.fragmentation_change",
     "Frame": "notebook.frame",
-    "Gather": "corpus.gather",
+    "Gather": "corpus.ingest",
     "HeadChange": "analyses.head_change",
     "HeadMatches": "analyses.head_matches",
     "HeadMeans": "analyses.head_means",
@@ -230,7 +230,7 @@ _HOMES = {
     "LayerMapOfMany": "analyses.layer_map",
     "Lens": "analyses.lens",
     "ModelSizes": "analyses.model_sizes",
-    "Near": "corpus.near",
+    "Near": "corpus.search.contexts",
     "Neighbours": "analyses.neighbours",
     "NextSentence": "analyses.next_sentence",
     "Overview": "analyses.overview",
@@ -254,7 +254,7 @@ _HOMES = {
     "Steps": "analyses.steps",
     "Store": "corpus.store",
     "StoreError": "errors",
-    "Teach": "training.teach",
+    "Teach": "training.train",
     "TextError": "errors",
     "Tokens": "analyses.tokens",
     "Trace": "model.trace",
@@ -269,20 +269,20 @@ _HOMES = {
     "WhyCheck": "analyses.why_check",
     "WhyHeads": "analyses.why_heads",
     "WhyMeans": "analyses.why_means",
-    "from_attention": "model.given",
+    "from_attention": "model.external_attention",
     "head_view": "notebook.views",
     "load": "model.loading",
-    "make_store": "corpus.running",
+    "make_store": "corpus.build",
     "model_view": "notebook.views",
     "open_config": "model.config_alone",
     "open_store": "corpus.store",
-    "read_labelled": "text.labelled",
+    "read_labelled": "text.labeled_texts",
     "read_sentences": "text.sentence_files",
-    "read_tagged": "text.tagged",
+    "read_tagged": "text.tagged_sentences",
     "save": "core.result",
     "show": "notebook.views",
     "verify_store": "corpus.verify",
-    "wrap": "model.wrapping",
+    "wrap": "model.from_model",
 }
 """Name → the module it lies in, which is imported when the name is first used: most of them need torch, which
 alone takes seconds."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.given import from_attention, layers_of
+from bert_probe.model.external_attention import from_attention, layers_of
 from bert_probe.model.trace import Array, Trace, resolve
 from bert_probe.notebook import views
 from bert_probe.notebook.frame import Frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.corpus.gather import PROFILES
+from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
 from bert_probe.web import blocks, state, workbench

@@ -14,7 +14,7 @@ from bert_probe.core import files
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import Labelled
+from bert_probe.text.labeled_texts import Labelled
 from bert_probe.views.layer_map import MEANING, Chosen
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, callbacks, jobs, map_texts, map_view, places, state, store, workbench

@@ -20,9 +20,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 import bert_probe
-from bert_probe.cli import later
+from bert_probe.cli import lazy_commands
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from tests.helpers import families, trained
 from tests.helpers.gate import PROVE
 
@@ -112,7 +112,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @pytest.fixture(scope="session", autouse=True)
 def no_command_keeps_what_it_finds() -> Iterator[None]:
     """A command keeps for good all that is there once it has imported its own: here, other tests' models."""
-    with patch.object(later, "imported_for_good", nullcontext):
+    with patch.object(lazy_commands, "imported_for_good", nullcontext):
         yield
 
 

@@ -47,7 +47,14 @@ FLOORS = {
 DOORS = {("cli.app", "web")}
 """The one command that starts the pages; it imports them when it runs."""
 
-FINDING = {"", "api.served", "analyses.attributions", "analyses.findings", "analyses.measures", "cli.later"}
+FINDING = {
+    "",
+    "api.registry",
+    "analyses.attributions",
+    "analyses.findings",
+    "analyses.measures",
+    "cli.lazy_commands",
+}
 """Modules that import others by a computed name: those that are asked for, or whose files are there."""
 
 BROWSER_SIDE = {"streamlit", "plotly", "bertviz", "starlette", "uvicorn", "mpld3", "xstatic"}

@@ -87,7 +87,7 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
     assert not packages(found) & (HEAVY | BROWSER_SIDE)
     assert {name for name in found if name.startswith("bert_probe.")} == {
         "bert_probe.cli",
-        "bert_probe.cli.later",
+        "bert_probe.cli.lazy_commands",
         "bert_probe.cli.main",
         "bert_probe.errors",
         "bert_probe.runtime",

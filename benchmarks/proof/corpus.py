@@ -22,9 +22,9 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
 from bert_probe.corpus.manifest import MANIFEST
-from bert_probe.corpus.running import make_store
 from bert_probe.corpus.store import open_store, write_json, write_shard
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts

@@ -20,7 +20,7 @@ from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from bert_probe.core import writing
-from bert_probe.corpus.running import reserved_store
+from bert_probe.corpus.build import reserved_store
 from bert_probe.errors import ExportError
 from bert_probe.training import saving
 from tests.helpers.families import TEXT, build
@@ -261,7 +261,7 @@ def _two_writers(run: Run, folder: Path) -> tuple[str, str, str]:
 
 _WAITING = """
 import sys
-import bert_probe.training.teach, bert_probe.corpus.running
+import bert_probe.training.train, bert_probe.corpus.build
 from bert_probe.cli.main import main
 print("ready", file=sys.stderr, flush=True)
 sys.stdin.readline()

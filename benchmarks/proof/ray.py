@@ -21,9 +21,9 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from bert_probe.analyses.head_measures import MEASURES, measure_heads
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.on_ray import Ray, ready
-from bert_probe.corpus.running import make_store
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ray_workers import Ray, ready
 from bert_probe.corpus.store import open_store
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import ULP, largest

@@ -15,10 +15,10 @@ from benchmarks.proof.theme import Run
 from bert_probe import Attention, Heads, Tokens
 from bert_probe.errors import ProbeError
 from bert_probe.model.loading import load
+from bert_probe.reports.drafts import Entry, Tray
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
-from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import verify
+from bert_probe.reports.verification import verify
 from bert_probe.reports.view_files import ViewFile
 from tests.helpers import forgeries, hostile_reports
 from tests.helpers.families import build

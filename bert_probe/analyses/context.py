@@ -21,7 +21,7 @@ from bert_probe.core.question import Question, asked, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.text.words import Unit, find_word, word_name
 
 

@@ -22,9 +22,9 @@ from bert_probe.errors import EmptyTextError, FaultyFileError, SelectionError, S
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.faults import Faults
-from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Labelled
+from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.text.validation import Faults
 
 Rows = Labelled | Sequence[TaggedSentence]
 """Labelled texts, or sentences whose words have tags."""

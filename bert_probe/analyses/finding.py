@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_probe.model.trace import Array, resolve
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 if TYPE_CHECKING:
     from bert_probe.analyses.minimal_pair import MinimalPair

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_probe.text.labelled import CLASSES, NUMBER, Labelled, Row
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, Labelled, Row
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_words", "by_word"
 

@@ -17,8 +17,8 @@ from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, for
 from bert_probe.model.outputs import Output, output_of
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array
-from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Row
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Row
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
 """A tag for each word, beside the kinds of `text.labelled`."""

@@ -21,7 +21,7 @@ from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, batches, forward
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.labelled import Label, Labelled
+from bert_probe.text.labeled_texts import Label, Labelled
 from bert_probe.text.sentence_files import numbered
 from bert_probe.text.words import Unit, WordLens, word_lens
 

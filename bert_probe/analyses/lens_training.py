@@ -17,7 +17,7 @@ from bert_probe.model.forward import as_array, batch, batches
 from bert_probe.model.layers import Pass
 from bert_probe.model.outputs import Output
 from bert_probe.model.trace import Array
-from bert_probe.text.faults import Faults
+from bert_probe.text.validation import Faults
 
 SHARE = 0.15
 """Of a line's tokens that are masked at a time, as in the training of BERT (Devlin et al. 2019)."""

@@ -18,7 +18,7 @@ from bert_probe.core.question import Question, asked, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.survey import described
+from bert_probe.model.preflight import described
 
 T = TypeVar("T", bound=Hashable)
 

@@ -12,7 +12,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.text.common_spans import CommonSpans, common_spans
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 _NAMES = frozenset({"model", "origin", "revision"})
 """What one and the same model may be called in two ways by."""

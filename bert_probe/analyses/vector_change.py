@@ -18,7 +18,7 @@ from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.text.words import Unit, word_lens
 
 

@@ -13,9 +13,9 @@ from anyio import to_thread
 from mcp import types
 from mcp.server import Server
 
-from bert_probe.api import body, formats, problems, schema
-from bert_probe.api.problems import BodyError
-from bert_probe.api.served import Served, served
+from bert_probe.api import body, errors, formats, schema
+from bert_probe.api.errors import BodyError
+from bert_probe.api.registry import Served, served
 from bert_probe.core import files
 from bert_probe.core.field_types import Schema
 from bert_probe.core.result import Result
@@ -105,7 +105,7 @@ def answer(
         record = told(result, rows["first_row"], rows["most_rows"])
         picture = _picture(result) if rows["picture"] else []
     except Exception as error:
-        problem = problems.of(error)
+        problem = errors.of(error)
         if problem is None:
             raise
         return types.CallToolResult(content=[_text(problem.detail)], is_error=True)

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.measures import measure
+from bert_probe.api.errors import BodyError
 from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
-from bert_probe.api.problems import BodyError
-from bert_probe.api.served import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, Served
+from bert_probe.api.registry import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, Served
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
@@ -25,10 +25,10 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime.cache import Answers
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
-from bert_probe.text.labelled import KINDS, Labelled, labelled_of
+from bert_probe.text.labeled_texts import KINDS, Labelled, labelled_of
 from bert_probe.text.sentence_files import sentences_of
 from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
 
 TABLES: Final = (".csv", ".tsv")
 """Endings of files with a header and labelled texts; others are CoNLL, or CoNLL-U."""

@@ -8,8 +8,8 @@ from typing import Final
 
 import pandas as pd
 
+from bert_probe.api.errors import NotAcceptableError, TooLargeError
 from bert_probe.api.limits import MOST_CELLS
-from bert_probe.api.problems import NotAcceptableError, TooLargeError
 from bert_probe.core import files
 from bert_probe.core.result import Result
 

@@ -6,19 +6,19 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any, Final
 
-from bert_probe.api import problems, schema
+from bert_probe.api import errors, schema
+from bert_probe.api.errors import MEDIA, Kind
 from bert_probe.api.formats import FORMS, JSON
-from bert_probe.api.problems import MEDIA, Kind
-from bert_probe.api.served import Served, served
+from bert_probe.api.registry import Served, served
 
 _ABOUT: Final = (
     "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
     "Models are opened by folder or hub id, as on the pages; texts stay on the machine that answers."
 )
 _OF_A_QUESTION: Final = tuple(
-    kind for kind in problems.KINDS if kind not in (problems.NO_SUCH_THING, problems.NOT_READY)
+    kind for kind in errors.KINDS if kind not in (errors.NO_SUCH_THING, errors.NOT_READY)
 )
-_OF_METRICS: Final = (problems.NO_TOKEN, problems.NOT_FROM_HERE, problems.WRONG_METHOD)
+_OF_METRICS: Final = (errors.NO_TOKEN, errors.NOT_FROM_HERE, errors.WRONG_METHOD)
 _TEXT: Final = "text/plain"
 
 
@@ -38,7 +38,7 @@ def document(version: str) -> dict[str, Any]:
                     "Whether the built-in model is open; asking begins to open it.",
                     "It is open.",
                     JSON,
-                    (problems.NOT_READY, problems.WRONG_METHOD),
+                    (errors.NOT_READY, errors.WRONG_METHOD),
                 )
             },
             "/metrics": {
@@ -47,7 +47,7 @@ def document(version: str) -> dict[str, Any]:
                 )
             },
         },
-        "x-problems": [asdict(kind) for kind in problems.KINDS],
+        "x-problems": [asdict(kind) for kind in errors.KINDS],
         "components": {
             "schemas": {"Table": schema.TABLE, "Problem": schema.PROBLEM},
             "securitySchemes": {
@@ -78,7 +78,7 @@ def _operation(one: Served) -> dict[str, Any]:
 
 
 def _watched(
-    about: str, fine: str, media: str, kinds: tuple[Kind, ...] = (problems.WRONG_METHOD,)
+    about: str, fine: str, media: str, kinds: tuple[Kind, ...] = (errors.WRONG_METHOD,)
 ) -> dict[str, Any]:
     held = {"type": "object"} if media == JSON else {"type": "string"}
     answer = {"description": fine, "content": {media: {"schema": held}}}

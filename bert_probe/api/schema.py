@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from bert_probe.analyses.find_heads import WordPairs
 from bert_probe.api import body, limits
-from bert_probe.api.served import Served
+from bert_probe.api.registry import Served
 from bert_probe.core.field_types import Kind, Schema
 from bert_probe.core.field_types_of_lists import HeadSet, Several
 from bert_probe.core.field_types_of_words import TokenName
 from bert_probe.core.question import kind_of
-from bert_probe.text.labelled import KINDS
+from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
 OTHER: Final = "The small boat crosses the wide valley at dawn."

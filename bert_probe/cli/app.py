@@ -72,8 +72,8 @@ def app(
 
 def _checked(view: Path) -> bytes:
     """What a view file holds; what is wrong with it is said here, and not in the browser."""
-    from bert_probe.reports.given import MOST_BYTES, bytes_of
-    from bert_probe.reports.trays import read_any
+    from bert_probe.reports.drafts import read_any
+    from bert_probe.reports.json_reader import MOST_BYTES, bytes_of
 
     content = bytes_of(view, MOST_BYTES)
     read_any(content, view.name)

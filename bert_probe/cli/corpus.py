@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.cli.later import Commands, Later
+from bert_probe.cli.lazy_commands import Commands, Later
 
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),

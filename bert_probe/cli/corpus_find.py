@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.cli.options import asking
 from bert_probe.core.result import Result
-from bert_probe.corpus.find_rows import FindRows
+from bert_probe.corpus.attention_search import FindRows
 from bert_probe.corpus.store import Store
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.cli.options import asking
 from bert_probe.core.result import Result
 from bert_probe.corpus.head_rows import WHICH, CorpusRows

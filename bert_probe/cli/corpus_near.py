@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from bert_probe.cli.consent import confirm
-from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.cli.options import asking
-from bert_probe.corpus.near import Near, NearContexts
+from bert_probe.corpus.search.contexts import Near, NearContexts
 from bert_probe.corpus.store import Store
 from bert_probe.runtime.progress import terminal_bar
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.cli.corpus_asking import asking_a_store
+from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.core.result import Result
 from bert_probe.corpus.query import Query
 from bert_probe.corpus.sql import SECONDS

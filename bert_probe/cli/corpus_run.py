@@ -13,12 +13,12 @@ import click
 
 from bert_probe.cli.logs import lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.on_ray import Ray
-from bert_probe.corpus.parts import SHARD_ROWS
-from bert_probe.corpus.running import Told, make_store, reserved_store
+from bert_probe.corpus.build import Told, make_store, reserved_store
+from bert_probe.corpus.chunks import SHARD_ROWS
+from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ray_workers import Ray
 from bert_probe.corpus.store import Store, open_store
-from bert_probe.corpus.working import Runner, Threads
+from bert_probe.corpus.workers import Runner, Threads
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal

@@ -15,9 +15,9 @@ from bert_probe.cli.options import as_named_option, naming_a_model, opened
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labelled import read_labelled
+from bert_probe.text.labeled_texts import read_labelled
 from bert_probe.text.sentence_files import read_sentences
-from bert_probe.text.tagged import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged
 
 
 @click.command()

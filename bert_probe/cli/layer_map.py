@@ -12,7 +12,7 @@ from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labelled import read_labelled
+from bert_probe.text.labeled_texts import read_labelled
 from bert_probe.text.sentence_files import read_sentences
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

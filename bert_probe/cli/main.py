@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe.cli.later import Commands, Later
+from bert_probe.cli.lazy_commands import Commands, Later
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import terminal
 

@@ -33,10 +33,10 @@ def mcp(only: tuple[str, ...]) -> None:
     with imported_for_good():
         import anyio
 
-        from bert_probe.api import agents, wire
-        from bert_probe.api.alone import Alone
+        from bert_probe.api import agents, mcp_stdio
+        from bert_probe.api.local_models import Alone
 
     server = agents.server(Alone(), agents.chosen(only), __version__)
 
-    anyio.run(wire.serve, server, messages, out)
+    anyio.run(mcp_stdio.serve, server, messages, out)
     sys.exit(0)

@@ -11,9 +11,9 @@ from bert_probe.analyses.probes.layers import Probe, ProbedLayers
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labelled import Labelled, read_labelled
+from bert_probe.text.labeled_texts import Labelled, read_labelled
 from bert_probe.text.sentence_files import is_table
-from bert_probe.text.tagged import TaggedSentence, read_tagged
+from bert_probe.text.tagged_sentences import TaggedSentence, read_tagged
 
 
 @click.command()

@@ -11,7 +11,7 @@ from bert_probe.analyses.probes.relations import RelationHeads, Relations
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.tagged import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged
 
 
 @click.command()

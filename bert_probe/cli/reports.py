@@ -15,12 +15,12 @@ from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.given import MOST_BYTES, bytes_of
+from bert_probe.reports.drafts import Entry, Tray, read_any
+from bert_probe.reports.json_reader import MOST_BYTES, bytes_of
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report, check_ending
-from bert_probe.reports.trays import Entry, Tray, read_any
-from bert_probe.reports.verifying import verify as verified
+from bert_probe.reports.verification import verify as verified
 from bert_probe.reports.view_files import Named, read_file
 from bert_probe.runtime import terminal
 from bert_probe.runtime.progress import terminal_bar

@@ -22,13 +22,13 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.runtime import terminal
 from bert_probe.runtime.interrupt import ending_on_interrupt
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labelled import KINDS, read_labelled
+from bert_probe.text.labeled_texts import KINDS, read_labelled
 from bert_probe.text.sentence_files import is_table, read_sentences
-from bert_probe.text.tagged import read_tagged
-from bert_probe.training.course import Told
+from bert_probe.text.tagged_sentences import read_tagged
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_space, leftovers, reserved
-from bert_probe.training.teach import Teach
+from bert_probe.training.train import Teach
+from bert_probe.training.training_loop import Told
 
 _PLACE = click.Path(path_type=Path)
 _SPARE = 1.2

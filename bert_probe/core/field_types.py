@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 Schema: TypeAlias = dict[str, Any]
 """What JSON may hold, as JSON Schema 2020-12 says it."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.text.labelled import Labelled
+from bert_probe.text.labeled_texts import Labelled
 
 if TYPE_CHECKING:
-    from bert_probe.text.tagged import TaggedSentence
+    from bert_probe.text.tagged_sentences import TaggedSentence
 
 TEXT = ("text", "pair", "tokens", "tokens_dropped")
 """Of a trace's provenance, what is said of its text; all else is said of the model."""

@@ -16,7 +16,7 @@ from bert_probe.core.provenance import Subject
 from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 if TYPE_CHECKING:
     import bert_probe

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from bert_probe.core.provenance import Subject
 from bert_probe.core.snippets import address
-from bert_probe.corpus.gather import PROFILES
+from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import ROWS

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 
-from bert_probe.corpus.finding import ENDINGS, meant
 from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, places_of, rows_of
 from bert_probe.corpus.formats.row import Row, refused
+from bert_probe.corpus.input_files import ENDINGS, meant
 from bert_probe.corpus.lines import lines_of, opened, reason_of, unpacked
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.model.progress import Report, ignore
 from bert_probe.text.formats import JSON_LINES, TABLE, checked, format_of
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 _CHUNK = 1 << 20
 _TOLD = 1000

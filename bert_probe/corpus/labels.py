@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from bert_probe.corpus.reading import REFUSED_CHARACTERS, ReadRecord, Refusal, tagged_word_of
 from bert_probe.corpus.tables import Layout
+from bert_probe.corpus.tokenization import REFUSED_CHARACTERS, ReadRecord, Refusal, tagged_word_of
 from bert_probe.text.words import WordLens
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.core.provenance import Subject
-from bert_probe.corpus.gather import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, Gather
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
 from bert_probe.corpus.table_files import TableFile
 from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout, Tables, layouts

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.gather import PROFILES
+from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.statistics import BINS
 from bert_probe.corpus.store import Store, beside
 from bert_probe.corpus.table_files import reading

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.gather import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, Gather
 from bert_probe.corpus.statistics import BINS
 
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"

@@ -15,8 +15,8 @@ from bert_probe.model.trace import Trace
 if TYPE_CHECKING:
     import torch
 
-    from bert_probe.model.before import Training
     from bert_probe.model.outputs import Output
+    from bert_probe.model.training_history import Training
 
 FILLING = "fill-mask"
 CLASSIFYING = "text-classification"

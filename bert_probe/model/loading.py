@@ -28,7 +28,6 @@ from bert_probe.errors import (
     WeightsError,
     memory_errors,
 )
-from bert_probe.model.before import trainings_in
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import listens, pads, projections, self_check
@@ -37,9 +36,10 @@ from bert_probe.model.encoding import Encoder
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.output_loading import checked, modern, open_heads
 from bert_probe.model.outputs import Output
+from bert_probe.model.preflight import check_sizes, contents
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
-from bert_probe.model.survey import check_sizes, contents
+from bert_probe.model.training_history import trainings_in
 from bert_probe.model.weights import check_finite, mismatched, on_its_own, read, some
 
 _DTYPES = {

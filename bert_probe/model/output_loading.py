@@ -17,7 +17,7 @@ from bert_probe.model.checks import CHECK_TEXT, between_passes
 from bert_probe.model.config import Trained, reason, trained
 from bert_probe.model.forward import as_array, batch
 from bert_probe.model.outputs import CLASSES, TELLING, Output, own_modules, parts_of, with_encoder
-from bert_probe.model.survey import Contents, check_sizes
+from bert_probe.model.preflight import Contents, check_sizes
 from bert_probe.model.trace import Trace
 from bert_probe.model.weights import mismatched, on_its_own, read, some
 

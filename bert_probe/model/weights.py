@@ -11,7 +11,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import WeightsError
-from bert_probe.model.quiet import Quiet
+from bert_probe.model.logging_utils import Quiet
 
 
 def read(made: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
-from bert_probe.reports.given import given
+from bert_probe.reports.json_reader import given
 from bert_probe.reports.tables import Table
 from bert_probe.reports.tolerances import Bound, leaves, outline
 from bert_probe.reports.view_files import Answered, Named, ViewFile
@@ -204,7 +204,7 @@ class Models:
             ProbeError: one cannot be opened, as for lack of memory.
         """
         # What runs a model takes seconds to import; here one was opened already.
-        from bert_probe.model.doubles import twin
+        from bert_probe.model.float64 import twin
 
         for name, checkpoint in zip(view.models, self.of(view), strict=True):
             if name not in self._twins:

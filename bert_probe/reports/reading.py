@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
-from bert_probe.reports.given import bytes_of, given, parse_json
+from bert_probe.reports.drafts import MOST_VIEWS
+from bert_probe.reports.json_reader import bytes_of, given, parse_json
 from bert_probe.reports.numbers import MOST_CELLS, Bounds
 from bert_probe.reports.report import FORMAT, KIND, LONGEST_TITLE, MANIFEST, MOST_BYTES, PAGE
 from bert_probe.reports.tables import Table
-from bert_probe.reports.trays import MOST_VIEWS
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.views.payload import Text
 

@@ -23,9 +23,9 @@ from bert_probe.errors import ExportError, ProbeError, ReportError
 from bert_probe.model.progress import Report as Progress
 from bert_probe.model.progress import ignore
 from bert_probe.reports import notes
+from bert_probe.reports.drafts import MOST_VIEWS, Entry, Tray
 from bert_probe.reports.numbers import Bounds, Models, Numbers
 from bert_probe.reports.tables import canonical, digest, finite
-from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
 from bert_probe.reports.view_files import Named, ViewFile, question_named
 from bert_probe.views.page import Page
 from bert_probe.views.payload import as_text

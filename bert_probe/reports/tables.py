@@ -16,7 +16,7 @@ import pandas as pd
 
 from bert_probe.core import files
 from bert_probe.errors import ReportError
-from bert_probe.reports.given import given
+from bert_probe.reports.json_reader import given
 
 Kind = Literal["number", "integer", "truth", "text"]
 KINDS: Final[tuple[Kind, ...]] = ("number", "integer", "truth", "text")

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from bert_probe.model.trace import Array
-from bert_probe.reports.given import given
+from bert_probe.reports.json_reader import given
 from bert_probe.reports.tables import Table, paired
 
 FACTOR: Final = 8

@@ -27,6 +27,7 @@ from bert_probe.reports.differences import (
     exactly,
     note_difference,
 )
+from bert_probe.reports.drafts import Entry
 from bert_probe.reports.numbers import Bounds, Drawn, Numbers, said_of
 from bert_probe.reports.reading import Stated, are_versions
 from bert_probe.reports.report import (
@@ -34,7 +35,6 @@ from bert_probe.reports.report import (
 )
 from bert_probe.reports.tables import Column, Table, changed, digest, finite, paired
 from bert_probe.reports.tolerances import Bound, joined, leaves, near, outline
-from bert_probe.reports.trays import Entry
 from bert_probe.views.payload import of_text
 
 _PAYLOAD_ROOM: Final = 65_536

@@ -22,8 +22,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.reports.given import MOST_BYTES, bytes_of, contents, given
-from bert_probe.reports.held_files import HeldFile, check_size, held_of
+from bert_probe.reports.attachments import HeldFile, check_size, held_of
+from bert_probe.reports.json_reader import MOST_BYTES, bytes_of, contents, given
 
 if TYPE_CHECKING:
     from bert_probe.core.result import Result

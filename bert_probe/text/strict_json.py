@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 
 class DuplicateKeyError(ValueError):

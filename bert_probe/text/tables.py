@@ -7,8 +7,8 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_probe.text.labelled import SEPARATOR, SEVERAL, Labelled
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import SEPARATOR, SEVERAL, Labelled
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 
 def as_file(rows: Labelled | Sequence[TaggedSentence] | Sequence[str]) -> bytes:

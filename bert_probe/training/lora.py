@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from bert_probe.model.checkpoint import FILLING
-from bert_probe.training.updates import RANK, SCALE, beside, head_parts
+from bert_probe.training.trainable_parameters import RANK, SCALE, beside, head_parts
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ import torch
 import transformers
 
 from bert_probe.errors import UnavailableError
-from bert_probe.model.before import Training
 from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
+from bert_probe.model.training_history import Training
 from bert_probe.model.weights import some
-from bert_probe.model.wrapping import wrap
 
 TASKS = (CLASSIFYING, LABELLING, FILLING)
 """What can be taught."""

@@ -23,9 +23,9 @@ from safetensors import SafetensorError
 
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
-from bert_probe.model.before import FILE
 from bert_probe.model.memory import in_words
 from bert_probe.model.sources import read_json
+from bert_probe.model.training_history import FILE
 
 _PART, _OLD = ".part", ".old"
 _NAME_BYTES = 200

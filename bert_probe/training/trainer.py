@@ -11,9 +11,9 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from bert_probe.model.weights import QUIET
-from bert_probe.training.course import Course
-from bert_probe.training.lessons import Example, Lesson
-from bert_probe.training.pace import Pace
+from bert_probe.training.objectives import Example, Lesson
+from bert_probe.training.schedule import Pace
+from bert_probe.training.training_loop import Course
 
 
 def teach(

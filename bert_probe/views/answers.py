@@ -14,7 +14,7 @@ from bert_probe.analyses.sentence_similarity import TwoTexts
 from bert_probe.analyses.why import Explanation
 from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
-from bert_probe.text.labelled import CLASSES
+from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views.heatmaps import between, by_head
 from bert_probe.views.matrix import Drawing, Heatmap
 from bert_probe.views.scale import Scale

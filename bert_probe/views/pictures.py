@@ -33,7 +33,7 @@ from bert_probe.analyses.why_check import CheckedMethods
 from bert_probe.analyses.why_heads import HeadEffects
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
-from bert_probe.text.labelled import CLASSES
+from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views import answers, changes, heatmaps, layer_map, matrix, positions, probes, steps
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.page import CAVEAT, Page

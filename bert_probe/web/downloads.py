@@ -24,7 +24,7 @@ from bert_probe.web import sessions
 from bert_probe.web.replies import sentence
 
 if TYPE_CHECKING:
-    from bert_probe.training.taught import Taught
+    from bert_probe.training.training_result import Taught
 
 AT_ONCE: Final = 2
 """Zips that there are at the same time, for all sessions."""

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.projection import SentenceMap
 from bert_probe.model.trace import Array
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}

@@ -12,7 +12,7 @@ from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
 from bert_probe.errors import UnavailableError, WeightsError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.views.palette import HEADS
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, state, store, tuned_lens

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.text.labelled import Labelled, labelled_of
+from bert_probe.text.labeled_texts import Labelled, labelled_of
 from bert_probe.text.sentence_files import columns_of, sentences_of, usual_column
 from bert_probe.web import blocks, sentence_input, state
 

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from bert_probe.analyses.parameter_change import ChangedParameters
 from bert_probe.analyses.parameters import Inventory, Parameter
-from bert_probe.training.updates import Updated
+from bert_probe.training.trainable_parameters import Updated
 from bert_probe.views import palette
 from bert_probe.views.scale import Scale
 from bert_probe.web.figures import GRAY, ink

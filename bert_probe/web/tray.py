@@ -9,7 +9,7 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.errors import ReportError
-from bert_probe.reports.trays import MOST_VIEWS, Entry, Tray
+from bert_probe.reports.drafts import MOST_VIEWS, Entry, Tray
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.web import long_texts, state
 

@@ -7,7 +7,7 @@ import streamlit as st
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.training.models import TASKS
-from bert_probe.training.updates import Updated, counts, updated
+from bert_probe.training.trainable_parameters import Updated, counts, updated
 from bert_probe.web import state
 from bert_probe.web.tasks import TASKS as NAMES
 from bert_probe.web.train import settings

@@ -17,7 +17,7 @@ import streamlit as st
 
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
-from bert_probe.reports.trays import Tray, read_any
+from bert_probe.reports.drafts import Tray, read_any
 from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
 from bert_probe.web import (
     callbacks,

@@ -16,8 +16,8 @@ from bert_probe import AnswerChange, SentenceSimilarity
 from bert_probe.analyses.answer_change import COLUMNS, ChangedAnswers
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.encoding import Encoding
+from bert_probe.model.float64 import keep_doubles
 from tests.helpers import trained
 from tests.helpers.changed import after, folder_after
 from tests.helpers.exactness import assert_exact

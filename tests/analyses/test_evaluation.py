@@ -19,10 +19,10 @@ from bert_probe.analyses.evaluation import Evaluation
 from bert_probe.analyses.judging import kind_of
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
-from bert_probe.text.everyday import everyday_topics
-from bert_probe.text.labelled import Labelled, Row, labelled_of
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.model.float64 import keep_doubles
+from bert_probe.text.labeled_texts import Labelled, Row, labelled_of
+from bert_probe.text.sample_data import everyday_topics
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, SENTENCES

@@ -14,7 +14,7 @@ from bert_probe import LayerAlikeness
 from bert_probe.analyses.layer_alikeness import linear_cka
 from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from tests.helpers import families
 from tests.helpers.changed import after, folder_after
 from tests.helpers.exactness import assert_exact

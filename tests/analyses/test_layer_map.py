@@ -15,7 +15,7 @@ from bert_probe.analyses import layer_map
 from bert_probe.analyses.planes import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import labelled_of
+from bert_probe.text.labeled_texts import labelled_of
 from tests.helpers.command_line import bert_probe as command
 
 TEXTS = ("A small boat crosses the wide river.", "Nobody can read a map at night.", "It sinks.")

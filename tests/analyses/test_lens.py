@@ -16,7 +16,7 @@ from bert_probe.analyses.lens import LayerAnswers, _entropy
 from bert_probe.analyses.predicting import softmax
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import Doubles, keep_doubles
+from bert_probe.model.float64 import Doubles, keep_doubles
 from bert_probe.model.trace import Trace
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact

@@ -17,7 +17,7 @@ import bert_probe
 from bert_probe import ModelSizes, Parameters, open_config
 from bert_probe.core import files
 from bert_probe.errors import ProbeError, SelectionError, SubjectError
-from bert_probe.model import survey
+from bert_probe.model import preflight
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED
 from tests.helpers import families
@@ -131,7 +131,7 @@ def test_a_hostile_config_is_one_sentence(case: str, tmp_path: Path) -> None:
 def test_as_many_tensors_as_no_encoder_has_are_not_all_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey, "MOST_TENSORS", 100)
+    monkeypatch.setattr(preflight, "MOST_TENSORS", 100)
     told = families.config("albert").to_dict() | {"num_hidden_groups": 10**9}
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(ProbeError, match="more than 100 tensors, which no encoder has"):

@@ -19,7 +19,7 @@ from bert_probe import Sentences, Teach
 from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from bert_probe.web.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import as_raw, assert_exact

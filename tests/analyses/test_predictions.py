@@ -29,7 +29,7 @@ from bert_probe.analyses.answers import Answer
 from bert_probe.analyses.predicting import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from tests.helpers import trained
 from tests.helpers.exactness import ULP, as_raw, assert_exact
 from tests.helpers.families import PAIR, SENTENCES, TEXT, representative

@@ -15,7 +15,7 @@ from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange
 from bert_probe.analyses.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
 from bert_probe.errors import SelectionError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from bert_probe.text.words import word_lens
 from bert_probe.views import pictures
 from tests.helpers import families, in_memory

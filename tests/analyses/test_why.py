@@ -22,7 +22,7 @@ from bert_probe import Checkpoint, HeadsRemoved, Why, WhyAlike, WhyCheck, WhyHea
 from bert_probe.analyses.attributions import methods
 from bert_probe.analyses.why_check import SHARES
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from bert_probe.model.gradients import frozen, onward
 from bert_probe.model.progress import Cancelled
 from tests.helpers import rules, trained

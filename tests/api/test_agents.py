@@ -15,8 +15,8 @@ from mcp import Client
 from PIL import Image
 
 from bert_probe.api import agents
-from bert_probe.api.alone import Alone
-from bert_probe.api.served import served
+from bert_probe.api.local_models import Alone
+from bert_probe.api.registry import served
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled

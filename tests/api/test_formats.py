@@ -8,7 +8,7 @@ import pytest
 from bert_probe import AttentionLong
 from bert_probe.analyses.attention import AttentionMap
 from bert_probe.api import formats
-from bert_probe.api.problems import TooLargeError
+from bert_probe.api.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_probe.api import limits, schema
-from bert_probe.api.served import served
+from bert_probe.api.registry import served
 from bert_probe.model import lengths
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")

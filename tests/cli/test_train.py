@@ -17,8 +17,8 @@ import pytest
 
 import bert_probe
 from bert_probe import Teach
-from bert_probe.training.course import Course
 from bert_probe.training.saving import reserved
+from bert_probe.training.training_loop import Course
 from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 
 import bert_probe
 from bert_probe.api import schema
-from bert_probe.api.served import CUT, REPORT, Served, served
+from bert_probe.api.registry import CUT, REPORT, Served, served
 from bert_probe.cli.main import main
 from bert_probe.core import files, snippets
 from bert_probe.core.question import QUESTIONS

@@ -33,7 +33,7 @@ from bert_probe.corpus.inputs import (
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.text.sentence_files import Sentence, sentences_of
-from bert_probe.text.tagged import tagged_of
+from bert_probe.text.tagged_sentences import tagged_of
 from tests.helpers.gate import examples
 
 TREE = (

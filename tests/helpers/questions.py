@@ -60,8 +60,8 @@ from bert_probe.analyses.why_heads import WhyHeads
 from bert_probe.analyses.why_means import WhyMeans
 from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import labelled_of
-from bert_probe.text.tagged import tagged_of
+from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.tagged_sentences import tagged_of
 from tests.helpers import treebank
 from tests.helpers.changed import after
 

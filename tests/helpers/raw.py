@@ -1,6 +1,6 @@
 """The model as transformers opens it, with the code of the project out of the way.
 
-But for `keep_doubles`, which both share: `tests/model/test_doubles.py` tests it by hand.
+But for `keep_doubles`, which both share: `tests/model/test_float64.py` tests it by hand.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from transformers import AutoModel
 
-from bert_probe.model.doubles import keep_doubles
 from bert_probe.model.encoding import Encoding
+from bert_probe.model.float64 import keep_doubles
 from bert_probe.model.trace import Trace
 from tests.helpers.exactness import EXACT, Expected, allowed, own_error
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import bert_probe
 from bert_probe.model.encoding import Encoding, Token
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.raw import Raw
 

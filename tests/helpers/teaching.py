@@ -11,7 +11,7 @@ import torch
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import Labelled, Row
+from bert_probe.text.labeled_texts import Labelled, Row
 from tests.helpers import families
 
 WORDS = ["the", "river", "boat", "small", "bridge", "night", "map", "old", "engineers", "rain"]

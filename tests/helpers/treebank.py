@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
 
 Row = tuple[str, str, int, str]
 """Form, tag, head (from 1, 0 for none), relation."""

@@ -15,7 +15,7 @@ import bert_probe
 from bert_probe.errors import UnavailableError
 from bert_probe.model import output_loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.doubles import keep_doubles
+from bert_probe.model.float64 import keep_doubles
 from bert_probe.model.outputs import output_of
 from tests.helpers import trained
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest

@@ -13,7 +13,7 @@ import torch
 
 import bert_probe
 from bert_probe.errors import UnavailableError
-from bert_probe.model.wrapping import digest
+from bert_probe.model.from_model import digest
 from bert_probe.runtime.cache import key_of
 from tests.helpers.families import TEXT
 from tests.helpers.in_memory import left_alone, refused, step

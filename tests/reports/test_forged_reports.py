@@ -25,13 +25,13 @@ import bert_probe
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.differences import OTHER_VERSION
+from bert_probe.reports.drafts import Entry, Tray
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.svg import is_same_picture
 from bert_probe.reports.tables import digest
-from bert_probe.reports.trays import Entry, Tray
-from bert_probe.reports.verifying import Verdict, verify
+from bert_probe.reports.verification import Verdict, verify
 from bert_probe.reports.view_files import Named, ViewFile
 from bert_probe.views.payload import Text, as_text, of_text, packed, unpacked
 from tests.helpers import forgeries

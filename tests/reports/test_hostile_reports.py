@@ -20,10 +20,10 @@ from bert_probe.cli.main import main
 from bert_probe.errors import ReportError
 from bert_probe.reports import notes, parquet
 from bert_probe.reports.archives import unpack
-from bert_probe.reports.given import parse_json
+from bert_probe.reports.drafts import read_any
+from bert_probe.reports.json_reader import parse_json
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.tables import Table
-from bert_probe.reports.trays import read_any
 from bert_probe.views.payload import Text, as_text, of_text
 from tests.helpers import hostile_reports
 

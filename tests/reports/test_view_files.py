@@ -13,10 +13,10 @@ import pytest
 import bert_probe
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.given import MOST_BYTES
-from bert_probe.reports.trays import Entry, Tray, read_any
+from bert_probe.reports.drafts import Entry, Tray, read_any
+from bert_probe.reports.json_reader import MOST_BYTES
 from bert_probe.reports.view_files import FORMAT, KIND, Named, Text, ViewFile, read, read_file
-from bert_probe.text.labelled import labelled_of
+from bert_probe.text.labeled_texts import labelled_of
 from tests.helpers.pages import HOSTILE
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED
 

@@ -11,9 +11,9 @@ import pytest
 
 from bert_probe.errors import TextError
 from bert_probe.text import sentence_files
-from bert_probe.text.labelled import labelled_of, read_labelled
+from bert_probe.text.labeled_texts import labelled_of, read_labelled
 from bert_probe.text.sentence_files import columns_of, read_sentences, sentences_of
-from bert_probe.text.tagged import tagged_of
+from bert_probe.text.tagged_sentences import tagged_of
 
 JSONL = b'{"text": "a nice day", "label": "good"}\n{"text": "a bad day", "label": "bad"}\n'
 CSV = b"text,label\na nice day,good\na bad day,bad\n"

@@ -8,7 +8,7 @@ import pytest
 
 import bert_probe
 from bert_probe import Teach
-from bert_probe.model.before import FILE, Training, seen, trainings_in
+from bert_probe.model.training_history import FILE, Training, seen, trainings_in
 from tests.helpers.teaching import still, texts
 
 A_FIFTH = Training("data", "", 0.2, 0)

@@ -15,12 +15,12 @@ import bert_probe
 from bert_probe import Teach
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
-from bert_probe.text.tagged import TaggedSentence, tagged_of
-from bert_probe.training.lessons import UNTAUGHT
-from bert_probe.training.mask_lesson import MaskLesson
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.training.masked_lm import MaskLesson
 from bert_probe.training.models import with_head
-from bert_probe.training.pace import seeded
-from bert_probe.training.token_lesson import TokenLesson
+from bert_probe.training.objectives import UNTAUGHT
+from bert_probe.training.schedule import seeded
+from bert_probe.training.token_objective import TokenLesson
 from tests.helpers.teaching import same, still, texts, weights
 
 LINES = tuple(row.text for row in texts(24).rows)

@@ -10,12 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.corpus.gather import Gather
-from bert_probe.corpus.running import make_store
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
 from bert_probe.errors import NotFoundError
 from bert_probe.model import config_alone, loading, sources
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.trays import Entry, Tray
+from bert_probe.reports.drafts import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
 from bert_probe.runtime.cache import Cache
 from bert_probe.web import consent, store

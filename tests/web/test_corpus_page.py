@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.corpus.around import around, unrelated
-from bert_probe.corpus.find_rows import FindRows
-from bert_probe.corpus.gather import Gather
+from bert_probe.corpus.attention_search import FindRows
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.context_clusters import around, unrelated
 from bert_probe.corpus.head_rows import CorpusRows
 from bert_probe.corpus.histograms import CorpusHistograms
-from bert_probe.corpus.near import Near
-from bert_probe.corpus.running import make_store
+from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.search.contexts import Near
 from bert_probe.corpus.store import Store, open_store
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint

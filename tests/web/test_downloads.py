@@ -14,7 +14,7 @@ import pytest
 
 import bert_probe
 from bert_probe import Teach
-from bert_probe.training.taught import Taught
+from bert_probe.training.training_result import Taught
 from bert_probe.web import downloads, sessions
 from tests.helpers.server import answer
 from tests.helpers.teaching import texts

@@ -22,7 +22,7 @@ from starlette.types import Message
 import bert_probe
 from bert_probe.api import formats, limits, schema
 from bert_probe.api.body import Body
-from bert_probe.api.served import served
+from bert_probe.api.registry import served
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.runtime.jobs import SLOTS

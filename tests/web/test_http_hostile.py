@@ -13,10 +13,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Message
 
-from bert_probe.api import agents, limits, problems
-from bert_probe.api.alone import Alone
+from bert_probe.api import agents, errors, limits
 from bert_probe.api.body import Body
-from bert_probe.api.served import served
+from bert_probe.api.local_models import Alone
+from bert_probe.api.registry import served
 from bert_probe.runtime import semaphore
 from bert_probe.web import serve, store
 from tests.helpers.http import TOKENS, asking, problem
@@ -47,7 +47,7 @@ def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
     given: object, here: TestClient
 ) -> None:
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": given}})
-    assert len(problem(answer, 422, "selection")) < problems.MOST_DETAIL + 10
+    assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
     answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
     assert answer.json()["detail"].endswith("Give one of them or last.")
 

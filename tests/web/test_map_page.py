@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe import LayerMap, LayerMapOfMany
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import labelled_of
+from bert_probe.text.labeled_texts import labelled_of
 from bert_probe.views import layer_map as views
 from bert_probe.web import map_view, store
 from tests.helpers.exactness import assert_alike

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe import Probe, Relations, TreeProbe
-from bert_probe.text.labelled import labelled_of
+from bert_probe.text.labeled_texts import labelled_of
 from bert_probe.views.matrix import Cell
 from bert_probe.web import store
 from bert_probe.web.components import matrix

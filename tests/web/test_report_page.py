@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.reports import held_files
+from bert_probe.reports import attachments
+from bert_probe.reports.drafts import Entry, Tray
 from bert_probe.reports.numbers import Models
-from bert_probe.reports.trays import Entry, Tray
 from bert_probe.reports.view_files import Named, Text, ViewFile
 from bert_probe.web import long_texts, store, tray
 from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal, said
@@ -130,7 +130,7 @@ def test_a_view_brings_the_texts_of_a_map() -> None:
 
 
 def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_files, "MOST_BYTES", 10)
+    monkeypatch.setattr(attachments, "MOST_BYTES", 10)
     app = opened("map", map_from="file")
     app.file_uploader(key="map_upload").set_value(("a.txt", b"a boat\nanother river\n", "text/plain")).run()
     (button,) = [one for one in app.button if one.label == "Add to report"]

@@ -11,7 +11,7 @@ import pytest
 from bert_probe import ModelSizes, open_config
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
 from bert_probe.model.config_alone import PUBLISHED
-from bert_probe.training.updates import LORA, updated
+from bert_probe.training.trainable_parameters import LORA, updated
 from bert_probe.web import sizes, store
 from bert_probe.web.parameters import areas, updated_treemap
 from tests.helpers import families

@@ -13,11 +13,11 @@ from streamlit.testing.v1 import AppTest
 
 import bert_probe
 from bert_probe import Evaluate, EvaluateMasks, Teach
-from bert_probe.text.everyday import everyday_topics_file
-from bert_probe.text.labelled import labelled_of
+from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.sample_data import everyday_topics_file
 from bert_probe.text.sentence_files import sentences_of
 from bert_probe.text.tables import as_file
-from bert_probe.text.tagged import tagged_of
+from bert_probe.text.tagged_sentences import tagged_of
 from bert_probe.views.matrix import Cell
 from bert_probe.web import store
 from bert_probe.web.components import matrix

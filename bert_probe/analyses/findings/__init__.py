@@ -18,7 +18,7 @@ from bert_probe.analyses.head_measures import is_punctuation, measure_heads
 from bert_probe.analyses.pictured import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MOST_TOKENS = 512

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bert_probe.analyses.findings import Found, Kind, Seen
 from bert_probe.analyses.pictured import Pieces
 from bert_probe.model.encoding import Token
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 
 _LISTED = 5
 

@@ -22,8 +22,8 @@ from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.faults import Faults
-from bert_probe.text.labelled import Labelled
+from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.validation import Faults
 
 RESAMPLES = 1000
 MOST_LABELS = 500

@@ -14,8 +14,8 @@ from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.progress import Report
-from bert_probe.text.labelled import CLASSES, NUMBER, SEVERAL, Labelled
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Labelled
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 Texts = Sequence[TaggedSentence] | Labelled
 Files = Mapping[str, Texts]

@@ -19,8 +19,8 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.tagged import ROOT, TaggedSentence
-from bert_probe.text.tagged_words import NOWHERE, PlacedWords, placed
+from bert_probe.text.tag_alignment import NOWHERE, PlacedWords, placed
+from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 BATCH_TOKENS = 2048
 """Padded tokens whose traces are held at once."""

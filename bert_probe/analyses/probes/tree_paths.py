@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 from scipy.stats import rankdata
 
 from bert_probe.model.trace import Array
-from bert_probe.text.tagged import ROOT
+from bert_probe.text.tagged_sentences import ROOT
 
 Edges = set[tuple[int, int]]
 """Pairs of words that a tree joins, the one with the smaller index first."""

@@ -29,7 +29,7 @@ from bert_probe.errors import SelectionError, ShapeError, TextError, Unavailable
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report, ignore
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.text.tagged import ROOT, TaggedSentence
+from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from bert_probe.text.words import Unit, word_lens
 
 PUNCTUATION = "PUNCT"

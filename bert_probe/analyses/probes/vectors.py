@@ -15,7 +15,7 @@ from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches, forward
 from bert_probe.model.progress import Report
 from bert_probe.model.trace import Array, resolve
-from bert_probe.text.tagged_words import NOWHERE, placed
+from bert_probe.text.tag_alignment import NOWHERE, placed
 
 PASS_BYTES = 1_600_000_000
 """Of vectors that are held at once; for more layers than that the model runs again."""

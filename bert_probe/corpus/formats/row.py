@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bert_probe.corpus.lines import MAX_LINE
 from bert_probe.text.sentence_files import lines
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence
 
 
 class Row(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from bert_probe.corpus.formats.row import Row, refused
 from bert_probe.corpus.lines import MAX_LINE, Line
-from bert_probe.text.faults import Faults
-from bert_probe.text.tagged import BlockReader, block_reader
+from bert_probe.text.tagged_sentences import BlockReader, block_reader
+from bert_probe.text.validation import Faults
 
 
 def treebank_rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:  # noqa: ARG001

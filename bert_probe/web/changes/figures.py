@@ -14,7 +14,7 @@ from bert_probe.analyses.baseline import BaselineCosines
 from bert_probe.analyses.vector_change import ChangedVectors
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.common_spans import CommonSpans
-from bert_probe.text.shortened import shortened
+from bert_probe.text.truncation import shortened
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
 from bert_probe.web.figures import ACCENT, GRAY, SECOND, as_text, ink, named_rows

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.corpus.around import Around
+from bert_probe.corpus.context_clusters import Around
 from bert_probe.model.trace import Array
 from bert_probe.web.corpus.lines import Line
 from bert_probe.web.figures import ACCENT, SECOND, as_text

@@ -6,8 +6,8 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.corpus.find_rows import FindRows, FoundPairs
-from bert_probe.corpus.gather import NEIGHBOURS
+from bert_probe.corpus.attention_search import FindRows, FoundPairs
+from bert_probe.corpus.ingest import NEIGHBOURS
 from bert_probe.corpus.query import Query
 from bert_probe.corpus.store import Store
 from bert_probe.web import blocks, jobs, state

@@ -11,13 +11,13 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.corpus.gather import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, Gather
 from bert_probe.corpus.inputs import find_inputs, records
-from bert_probe.corpus.running import make_store
 from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report
-from bert_probe.text.everyday import everyday_topics
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.web import jobs, sentence_input, sessions, state
 from bert_probe.web.corpus import stores
 from bert_probe.web.examples import CONTEXT, SENTENCES

@@ -10,10 +10,10 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.core import files, snippets
-from bert_probe.corpus.around import Around, around, unrelated
 from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.gather import VECTORS
-from bert_probe.corpus.near import Near, NearContexts
+from bert_probe.corpus.context_clusters import Around, around, unrelated
+from bert_probe.corpus.ingest import VECTORS
+from bert_probe.corpus.search.contexts import Near, NearContexts
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError

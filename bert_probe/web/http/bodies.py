@@ -7,8 +7,8 @@ from collections import Counter
 
 from starlette.requests import Request
 
-from bert_probe.api import limits, problems
-from bert_probe.api.problems import Problem
+from bert_probe.api import errors, limits
+from bert_probe.api.errors import Problem
 
 _CLOSE = {"Connection": "close"}  # What is left of the body would be read as the next request.
 
@@ -39,7 +39,7 @@ class BodyReader:
                     parts.append(part)
         except TimeoutError:
             return Problem(
-                problems.LATE_BODY,
+                errors.LATE_BODY,
                 f"{size:,} bytes of the body arrived in {limits.BODY_SECONDS:g} seconds, and not the rest. "
                 "Send the whole body at once.",
                 headers=_CLOSE,
@@ -53,13 +53,13 @@ class BodyReader:
     def _refusal(self, client: str, size: int) -> Problem | None:
         if size > limits.MOST_BYTES:
             return Problem(
-                problems.TOO_LARGE,
+                errors.TOO_LARGE,
                 f"The body has more than {limits.MOST_BYTES:,} bytes. Send less.",
                 headers=_CLOSE,
             )
         if self._bytes[client] > limits.MOST_CLIENT_BYTES or self._bytes.total() > limits.MOST_INCOMING_BYTES:
             return Problem(
-                problems.BUSY,
+                errors.BUSY,
                 f"More than {limits.MOST_CLIENT_BYTES:,} bytes from one client, or "
                 f"{limits.MOST_INCOMING_BYTES:,} from all, are arriving at once. Try again in a moment.",
                 headers={"Retry-After": "1", **_CLOSE},

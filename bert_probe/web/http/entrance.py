@@ -17,8 +17,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from bert_probe.api import problems
-from bert_probe.api.problems import Problem
+from bert_probe.api import errors
+from bert_probe.api.errors import Problem
 from bert_probe.errors import AddressError
 from bert_probe.web import hosts
 
@@ -95,19 +95,19 @@ class Entrance:
         origins = request.headers.getlist("origin")
         if origins and not hosts.is_same_page(origins, request.headers.get("host", ""), self._names):
             return Problem(
-                problems.NOT_FROM_HERE,
+                errors.NOT_FROM_HERE,
                 "Pages of other sites may not ask. Ask from a program, or from a page of the app itself.",
             )
         if self._is_here(request) or self._has_token(request):
             return None
         if not self._token:
             return Problem(
-                problems.NOT_FROM_HERE,
+                errors.NOT_FROM_HERE,
                 f"The API answers to this machine alone. Start the app with a token, in {VARIABLE} or with "
                 "bert-probe app --token-file, and send it as Authorization: Bearer.",
             )
         return Problem(
-            problems.NO_TOKEN,
+            errors.NO_TOKEN,
             "From another machine the token is needed. Send it as Authorization: Bearer, then the token.",
             headers={"WWW-Authenticate": 'Bearer realm="BERT Probe"'},
         )

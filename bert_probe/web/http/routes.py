@@ -23,8 +23,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from bert_probe.api import limits, problems
-from bert_probe.api.problems import Problem
+from bert_probe.api import errors, limits
+from bert_probe.api.errors import Problem
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.runtime.imports import imported_for_good
 from bert_probe.runtime.jobs import Job
@@ -60,7 +60,7 @@ class Door:
     async def _answer(self, request: Request) -> Response:
         if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
             refused = Problem(
-                problems.WRONG_METHOD,
+                errors.WRONG_METHOD,
                 f"{request.method[:20]} is not for this address; use {self._method}.",
                 headers={"Allow": self._method},
             )
@@ -72,11 +72,11 @@ class Door:
 def said(problem: Problem) -> Response:
     """A problem as an answer, which nobody keeps."""
     headers = {**_UNKEPT, **problem.headers}
-    return Response(problem.content, problem.kind.status, headers, problems.MEDIA)
+    return Response(problem.content, problem.kind.status, headers, errors.MEDIA)
 
 
 def _nothing(sentence: str) -> Response:
-    return said(Problem(problems.NO_SUCH_THING, f"{sentence} See {problems.PAGE}."))
+    return said(Problem(errors.NO_SUCH_THING, f"{sentence} See {errors.PAGE}."))
 
 
 class Api:
@@ -109,7 +109,7 @@ class Api:
         """
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media != "application/json" or "content-encoding" in request.headers:
-            wrong = Problem(problems.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
+            wrong = Problem(errors.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
             return said(wrong)
         content = await self._bodies.read(request)
         if isinstance(content, Problem):
@@ -117,7 +117,7 @@ class Api:
         # Work for somebody who is gone, or gave it up, goes on until its next report.
         if max(self._under_way, self._at_work) >= limits.AT_ONCE:
             refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
-            return said(Problem(problems.BUSY, refused, headers={"Retry-After": "1"}))
+            return said(Problem(errors.BUSY, refused, headers={"Retry-After": "1"}))
         self._under_way += 1
         try:
             accept = ",".join(request.headers.getlist("accept"))
@@ -148,7 +148,7 @@ class Api:
             detail = f"It was tried, and is tried again: {job.error}"
         if job is None or job.over:
             self._opening = Job("ready", _open_built_in, queued=False)
-        return said(Problem(problems.NOT_READY, detail, headers={"Retry-After": "1"}))
+        return said(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
 
     async def metrics(self, _request: Request) -> Response:
         """The numbers."""
@@ -158,7 +158,7 @@ class Api:
 def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
     """In a thread: the question asked, and its table written."""
     from bert_probe.api import body, formats
-    from bert_probe.api.served import served
+    from bert_probe.api.registry import served
 
     media = formats.chosen(accept)
     asked = body.read(served()[name], body.parsed(content))
@@ -187,11 +187,11 @@ async def _computed(work: Work, request: Request) -> Response:
         return job.value()
     if job.error is None or isinstance(job.error, Cancelled):
         late = f"It took more than {limits.SECONDS:.0f} seconds. Ask for less, or use the command line."
-        return Response(status_code=_GONE) if gone else said(Problem(problems.TOO_LONG, late))
-    problem = problems.of(job.error)
+        return Response(status_code=_GONE) if gone else said(Problem(errors.TOO_LONG, late))
+    problem = errors.of(job.error)
     if problem is None:
         _log.error("A question could not be answered.", exc_info=job.error)
-        problem = Problem(problems.FAILED, "This is a mistake of the app; the reason is in its log.")
+        problem = Problem(errors.FAILED, "This is a mistake of the app; the reason is in its log.")
     return said(problem)
 
 
@@ -213,7 +213,7 @@ async def _served() -> Any:
 @cache
 def _imported() -> frozenset[str]:
     with imported_for_good():
-        from bert_probe.api.served import served
+        from bert_probe.api.registry import served
     return frozenset(served())
 
 

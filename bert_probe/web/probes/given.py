@@ -9,9 +9,9 @@ from itertools import zip_longest
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.text.labelled import Labelled, labelled_of
+from bert_probe.text.labeled_texts import Labelled, labelled_of
 from bert_probe.text.sentence_files import is_table
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
 from bert_probe.web import blocks, sentence_input, state
 
 MOST = 20_000

@@ -10,8 +10,8 @@ import streamlit as st
 from bert_probe.analyses.pooling import offered
 from bert_probe.analyses.probes.layers import Probe, ProbedLayers
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import Labelled
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.web import blocks, figures, jobs, state
 from bert_probe.web.export import export
 from bert_probe.web.figures import ACCENT, GRAY, SECOND

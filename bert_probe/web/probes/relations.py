@@ -15,9 +15,9 @@ from bert_probe.analyses.probes.relations import (
     examples,
 )
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import Labelled
-from bert_probe.text.tagged import TaggedSentence
-from bert_probe.text.tagged_words import placed
+from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.tag_alignment import placed
+from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.words import word_lens
 from bert_probe.views.probes import of_relations
 from bert_probe.web import blocks, callbacks, jobs, places, state, store, workbench

@@ -15,8 +15,8 @@ from bert_probe.analyses.probes.trees import PredictedTree, ProbedTrees, TreePro
 from bert_probe.core import files
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labelled import Labelled
-from bert_probe.text.shortened import shortened
+from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.truncation import shortened
 from bert_probe.views.text import shown
 from bert_probe.web import blocks, figures, jobs, state, workbench
 from bert_probe.web.export import More, export

@@ -9,7 +9,7 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.reports import notes
-from bert_probe.reports.trays import Entry, Tray
+from bert_probe.reports.drafts import Entry, Tray
 from bert_probe.reports.view_files import asked_in, subject_of
 from bert_probe.web import state, tray
 

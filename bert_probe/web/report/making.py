@@ -9,9 +9,9 @@ import streamlit as st
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Report as Progress
+from bert_probe.reports.drafts import Tray
 from bert_probe.reports.numbers import Models
 from bert_probe.reports.report import Report
-from bert_probe.reports.trays import Tray
 from bert_probe.reports.view_files import Named
 from bert_probe.web import consent, jobs, state, store
 from bert_probe.web.report import preview

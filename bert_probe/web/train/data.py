@@ -13,10 +13,10 @@ import streamlit as st
 
 from bert_probe.analyses.evaluation import Rows
 from bert_probe.errors import FaultyFileError, TextError
-from bert_probe.text.everyday import everyday_topics
-from bert_probe.text.labelled import NUMBER, SEPARATOR, SEVERAL, Labelled, labelled_of
+from bert_probe.text.labeled_texts import NUMBER, SEPARATOR, SEVERAL, Labelled, labelled_of
+from bert_probe.text.sample_data import everyday_topics
 from bert_probe.text.sentence_files import lines, sentences_of
-from bert_probe.text.tagged import tagged_of
+from bert_probe.text.tagged_sentences import tagged_of
 from bert_probe.web import sentence_input, state
 
 SHARES = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}

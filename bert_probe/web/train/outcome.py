@@ -14,10 +14,10 @@ from bert_probe.analyses.judging import TAGS
 from bert_probe.analyses.mask_evaluation import AMONG, MasksJudged
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.model.trace import Array
-from bert_probe.text.labelled import NUMBER, SEVERAL
+from bert_probe.text.labeled_texts import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
-from bert_probe.text.tagged import TaggedSentence
-from bert_probe.training.taught import Taught
+from bert_probe.text.tagged_sentences import TaggedSentence
+from bert_probe.training.training_result import Taught
 from bert_probe.views.answers import of_confusion
 from bert_probe.web import blocks, callbacks, figures, marked, state
 from bert_probe.web.components.matrix import heatmap

@@ -14,9 +14,9 @@ from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Report
 from bert_probe.runtime.jobs import Job
-from bert_probe.training.course import Evaluation as Reached
-from bert_probe.training.taught import Taught
-from bert_probe.training.teach import Plan
+from bert_probe.training.train import Plan
+from bert_probe.training.training_loop import Evaluation as Reached
+from bert_probe.training.training_result import Taught
 from bert_probe.web import figures, jobs, sessions, state
 from bert_probe.web.downloads import Download
 from bert_probe.web.train import pictures

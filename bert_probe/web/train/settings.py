@@ -10,10 +10,10 @@ import streamlit as st
 
 from bert_probe.analyses.evaluation import Rows
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
-from bert_probe.text.labelled import Labelled
-from bert_probe.training.pace import BATCHES, EPOCHS, RATES, usual
-from bert_probe.training.teach import Plan, Teach
-from bert_probe.training.updates import ALL, HEAD, LORA, TOP, Count, counts
+from bert_probe.text.labeled_texts import Labelled
+from bert_probe.training.schedule import BATCHES, EPOCHS, RATES, usual
+from bert_probe.training.train import Plan, Teach
+from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, Count, counts
 from bert_probe.web import state
 from bert_probe.web.train.data import Data, is_plain
 

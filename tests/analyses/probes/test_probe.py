@@ -23,8 +23,8 @@ from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, ignore
-from bert_probe.text.labelled import Labelled, labelled_of
-from bert_probe.text.tagged import TaggedSentence, tagged_of
+from bert_probe.text.labeled_texts import Labelled, labelled_of
+from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_alike
 from tests.helpers.raw import Raw

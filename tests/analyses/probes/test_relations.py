@@ -15,7 +15,7 @@ from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
-from bert_probe.text.tagged import TaggedSentence
+from bert_probe.text.tagged_sentences import TaggedSentence
 from tests.helpers.command_line import bert_probe
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE, TAGGED, conllu, read

@@ -27,7 +27,7 @@ from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.text.tagged import ROOT, TaggedSentence
+from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_alike

@@ -1,0 +1,93 @@
+"""Messages of agents that are not JSON-RPC: each is answered with an error, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from typing import Any
+
+import pytest
+
+from bert_probe.api import agents, mcp_stdio
+from bert_probe.api.local_models import Alone
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+
+def message(**members: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **members}).encode()
+
+
+REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
+    (b"{", PARSE_ERROR, None, "not JSON in UTF-8"),
+    (b'{"id": 1} x', PARSE_ERROR, None, "not JSON in UTF-8"),
+    (b'{"a": "\xff"}', PARSE_ERROR, None, "not JSON in UTF-8"),
+    (b"[" * 100_000, PARSE_ERROR, None, "nested too deeply"),
+    (b"1" * 5_000, PARSE_ERROR, None, "not JSON in UTF-8"),
+    (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"a": NaN}}', PARSE_ERROR, None, "NaN"),
+    (b"[]", INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (b"{}", INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (b'"ping"', INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (message(id=3, method="ping", params=[1]), INVALID_REQUEST, 3, "not JSON-RPC 2.0"),
+    (message(id="x", method=5), INVALID_REQUEST, "x", "not JSON-RPC 2.0"),
+    (message(id=None, method="ping"), INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (message(id=1.5, method="ping"), INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (message(id=True, method="ping"), INVALID_REQUEST, None, "not JSON-RPC 2.0"),
+    (message(id=4, method="tools/call", params={"a": "\ud800"}), INVALID_REQUEST, 4, "surrogate"),
+    (message(id="\ud800", method="ping"), INVALID_REQUEST, "?", "surrogate"),
+    (
+        b'{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "a", "name": "b"}}',
+        INVALID_REQUEST,
+        5,
+        'the key "name" is given twice; give it once.',
+    ),
+)
+
+
+def answers(*lines: bytes) -> list[dict[str, Any]]:
+    """What the server writes for lines of its standard input."""
+    out = io.StringIO()
+    server = agents.server(Alone(), agents.chosen(["tokens"]), "0")
+    asyncio.run(mcp_stdio.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(("line", "code", "name", "sentence"), REFUSED)
+def test_line_that_is_not_a_message_is_refused(line: bytes, code: int, name: object, sentence: str) -> None:
+    error = mcp_stdio.refusal(line)
+    assert error is not None
+    assert (error.error.code, error.id) == (code, name)
+    assert sentence in error.error.message
+    assert len(error.error.message) < 400
+    error.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        message(id=1, method="ping"),
+        message(id="a", method="tools/call", params={"text": "é\U0001f600"}),
+        message(method="notifications/initialized"),
+        message(id=1, result={}),
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\r\n',
+    ],
+)
+def test_message_is_not_refused(line: bytes) -> None:
+    assert mcp_stdio.refusal(line) is None
+
+
+def test_server_answers_every_line_and_goes_on() -> None:
+    start = message(
+        id=0,
+        method="initialize",
+        params={
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "0"},
+        },
+    )
+    written = answers(start, b"", *(line for line, *_ in REFUSED), message(id=99, method="ping"))
+    errors = [answer["error"]["code"] for answer in written if "error" in answer]
+    assert errors == [code for _, code, *_ in REFUSED]
+    assert {answer["id"] for answer in written if "result" in answer} == {0, 99}

@@ -1,0 +1,394 @@
+"""Attention from elsewhere: what may be given, what is refused, and that every view of attention takes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import bert_probe
+from bert_probe.analyses.measures.rollout import rollout
+from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.external_attention import SPECIALS
+from bert_probe.runtime.cache import key_of
+from bert_probe.views.head_view import Picture, payload
+from bert_probe.web.bertviz_frames import head_view as bertviz_head_view
+from tests.helpers.exactness import assert_exact
+from tests.helpers.families import PAIR, TEXT
+from tests.helpers.payloads import opened
+
+WORDS = ["[CLS]", "we", "left", "the", "ground", "[SEP]", "we", "left", "[SEP]"]
+
+
+def softmax(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    """Rows that sum to 1, one weight far above the others."""
+    scores = np.random.default_rng(seed).normal(size=shape) * 3
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True)).astype(dtype)
+
+
+WEIGHTS = softmax((3, 4, 9, 9))
+
+
+# ---------------------------------------------------------------- what may be given
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda weights: weights,
+        lambda weights: torch.tensor(weights, requires_grad=True),
+        lambda weights: list(weights),
+        lambda weights: tuple(torch.tensor(layer)[None] for layer in weights),
+        lambda weights: weights[:, None],
+        lambda weights: weights.tolist(),
+        lambda weights: np.asfortranarray(weights),
+    ],
+    ids=["array", "tensor", "list", "as transformers returns it", "batch of one", "plain lists", "columns"],
+)
+def test_every_form_gives_the_same_trace(form: Callable[[Any], Any]) -> None:
+    trace = bert_probe.from_attention(form(WEIGHTS), WORDS)
+    assert (trace.layers, trace.heads, len(trace.tokens)) == (3, 4, 9)
+    for layer in range(3):
+        np.testing.assert_array_equal(trace.attention(layer), WEIGHTS[layer])
+        np.testing.assert_array_equal(trace.attention(layer, -1), WEIGHTS[layer, 3])
+    assert trace.caveat == ""
+
+
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 9)),
+    dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+    data=st.data(),
+)
+def test_any_shape_keeps_its_numbers(shape: tuple[int, int, int], dtype: Any, data: st.DataObject) -> None:
+    layers, heads, tokens = shape
+    weights = data.draw(
+        arrays.arrays(dtype, (layers, heads, tokens, tokens), elements={"min_value": 0, "max_value": 8})
+    )
+    trace = bert_probe.from_attention(weights)
+    assert (trace.layers, trace.heads) == (layers, heads)
+    assert [str(token) for token in trace.tokens] == [str(position) for position in range(tokens)]
+    for layer in range(layers):
+        assert trace.attention(layer).dtype == (np.float64 if dtype == np.float64 else np.float32)
+        np.testing.assert_array_equal(trace.attention(layer), weights[layer])
+    sums = weights.sum(axis=-1, dtype=np.float64)
+    assert bool(trace.caveat) == bool(np.abs(sums - 1).max() > (2.0**-10 if dtype == np.float16 else 1e-4))
+
+
+def test_the_numbers_are_copied_and_cannot_change() -> None:
+    mine = WEIGHTS.copy()
+    trace = bert_probe.from_attention(mine, WORDS)
+    mine[:] = 0
+    np.testing.assert_array_equal(trace.attention(0), WEIGHTS[0])
+    with pytest.raises(ValueError, match="read-only"):
+        trace.attention(0)[0, 0, 0] = 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_of_short_floats_sum_to_1_as_well_as_those_can(dtype: torch.dtype) -> None:
+    trace = bert_probe.from_attention(torch.tensor(softmax((2, 3, 200, 200))).to(dtype))
+    assert trace.caveat == ""
+
+
+def test_one_encoding_keeps_words_and_texts(minilm: Checkpoint) -> None:
+    own = minilm.trace(TEXT, PAIR)
+    trace = bert_probe.from_attention([own.attention(layer) for layer in range(own.layers)], own.encoding)
+    assert trace.encoding is own.encoding
+    one, other = (bert_probe.Attention(2, 3, words=True).of(which) for which in (trace, own))
+    np.testing.assert_array_equal(one.weights, other.weights)
+    assert one.queries == other.queries
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def test_tokens_know_their_place_and_text() -> None:
+    trace = bert_probe.from_attention(WEIGHTS, WORDS, sentence_b_start=6)
+    assert list(trace.tokens) == WORDS
+    assert [token.segment for token in trace.tokens] == [0] * 6 + [1] * 3
+    assert (trace.encoding.text, trace.encoding.pair) == ("we left the ground", "we left")
+    assert [token.position for token in trace.tokens if token.special] == [0, 5, 8]
+    for token in trace.tokens:
+        text = (trace.encoding.text, trace.encoding.pair or "")[token.segment]
+        assert token.special or text[token.start : token.end] == token
+    assert [word.text for word in trace.encoding.words] == ["we", "left", "the", "ground", "we", "left"]
+
+
+def test_special_tokens_are_known_by_name_or_given() -> None:
+    assert {"[CLS]", "[SEP]", "<s>", "</s>"} <= SPECIALS
+    trace = bert_probe.from_attention(WEIGHTS, WORDS, specials=["ground", 0])
+    assert [token.position for token in trace.tokens if token.special] == [0, 4]
+    assert not [
+        token for token in bert_probe.from_attention(WEIGHTS, WORDS, specials=()).tokens if token.special
+    ]
+
+
+def test_blank_tokens_are_shown_and_found() -> None:
+    trace = bert_probe.from_attention(softmax((1, 1, 4, 4)), ["", "  ", " a", "\n"])
+    assert [token.display for token in trace.tokens] == ["␣", "␣␣", "a", "\n"]
+    assert bert_probe.Attention(words=True).of(trace).weights.shape == (4, 4)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def changed(value: float) -> np.ndarray:
+    weights = WEIGHTS.copy()
+    weights[1, 2, 3, 4] = value
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (changed(np.nan), "Layer 2, head 3 gives nan from token 3 to token 4"),
+        (changed(np.inf), "gives inf"),
+        (changed(-0.25), "gives -0.25"),
+        (WEIGHTS[:, :, :4], "There are 4 queries and 9 keys"),
+        (WEIGHTS[0], r"Layer 1 has shape \(9, 9\)"),
+        (np.stack([WEIGHTS, WEIGHTS], axis=1), r"Layer 1 has shape \(2, 4, 9, 9\)"),
+        ([WEIGHTS[0], WEIGHTS[1, :2]], "the same number of heads"),
+        ([None, WEIGHTS[0]], "Layer 1 is None. Fused attention"),
+        ([], "no layer"),
+        (0.5, "no layer"),
+        (np.zeros((2, 0, 3, 3)), r"shape \(0, 3, 3\)"),
+        (WEIGHTS.astype(complex), "complex128, which are no real numbers"),
+        (np.full((1, 1, 2, 2), "x"), "no real numbers"),
+        ([[[[1.0], [0.5, 0.5]]]], "different lengths"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_a_sentence(weights: Any, said: str) -> None:
+    with pytest.raises(ShapeError, match=said) as caught:
+        bert_probe.from_attention(weights)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"tokens": WORDS[:5]}, ShapeError, "5 tokens for attention over 9"),
+        ({"tokens": "we left"}, TextError, "a list of strings"),
+        ({"tokens": [*WORDS[:8], 7]}, TextError, "must be a string, not int"),
+        ({"tokens": [*WORDS[:8], "half\ud800"]}, TextError, "surrogate"),
+        ({"sentence_b_start": 0}, SelectionError, "cannot begin at token 0"),
+        ({"sentence_b_start": 9}, SelectionError, "from 1, .* to 8"),
+        ({"specials": ["[MASK]"]}, SelectionError, r"no token '\[MASK\]'"),
+        ({"specials": [9]}, SelectionError, "no token 9"),
+        ({"specials": "[CLS]"}, SelectionError, "not one string"),
+    ],
+)
+def test_tokens_that_do_not_fit_are_refused(options: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        bert_probe.from_attention(WEIGHTS, **options)
+
+
+def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
+    encoding = minilm.encode(TEXT)
+    weights = softmax((1, 1, len(encoding), len(encoding)))
+    with pytest.raises(SelectionError, match="Give it alone"):
+        bert_probe.from_attention(weights, encoding, specials=["[CLS]"])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda trace: trace.vectors(0),
+        lambda trace: trace.hidden_states,
+        lambda trace: trace.cls,
+        lambda trace: trace.scores(0),
+        lambda trace: trace.checkpoint,
+        lambda trace: bert_probe.Attention(measure="value-norm").of(trace),
+        lambda trace: bert_probe.Attention(measure="value-zeroing").of(trace),
+        lambda trace: bert_probe.Steps(query=1).of(trace),
+        lambda trace: bert_probe.Embedding().of(trace),
+        lambda trace: bert_probe.Pooler().of(trace),
+        lambda trace: bert_probe.Vectors().of(trace),
+        lambda trace: bert_probe.Similarity().of(trace),
+    ],
+    ids=[
+        *("vectors", "hidden states", "cls", "scores", "checkpoint", "value norms", "value zeroing", "steps"),
+        *("embedding", "pooler", "vectors of a layer", "similarity"),
+    ],
+)
+def test_what_needs_more_than_attention_refuses(ask: Callable[[Any], Any]) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        ask(bert_probe.from_attention(WEIGHTS, WORDS))
+    assert str(caught.value).endswith(".")
+
+
+# ---------------------------------------------------------------- rows that do not sum to 1
+
+
+def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> None:
+    weights = WEIGHTS.copy()
+    weights[1, 2, 3] *= 0.5
+    weights[0, 0, 0] *= 3
+    trace = bert_probe.from_attention(weights, WORDS)
+    assert "do not sum to 1" in trace.caveat
+    assert "between 0.5 and 3." in trace.caveat
+    shown = bert_probe.Attention(1, 2).of(trace)
+    np.testing.assert_array_equal(shown.weights, weights[1, 2])
+    assert shown.facts == {"note": trace.caveat}
+    assert bert_probe.Reach("ground").of(trace).provenance["caveat"] == trace.caveat
+    _, meta = shown.save(tmp_path / "given.csv")
+    assert json.loads(meta.read_text(encoding="utf-8"))["facts"]["note"] == trace.caveat
+    assert not bert_probe.Attention().of(bert_probe.from_attention(WEIGHTS, WORDS)).facts
+
+
+def test_the_pictures_range_holds_weights_above_1() -> None:
+    trace = bert_probe.from_attention(WEIGHTS * 4, WORDS)
+    header = opened(payload(Picture(trace), 1, key=""))[0]
+    assert header["full"] == pytest.approx(float(trace.attention(1).max()))
+    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"] == 1
+    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0]["full"] == 1
+
+
+# ---------------------------------------------------------------- every view of attention takes it
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")
+def test_attention_long_form_reach_and_thumbnails() -> None:
+    trace = bert_probe.from_attention(WEIGHTS, WORDS, sentence_b_start=6)
+    table = bert_probe.Attention(1, 2).of(trace).table()
+    np.testing.assert_array_equal(table.to_numpy(), WEIGHTS[1, 2])
+    assert list(table.columns) == WORDS
+    long = bert_probe.AttentionLong().of(trace).table()
+    np.testing.assert_array_equal(long["weight"].to_numpy(np.float32), WEIGHTS.ravel())
+    reached = bert_probe.Reach(4, "into").of(trace)
+    np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
+    np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
+    assert opened(payload(Picture(trace), 2, key=""))[0]["texts"] == WORDS
+    assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
+    assert bertviz_head_view(trace, 0, None, dark=False).url
+
+
+@pytest.mark.parametrize("pair", [None, PAIR])
+@pytest.mark.parametrize(
+    "question",
+    [
+        bert_probe.Heads(),
+        bert_probe.Heads(words=True),
+        bert_probe.FindHeads([("ground", "left"), (1, 3)]),
+        bert_probe.Reach("ground"),
+        bert_probe.Reach("knew", "into", words=True, residual=0.3),
+        bert_probe.Attention(1, measure="rollout", words=True),
+        bert_probe.AttentionLong(words=True, specials=False, renormalise=True),
+        bert_probe.AttentionLong([0, -1], ["mean", 2]),
+    ],
+    ids=repr,
+)
+def test_a_models_own_attention_given_is_the_models(
+    question: Any, pair: str | None, family_folder: Callable[[str], Path]
+) -> None:
+    trace = bert_probe.load(family_folder("bert"), dtype="float64").trace(TEXT, pair)
+    given = bert_probe.from_attention([trace.attention(layer) for layer in range(3)], trace.encoding)
+    expected, found = question.of(trace), question.of(given)
+    table, other = expected.table(), found.table()
+    assert list(table.columns) == list(other.columns)
+    for place, name in enumerate(table):
+        theirs, ours = table.iloc[:, place], other.iloc[:, place]
+        if theirs.dtype.kind == "f":
+            assert_exact(ours.to_numpy(), theirs.to_numpy(), name)
+        else:
+            assert list(ours) == list(theirs)
+    assert found.question == expected.question
+    assert found.provenance["question"] == expected.provenance["question"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda a, b: bert_probe.Compare().of(a, b),
+        lambda a, b: bert_probe.CompareRow("ground").of(a, b),
+        lambda a, b: bert_probe.Similarity().of(a, b),
+        lambda a, b: bert_probe.Context(["ground"]).of([a, b]),
+    ],
+    ids=["compare", "row", "similarity", "context"],
+)
+def test_two_given_texts_are_not_compared(ask: Callable[[Any, Any], Any], minilm: Checkpoint) -> None:
+    a, b = (bert_probe.from_attention(softmax((3, 4, 9, 9), seed), WORDS) for seed in (1, 2))
+    for one, other in ((a, b), (a, minilm.trace(TEXT)), (minilm.trace(TEXT), b)):
+        with pytest.raises(SelectionError, match="does not tell which model it is of"):
+            ask(one, other)
+
+
+def test_heads_are_labelled_where_rows_sum_to_1_alone() -> None:
+    sink = np.full((1, 2, 9, 9), 0.05, np.float32)
+    sink[..., 0] = 0.6
+    assert bert_probe.Heads().of(bert_probe.from_attention(sink, WORDS)).labels == (
+        ("first token sink",) * 2,
+    )
+    several = bert_probe.Heads().of(bert_probe.from_attention(sink * 9, WORDS))
+    assert several.labels == (("", ""),)
+    assert "do not sum to 1" in several.provenance["caveat"]
+
+
+def test_a_decoder_is_shown() -> None:
+    torch.manual_seed(0)
+    settings = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50, "n_positions": 20}
+    decoder = transformers.GPT2Model(transformers.GPT2Config(**settings, attn_implementation="eager")).eval()
+    with torch.no_grad():
+        output = decoder(torch.arange(7)[None], output_attentions=True)
+    trace = bert_probe.from_attention(output.attentions, list("abcdefg"), name="GPT-2")
+    assert trace.caveat == ""
+    assert not np.triu(trace.attention(0), k=1).any(), "a decoder looks back alone"
+    np.testing.assert_array_equal(trace.attention(1), output.attentions[1][0])
+    reached = bert_probe.Reach(0).of(trace)
+    assert (reached.values > 0).all(), "everything has seen the first token"
+    assert "GPT-2" in repr(reached)
+
+
+def test_an_image_model_needs_no_names() -> None:
+    torch.manual_seed(0)
+    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    eyes = transformers.ViTModel(
+        transformers.ViTConfig(**settings, image_size=8, patch_size=4, attn_implementation="eager")
+    ).eval()
+    with torch.no_grad():
+        output = eyes(torch.rand(1, 3, 8, 8), output_attentions=True)
+    trace = bert_probe.from_attention(output.attentions)
+    assert list(trace.tokens) == ["0", "1", "2", "3", "4"]
+    np.testing.assert_array_equal(
+        bert_probe.Attention(0, 1).of(trace).table().to_numpy(), output.attentions[0][0, 1]
+    )
+    assert bert_probe.Reach(3).of(trace).facts == {"token": "3"}
+
+
+# ---------------------------------------------------------------- provenance
+
+
+def test_the_digest_is_of_the_numbers() -> None:
+    trace = bert_probe.from_attention(WEIGHTS.astype(">f4"), WORDS, name="mine")
+    about = trace.provenance
+    assert about["attention_sha256"] == hashlib.sha256(WEIGHTS.astype("<f4").tobytes()).hexdigest()
+    assert (about["origin"], about["model"], about["weights_sha256"]) == ("given", "mine", None)
+    assert (about["layers"], about["heads"], about["tokens"], about["dtype"]) == (3, 4, 9, "float32")
+    assert json.dumps(bert_probe.Attention().of(trace).provenance)
+    other = bert_probe.from_attention(changed(0.5), WORDS)
+    assert other.provenance["attention_sha256"] != about["attention_sha256"]
+
+
+def test_the_python_line_and_the_shell_line_say_that_it_was_given() -> None:
+    result = bert_probe.Attention(1).of(bert_probe.from_attention(WEIGHTS, WORDS))
+    *lines, last = result.python.splitlines()
+    names: dict[str, Any] = {"weights": WEIGHTS, "tokens": WORDS}
+    exec("\n".join(lines), names)
+    np.testing.assert_array_equal(eval(last, names).to_numpy(), result.table().to_numpy())
+    assert result.shell.startswith("#")
+
+
+def test_two_given_ones_never_share_an_answer() -> None:
+    a, b = (bert_probe.from_attention(weights, WORDS) for weights in (WEIGHTS, changed(0.5)))
+    assert key_of(bert_probe.Attention(), a) != key_of(bert_probe.Attention(), b)

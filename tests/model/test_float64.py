@@ -1,0 +1,45 @@
+"""What is float64 stays float64, and nothing else is changed."""
+
+from __future__ import annotations
+
+import torch
+
+from bert_probe.model.float64 import Doubles, keep_doubles
+
+THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+"""Numbers that float32 does not hold."""
+
+
+class Rounding(torch.nn.Module):
+    """Rounds as models do that were written with half precision in mind."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """A softmax in float32."""
+        return torch.nn.functional.softmax(values.float(), dim=-1, dtype=torch.float32)
+
+
+def test_float64_is_not_rounded_on_the_way() -> None:
+    with Doubles():
+        assert THIRD.float() is THIRD
+        assert THIRD.to(torch.float32) is THIRD
+        assert torch.nn.functional.softmax(THIRD, dim=-1, dtype=torch.float32).dtype == torch.float64
+        assert THIRD.to(torch.float16).dtype == torch.float16, "asked for by somebody who means it"
+    assert THIRD.float().dtype == torch.float32, "the same as ever outside"
+
+
+def test_what_is_coarser_is_computed_as_ever() -> None:
+    half, single = torch.tensor([0.25, 0.5], dtype=torch.float16), torch.tensor([0.25, 0.5])
+    with Doubles():
+        assert half.float().dtype == torch.float32
+        assert single.to(torch.float64).dtype == torch.float64
+        assert torch.nn.functional.softmax(half, dim=-1, dtype=torch.float32).dtype == torch.float32
+
+
+def test_a_model_is_kept_from_rounding_by_itself() -> None:
+    model = Rounding()
+    assert model(THIRD).dtype == torch.float32
+    keep_doubles(model)
+    by_hand = THIRD.exp() / THIRD.exp().sum()
+    assert model(THIRD).dtype == torch.float64
+    assert torch.allclose(model(THIRD), by_hand, rtol=0, atol=1e-15)
+    assert model(THIRD.float()).dtype == torch.float32

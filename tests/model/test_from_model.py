@@ -1,0 +1,173 @@
+"""Models in memory: the numbers of the model itself, and what cannot be wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bert_probe
+from bert_probe.errors import ArchitectureError, TokenizerError, WeightsError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.float64 import keep_doubles
+from bert_probe.model.from_model import digest
+from tests.helpers.families import (
+    FAMILIES,
+    PAIR,
+    REPRESENTATIVE,
+    SENTENCES,
+    TEXT,
+    build,
+    config,
+    representative,
+)
+from tests.helpers.gate import prove_unless
+from tests.helpers.in_memory import Folders, left_alone, opened, step, tokenizer_of
+from tests.helpers.raw import Raw
+
+NAMES = sorted(FAMILIES)
+
+IMPLEMENTATIONS = (None, "eager", "sdpa")
+
+
+@pytest.mark.parametrize("name", representative(NAMES))
+def test_a_wrapped_model_gives_the_raw_models_numbers(name: str, family_folder: Folders) -> None:
+    folder = family_folder(name)
+    model = opened(folder, dtype="float64")
+    keep_doubles(model)
+    wrapped = bert_probe.wrap(model, tokenizer_of(folder))
+    raw = Raw(folder, "float64")
+    for trace in [wrapped.trace(TEXT, PAIR), *wrapped.traces([SENTENCES[0], (SENTENCES[2], PAIR), "the"])]:
+        raw.numbers(trace.encoding).check(trace)
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    prove_unless(
+        lambda case: case[0] == "bert" or (case[0] in REPRESENTATIVE and case[1] is None),
+        product(NAMES, IMPLEMENTATIONS),
+    ),
+)
+def test_a_wrapped_model_is_the_loaded_one(
+    name: str, implementation: str | None, family_folder: Folders, family: Callable[[str], Checkpoint]
+) -> None:
+    loaded, folder = family(name), family_folder(name)
+    if implementation == "sdpa" and not FAMILIES[name].shows_qkv:
+        pytest.skip("transformers itself refuses this")
+    model = opened(folder, implementation)
+    model.requires_grad_(True)
+    found: list[Checkpoint] = []
+    left_alone(model, lambda: found.append(bert_probe.wrap(model, tokenizer_of(folder))))
+    (wrapped,) = found
+    ours, theirs = wrapped.description, loaded.description
+    for same in ("architecture", "layers", "heads", "max_tokens", "parameter_count", "shows_qkv", "notes"):
+        assert getattr(ours, same) == getattr(theirs, same), same
+    assert (ours.origin, ours.revision) == ("in memory", None)
+    assert wrapped.pads == loaded.pads
+    assert [one is None for one in wrapped.projections] == [one is None for one in loaded.projections]
+    a, b = loaded.trace(TEXT, PAIR), wrapped.trace(TEXT, PAIR)
+    np.testing.assert_array_equal(b.hidden_states, a.hidden_states)
+    for layer in range(a.layers):
+        np.testing.assert_array_equal(b.attention(layer), a.attention(layer))
+    # Nothing that the passes leave in a model may stand in the way of training it.
+    step(model, b.encoding)
+    assert wrapped.trace(TEXT, PAIR).provenance["weights_sha256"] != b.provenance["weights_sha256"]
+
+
+def test_a_model_with_a_head_is_its_encoder_and_knows_the_head(tokenizer: Any) -> None:
+    torch.manual_seed(0)
+    whole = transformers.BertForSequenceClassification(config("bert", num_labels=3)).train()
+    wrapped = bert_probe.wrap(whole, tokenizer)
+    about = wrapped.description
+    assert about.architecture == "BertModel"
+    assert about.name == "BertForSequenceClassification"
+    assert about.notes == ()
+    assert wrapped.tasks == ("text-classification",)
+    assert about.weights_sha256 == digest(whole.bert)
+    found = []
+    left_alone(whole, lambda: found.append(wrapped.trace(TEXT)))
+    assert found[0].pooler is not None
+    bare = bert_probe.wrap(whole.bert, tokenizer)
+    assert bare.description.notes == ()
+    np.testing.assert_array_equal(bare.trace(TEXT).hidden_states, found[0].hidden_states)
+    with torch.no_grad():
+        whole.classifier.weight.add_(1)
+    now = wrapped.description
+    assert now.weights_sha256 == about.weights_sha256, "the head is no part of the encoder"
+    assert now.outputs_sha256 != about.outputs_sha256 != ""
+
+
+def test_a_name_is_the_models_own(bert: Any, tokenizer: Any) -> None:
+    assert bert_probe.wrap(bert, tokenizer).description.name == bert.config.name_or_path != ""
+
+
+def test_the_python_line_wraps_and_the_shell_line_says_why_not(bert: Any, tokenizer: Any) -> None:
+    result = bert_probe.Attention(1, 2).of(bert_probe.wrap(bert, tokenizer).trace(TEXT))
+    *lines, last = result.python.splitlines()
+    names: dict[str, Any] = {"model": bert, "tokenizer": tokenizer}
+    exec("\n".join(lines), names)
+    again = eval(last, names)
+    np.testing.assert_array_equal(again.to_numpy(), result.table().to_numpy())
+    assert again.attrs["provenance"] == result.provenance
+    assert result.provenance["origin"] == "in memory"
+    assert result.shell.startswith("#")
+
+
+def mixed(model: Any) -> Any:
+    model.pooler.double()
+    return model
+
+
+def broken(model: Any) -> Any:
+    model.pooler.dense.bias.data[0] = torch.nan
+    return model
+
+
+def decoder(_model: Any) -> Any:
+    small = {"n_embd": 32, "n_layer": 1, "n_head": 4, "vocab_size": 50, "n_positions": 20}
+    return transformers.GPT2Model(transformers.GPT2Config(**small))
+
+
+def writer(_model: Any) -> Any:
+    return transformers.BertLMHeadModel(config("bert", is_decoder=True))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is no model of transf"),
+        (lambda _: "bert-base-uncased", ArchitectureError, "str is no model"),
+        (decoder, ArchitectureError, "a decoder"),
+        (writer, ArchitectureError, "set up as a decoder"),
+        (mixed, WeightsError, "more than one dtype: float32, float64"),
+        (broken, WeightsError, "not finite"),
+        (lambda model: model.to("meta"), WeightsError, "of device meta"),
+    ],
+)
+def test_what_cannot_be_wrapped_is_refused(
+    make: Callable[[Any], Any], error: type[Exception], said: str, bert: Any, tokenizer: Any
+) -> None:
+    with pytest.raises(error, match=said) as caught:
+        bert_probe.wrap(make(bert), tokenizer)
+    assert type(caught.value) is error
+    assert str(caught.value).endswith(".")
+
+
+def test_a_tokenizer_without_places_is_refused(bert: Any) -> None:
+    with pytest.raises(TokenizerError, match="gives no character positions"):
+        bert_probe.wrap(bert, object())
+
+
+def test_the_tokenizer_is_a_copy(tmp_path: Path) -> None:
+    build("bert", tmp_path)
+    tokenizer = tokenizer_of(tmp_path)
+    wrapped = bert_probe.wrap(opened(tmp_path), tokenizer)
+    tokenizer.backend_tokenizer.enable_truncation(3)
+    assert len(wrapped.trace(TEXT).tokens) > 3
+    assert tokenizer.backend_tokenizer.truncation["max_length"] == 3

@@ -1,0 +1,303 @@
+"""What a checkpoint may make this machine do before its weights have been compared: nothing large."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel
+
+import bert_probe
+from bert_probe.errors import CheckpointError, OutOfMemoryError, TokenizerError, WeightsError
+from bert_probe.model import config, memory, preflight, sources
+from bert_probe.model.progress import Cancelled
+from tests.helpers.families import FAMILIES, TEXT, representative
+from tests.helpers.folders import change_config, change_weights, refused
+
+
+@pytest.fixture
+def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is not made in memory at all."""
+
+    def made(*_: object, **__: object) -> None:
+        raise AssertionError("a model was made")
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", made)
+
+
+@pytest.mark.usefixtures("nothing_allocated")
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"num_hidden_layers": 1_000}, "more than"),
+        ({"num_hidden_layers": 1_001}, "asks for 1,001 layers; at most 1,000"),
+        ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
+        ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
+        ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
+        ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
+        ({"max_position_embeddings": 10**9}, "1,000,000,000×32 numbers"),
+        ({"type_vocab_size": 10**9}, "1,000,000,000×32 numbers"),
+        ({"hidden_size": 10**6, "num_attention_heads": 10}, "a tensor of"),
+    ],
+)
+def test_a_config_that_asks_for_far_more_than_the_weights_hold_is_refused_before_anything_is_allocated(
+    folder: Path, changes: dict[str, Any], word: str
+) -> None:
+    change_config(folder, **changes)
+    message = refused(CheckpointError if "layers;" in word else WeightsError, folder, word)
+    assert "belongs to these weights" in message
+
+
+@pytest.mark.usefixtures("nothing_allocated")
+def test_a_size_that_no_computer_can_count_is_a_sentence(folder: Path) -> None:
+    change_config(folder, vocab_size=10**30)
+    with pytest.raises(CheckpointError):
+        bert_probe.load(folder)
+
+
+@pytest.mark.usefixtures("nothing_allocated")
+def test_labels_that_a_config_makes_up_are_never_listed(folder: Path) -> None:
+    change_config(folder, num_labels=10**12)
+    with pytest.raises(CheckpointError, match="a model was made"):
+        bert_probe.load(folder)
+
+
+def test_counting_hears_only_the_models_of_its_own_thread() -> None:
+    count = preflight._Count(most_tensors=2, most_numbers=100)
+    with preflight._counting(count):
+        other = threading.Thread(target=lambda: BertModel(BertConfig(num_hidden_layers=1)))
+        other.start()
+        other.join()
+        assert count.tensors == 0
+        torch.nn.Linear(3, 4)
+        assert (count.tensors, count.numbers) == (2, 16)
+        with pytest.raises(preflight._TooMuchError, match="more than 2 tensors"):
+            torch.nn.Linear(3, 4)
+    torch.nn.Linear(300, 400)
+    assert count.tensors == 3, "the hooks are gone"
+
+
+def test_the_headers_are_counted(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    found = preflight.contents([folder / "model.safetensors"])
+    numbers = sum(tensor.numel() for tensor in weights.values())
+    assert (found.tensors, found.numbers, found.kinds) == (len(weights), numbers, frozenset({"F32"}))
+    assert found.need(torch.float32) == 4 * numbers
+    assert found.need(torch.float16) == 2 * numbers + found.bytes, (
+        "both are there while one becomes the other"
+    )
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.usefixtures("nothing_allocated")
+def test_a_model_larger_than_free_memory_is_refused_with_both_sizes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 50_000)
+    message = refused(OutOfMemoryError, folder, "of memory, and 0 MB are free", "smaller model")
+    assert "needs about" in message
+
+
+def test_what_one_opening_was_promised_another_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 10_000_000_000)
+    with memory.promised(6_000_000_000, "A", "Wait."):
+        with (
+            pytest.raises(OutOfMemoryError, match=r"B needs about 5\.0 GB .* 4\.0 GB are free\. Wait\."),
+            memory.promised(5_000_000_000, "B", "Wait."),
+        ):
+            pass
+        with memory.promised(4_000_000_000, "C", "Wait."):
+            pass
+    with memory.promised(10_000_000_000, "D", "Wait."):
+        pass
+
+
+def test_a_promise_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: 10)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), memory.promised(10, "A", "Wait."):
+            raise ZeroDivisionError
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    whole = memory.free()
+    assert whole > 1_000_000
+    for name, text in {"max": "1000", "current": "700", "stat": "anon 500\ninactive_file 200\n"}.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert memory.free() == 500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free() > 1_000_000
+
+
+def test_the_size_is_told_before_the_weights_are_read(folder: Path) -> None:
+    told: list[str] = []
+    heard: list[tuple[int, int, int]] = []
+    bert_probe.load(folder, notice=told.append, progress=lambda *now: heard.append((len(told), *now)))
+    size = (folder / "model.safetensors").stat().st_size
+    assert told == [
+        f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory while they are opened."
+    ]
+    assert heard[-1] == (1, size, size)
+
+
+@pytest.mark.usefixtures("nothing_allocated")
+def test_an_opening_ends_at_the_next_report_when_nobody_wants_it(folder: Path) -> None:
+    def cancelled(*_: int) -> None:
+        raise Cancelled
+
+    with pytest.raises(Cancelled):
+        bert_probe.load(folder, progress=cancelled)
+
+
+def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> None:
+    """Else the digest would be of other numbers."""
+    file = folder / "model.safetensors"
+
+    def changed(*_: int) -> None:
+        weights = {name: tensor + 1 for name, tensor in load_file(file).items()}
+        save_file(weights, file, metadata={"format": "pt"})
+
+    message = refused(WeightsError, folder, "was changed while it was opened", progress=changed)
+    assert message.endswith("Open it again to use it.")
+
+
+def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder: Path) -> None:
+    def removed(*_: int) -> None:
+        (folder / "model.safetensors").unlink(missing_ok=True)
+
+    with pytest.raises(CheckpointError):
+        bert_probe.load(folder, progress=removed)
+
+
+# ---------------------------------------------------------------- what of a config is used
+
+
+@pytest.mark.parametrize("family", representative(FAMILIES))
+def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
+    folder = family_folder(family)
+    theirs = AutoConfig.from_pretrained(folder).to_dict()
+    ours = config.configure(folder, family).to_dict()
+    about_files = {"transformers_version", "architectures", "dtype", "_name_or_path", "_attn_implementation"}
+    for name in theirs.keys() - about_files - {"id2label", "label2id"}:
+        assert ours[name] == theirs[name], name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"position_buckets": 256, "norm_rel_ebd": "layer_norm", "share_att_key": True, "conv_kernel_size": 3},
+        {"rope_theta": 500_000.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    ],
+)
+def test_what_a_layer_reads_without_declaring_it_is_kept(settings: dict[str, Any]) -> None:
+    kept = config.used(settings, BertConfig)
+    assert kept == settings
+
+
+CHOICES = {
+    "_attn_implementation": "kernels-community/flash-attn",
+    "attn_implementation": "kernels-community/flash-attn",
+    "_attn_implementation_internal": "kernels-community/flash-attn",
+    "_experts_implementation": "x",
+    "experts_implementation": "x",
+    "auto_map": {"AutoModel": "code.Model", "AutoConfig": "code.Config"},
+    "quantization_config": {},
+    "kernel_config": {"kernel_mapping": {}},
+    "use_kernels": True,
+    "fusion_config": {"x": 1},
+    "distributed_config": {"x": 1},
+    "reference_compile": True,
+    "device_map": "auto",
+    "base_model_tp_plan": {"x": "colwise"},
+    "attribute_map": {"hidden_size": "evil"},
+    "to_dict": "evil",
+    "sub_configs": {"x": 1},
+    "output_attentions": True,
+    "output_hidden_states": True,
+    "return_dict": False,
+    "torch_dtype": "float16",
+    "dtype": "float16",
+    "num_labels": 3,
+    "name_or_path": "/etc",
+    "_name_or_path": "/etc",
+    "per_layer_config": {"0": {"hidden_size": 4}},
+}
+
+
+def test_names_that_choose_code_are_left_out_at_any_depth() -> None:
+    kept = config.used({"hidden_size": 4, "parts": [{"x": 1, **CHOICES}], **CHOICES}, BertConfig)
+    assert kept.keys() == {"hidden_size", "parts"}
+    assert kept["hidden_size"] == 4
+    assert not kept["parts"][0].keys() & {
+        name for name in CHOICES if name in config._CHOICES or name[0] == "_"
+    }
+
+
+def test_a_checkpoint_chooses_nothing_but_its_sizes_and_weights(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    import transformers.integrations.hub_kernels as kernels
+
+    for name in ("load_and_register_attn_kernel", "get_kernel"):
+        monkeypatch.setattr(kernels, name, lambda *given, **_: asked.append(given), raising=True)
+    before = bert_probe.load(folder)
+    change_config(folder, **{name: value for name, value in CHOICES.items() if name != "quantization_config"})
+    after = bert_probe.load(folder)
+    assert asked == []
+    assert after.description == before.description
+    one, other = before.trace(TEXT), after.trace(TEXT)
+    for layer in range(one.layers):
+        assert np.array_equal(one.attention(layer), other.attention(layer))
+    assert np.array_equal(one.hidden_states, other.hidden_states)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_whole_numbers_are_no_weights(folder: Path) -> None:
+    """transformers takes them for what they say, without the scales that are kept elsewhere."""
+    name = "encoder.layer.0.attention.self.query.weight"
+    change_weights(folder, lambda found: found | {name: (found[name] * 100).to(torch.int8)})
+    refused(WeightsError, folder, name, "holds I8 numbers", "before it was quantized")
+
+
+def test_whole_numbers_that_are_positions_are_none_of_its_business(folder: Path) -> None:
+    change_weights(folder, lambda found: found | {"embeddings.position_ids": torch.arange(160)[None]})
+    bert_probe.load(folder)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "added_tokens.json", "vocab.txt"])
+def test_a_tokenizer_without_measure_is_refused_unread(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    with (folder / name).open("ab") as file:
+        file.truncate(200_001)
+    refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
+
+
+def test_a_config_without_measure_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_JSON_BYTES", 10)
+    size = (folder / "config.json").stat().st_size
+    refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
+
+
+@pytest.mark.parametrize("length", ["abc", None, [], -1, 0, float("nan")])
+def test_a_limit_that_is_no_number_is_the_tokenizers_fault(folder: Path, length: object) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": length}))
+    if length is None:
+        bert_probe.load(folder)
+    else:
+        refused(TokenizerError, folder, "tokenizer_config.json", "model_max_length")

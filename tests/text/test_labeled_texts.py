@@ -1,0 +1,192 @@
+"""Labelled texts out of tables: what is read, what is guessed, and every fault by its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from bert_probe import read_labelled
+from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
+from bert_probe.text import labeled_texts
+from bert_probe.text.labeled_texts import Label, Labelled, Row, labelled_of
+from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.validation import MOST
+
+
+def labels_in(content: str, kind: str | None = None) -> list[Label]:
+    return [row.label for row in labelled_of(content.encode(), "a.csv", kind).rows]
+
+
+def test_texts_pairs_and_lines() -> None:
+    content = '\ufefflabel;text_b;id;TEXT_A\nyes;"B; two\nlines";1;A\n\n no ;b;2; a \n'
+    found = labelled_of(content.encode(), "A.CSV")
+    assert found.rows == (Row("A", "B; two lines", "yes", 2), Row("a", "b", "no", 5))
+    assert (found.kind, found.labels) == ("classes", ("no", "yes"))
+
+
+def test_a_file_is_read_as_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "a.tsv"
+    file.write_text("sentence\tlabel\nOne, two\tx\nThree\ty\n", encoding="utf-8")
+    found = read_labelled(file)
+    assert [row.text for row in found.rows] == ["One, two", "Three"]
+    assert found.digest == labelled_of(file.read_bytes(), "b.tsv").digest
+
+
+def test_the_digest_is_of_what_is_taught_and_not_of_the_file() -> None:
+    one = labelled_of(b"text,label\na,x\nb,y\n", "one.csv").digest
+    assert labelled_of(b"id\ttext\tlabel\r\n1\ta\tx\r\n2\tb\ty", "two.tsv").digest == one
+    for other in (b"text,label\nb,y\na,x\n", b"text,label\na,x\nb,x\n", b"text,labels\na,x\nb,y\n"):
+        assert labelled_of(other, "one.csv").digest != one
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "expected"),
+    [
+        (["1", "2", "3"], "classes", ["1", "2", "3"]),
+        (["1", "2.5", "-3e-1"], "number", [1.0, 2.5, -0.3]),
+        ([str(one) for one in range(21)], "number", [float(one) for one in range(21)]),
+        ([str(one) for one in range(20)], "classes", [str(one) for one in range(20)]),
+        (["1", "2.5", "x"], "classes", ["1", "2.5", "x"]),
+        (["1_000", "2.5"], "classes", ["1_000", "2.5"]),
+    ],
+)
+def test_the_kind_is_guessed(written: list[str], kind: str, expected: list[Label]) -> None:
+    found = labelled_of("".join(["text,label\n", *(f"t,{one}\n" for one in written)]).encode(), "a.csv")
+    assert found.kind == kind
+    assert [row.label for row in found.rows] == expected
+    assert bool(found.labels) == (kind == "classes")
+
+
+def test_several_labels_or_none_at_all() -> None:
+    found = labelled_of(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
+    assert [row.label for row in found.rows] == [("x", "y"), (), ("z",)]
+    assert (found.kind, found.labels) == ("several", ("x", "y", "z"))
+    assert labels_in("text,labels\na,1\nb,2\n", "classes") == ["1", "2"]
+    assert labels_in("text,label\na,1\nb,2\n", "number") == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ("text,label\na,x\nb,\n,y\n", None, "2 faults: line 3: no label; line 4: text is empty"),
+        ("text,label\na,x\nb,c,y\nd\n", None, "line 3: 3 cells where the header has 2; quote"),
+        ("text_a,text_b,label\na,b,x\nc,,y\n", None, "a fault: line 3: text_b is empty"),
+        ("text,label\na,1\nb,one\n", "number", "line 3: one is no number"),
+        ("text,labels\na,x||y\n", None, "line 2: an empty label among x||y"),
+    ],
+)
+def test_every_fault_is_told_with_its_line(content: str, kind: str | None, said: str) -> None:
+    with pytest.raises(TextError) as refused:
+        labelled_of(content.encode(), "a.csv", kind)
+    assert said in str(refused.value)
+
+
+def test_faults_of_a_long_file_are_counted() -> None:
+    with pytest.raises(TextError, match=f"200 faults: .*and {200 - MOST} more"):
+        labelled_of(("text,label\n" + "a,\n" * 200).encode(), "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "error", "said"),
+    [
+        (b"", "a.csv", EmptyTextError, "a.csv is empty"),
+        (b"text,label\n\n", "a.csv", EmptyTextError, "a.csv holds no rows"),
+        (b"text,label\na,x\n", "a.txt", TextError, "a.txt is no table with labels"),
+        (b"sentence,class\na,x\n", "a.csv", TextError, "has the columns sentence, class"),
+        (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
+        (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
+        (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
+        (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8: line 2"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 holds a NUL"),
+        (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    content: bytes, name: str, error: type[ProbeError], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(error, match=said):
+        labelled_of(content, name)
+    with pytest.raises(error, match=said):
+        read_labelled(tmp_path / name)
+
+
+def test_a_kind_that_is_none_and_labels_without_end(tmp_path: Path) -> None:
+    with pytest.raises(SelectionError, match="no kind of labels 'tags'"):
+        labelled_of(b"text,label\na,x\n", "a.csv", "tags")
+    with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
+        labelled_of(b"text,label\na,x\na,y\na,z\n", "a.csv")
+    with pytest.raises(TextError, match="cannot be opened: No such file"):
+        read_labelled(tmp_path / "none.csv")
+
+
+def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.csv"
+    with huge.open("wb") as stream:
+        stream.truncate(1_000_000_000)
+    with pytest.raises(TextError, match="larger than 50 MB"):
+        read_labelled(huge)
+
+
+def test_rows_made_in_python() -> None:
+    rows = [Row("a", None, ("x", "b"), 1), Row("b", None, (), 2)]
+    assert Labelled.of("several", rows).labels == ("b", "x")
+    assert Labelled.of("number", [Row("a", None, 0.5, 1)]).labels == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (["1.5", "nan"], "nan is no finite number; remove the row"),
+        (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
+        (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
+        (["1.5", "1e300"], "1e300 is too large; numbers of at most 1e\\+15"),
+        (["1.5", "1e999"], "1e999 is too large"),
+    ],
+)
+def test_label_that_is_no_finite_number_is_named(written: list[str], reason: str) -> None:
+    rows = "".join(f"t{number},{label}\n" for number, label in enumerate(written))
+    with pytest.raises(TextError, match=reason):
+        labelled_of(f"text,label\n{rows}".encode(), "a.csv")
+
+
+def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
+    content = b"text,label\na,nan\nb,naan\n"
+    assert labelled_of(content, "a.csv", "classes").labels == ("naan", "nan")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" is given twice'),
+        ('{"text": ["a", "b"], "label": "x"}', "text is a list"),
+        ('{"text": "a", "label": ["x", "y"]}', "label is a list; call the key labels"),
+    ],
+)
+def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:
+    with pytest.raises(TextError, match=reason):
+        labelled_of(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
+
+
+def test_quotation_marks_that_join_rows_of_a_tsv_file_are_refused() -> None:
+    content = b'text\tlabel\n"Left\tbad\nwe did"\tgood\n'
+    for read in (labelled_of, sentences_of):
+        with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
+            read(content, "a.tsv")
+    assert labelled_of(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
+
+
+def test_numbers_with_decimal_commas_are_not_taken_for_classes() -> None:
+    content = b"text;label\na;1,5\nb;2,5\nc;3\n"
+    with pytest.raises(TextError, match="decimal comma"):
+        labelled_of(content, "a.csv")
+    assert labelled_of(content, "a.csv", "classes").labels == ("1,5", "2,5", "3")
+
+
+def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labeled_texts, "MAX_SENTENCES", 3)
+    assert len(labelled_of(b"text,label\n" + b"a,x\n" * 3, "a.csv").rows) == 3
+    with pytest.raises(TextError, match="more than 3 rows"):
+        labelled_of(b"text,label\n" + b"a\n" * 4, "a.csv")

@@ -1,0 +1,140 @@
+"""Tagged sentences and treebanks out of files: what is read, and what is refused, all of it at once."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text import sentence_files, tagged_sentences
+from bert_probe.text.tagged_sentences import ROOT, TaggedSentence, read_tagged, tagged_of
+
+
+def row(number: object, form: str, tag: str, head: object = "_", relation: str = "_", misc: str = "_") -> str:
+    return "\t".join(map(str, (number, form, "_", tag, "_", "_", head, relation, "_", misc)))
+
+
+def treebank(*rows: str) -> tuple[TaggedSentence, ...]:
+    return tagged_of("\n".join(rows).encode(), "a.conllu")
+
+
+SHIP = (row(1, "Ships", "NOUN", 2, "nsubj"), row(2, "sail", "VERB", 0, "root", "SpaceAfter=No"))
+
+
+def test_conll_has_its_tag_last() -> None:
+    content = b"-DOCSTART- -X- O\n\n# genre = log\nShips NNS O\nof  IN O\n\n\nRhodes NNP B-LOC\r\n"
+    first, second = tagged_of(content, "a.conll")
+    assert (first.words, first.tags, first.text) == (("Ships", "of"), ("O", "O"), "Ships of")
+    assert (first.spans, first.heads, first.relations) == (((0, 5), (6, 8)), (), ())
+    assert (dict(first.about), first.line) == ({"genre": "log"}, 4)
+    assert (second.words, second.tags, second.line) == (("Rhodes",), ("B-LOC",), 8)
+
+
+def test_conll_with_tabs_may_have_spaces_in_words() -> None:
+    (only,) = tagged_of(b"New York\tLOC\n#\tO\n# a = b\tO", "a.tsv")
+    assert (only.words, only.tags) == (("New York", "#", "# a = b"), ("LOC", "O", "O"))
+    assert [only.text[start:end] for start, end in only.spans] == list(only.words)
+
+
+def test_conllu_has_a_tree(tmp_path: Path) -> None:
+    rows = ("# text = Ships sail.", "# genre = log", *SHIP, row(3, ".", "PUNCT", 2, "punct"), "", "")
+    file = tmp_path / "a.conllu.gz"
+    file.write_bytes(gzip.compress("\n".join(rows).encode()))
+    (only,) = read_tagged(file)
+    assert only.words == ("Ships", "sail", ".")
+    assert (only.tags, only.heads) == (("NOUN", "VERB", "PUNCT"), (1, ROOT, 1))
+    assert only.relations == ("nsubj", "root", "punct")
+    assert (only.text, only.spans) == ("Ships sail.", ((0, 5), (6, 10), (10, 11)))
+    assert (dict(only.about), only.line) == ({"genre": "log"}, 3)
+
+
+def test_text_is_made_of_the_words_where_none_holds_them() -> None:
+    end = row(3, ".", "PUNCT", 2, "punct")
+    for comments in ((), ("# text = Boats sail.",), ("# text = Ships sail. Away",)):
+        (only,) = treebank(*comments, *SHIP, end)
+        assert (only.text, only.spans) == ("Ships sail.", ((0, 5), (6, 10), (10, 11)))
+
+
+def test_contracted_words_stand_where_they_are_written_and_empty_nodes_nowhere() -> None:
+    (only,) = treebank(
+        row("1-2", "cannot", "_"),
+        row(1, "can", "AUX", 2, "aux"),
+        row(2, "not", "PART", 0, "root"),
+        row("2.1", "go", "VERB"),
+        row("3-4", "del", "_", misc="SpaceAfter=No"),
+        row(3, "de", "ADP", 4, "case"),
+        row(4, "el", "DET", 2, "obl"),
+        row(5, "!", "PUNCT", 2, "punct"),
+    )
+    assert only.text == "cannot del!"
+    assert only.words == ("can", "not", "de", "el", "!")
+    assert only.spans == ((0, 3), (3, 6), (7, 10), (7, 10), (10, 11))
+    assert only.heads == (1, ROOT, 3, 1, 1)
+
+
+def test_a_treebank_may_have_no_trees() -> None:
+    (only,) = treebank(row(1, "Ships", "NOUN"), row(2, "sail", "VERB"))
+    assert (only.tags, only.heads, only.relations) == (("NOUN", "VERB"), (), ())
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads go round in a circle"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")), "line 2: head 3 of a sentence of 2 words"),
+        ((row(1, "a", "X", 1, "x"),), "line 1: a word that is its own head"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, where other words"),
+        ((row(2, "a", "X", 0, "x"), row(3, "b", "X")), "has a fault: line 1: word 2, where word 1 was due"),
+        ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, where"),
+        ((row("9" * 5000, "a", "X"),), "where a word and its head have numbers"),
+        ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, where"),
+        ((row(1, " ", "X"),), "line 1: a word without a form"),
+        (("1\ta\tX",), "line 1: 3 columns with tabs between, where CoNLL-U has 10"),
+    ],
+)
+def test_what_is_no_treebank(rows: tuple[str, ...], told: str) -> None:
+    with pytest.raises(TextError) as refused:
+        treebank(*rows)
+    assert told in str(refused.value)
+
+
+def test_all_faults_of_a_file_are_told_at_once() -> None:
+    with pytest.raises(
+        TextError, match=r"a\.txt has 3 faults: line 2: “sail” has no tag.*line 4: 3 columns, "
+    ):
+        tagged_of(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
+    rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)
+    with pytest.raises(TextError, match=r"12 faults: line 1: .*; line 19: [^;]*; and 2 more\. Mend"):
+        treebank(rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "error", "told"),
+    [
+        (b"", "a.conll", EmptyTextError, "a.conll holds no sentences"),
+        (b"# text = x\n\n-DOCSTART- O\n", "a.conll", EmptyTextError, "holds no sentences"),
+        (b"# text = x\n\n", "a.conllu", EmptyTextError, "holds no sentences"),
+        (b"no archive", "a.conllu.gz", TextError, "a.conllu.gz cannot be unpacked"),
+        (gzip.compress(b"Ships NOUN\n" * 999, mtime=0)[:-9], "a.conll.gz", TextError, "cannot be unpacked"),
+        (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8: line 1"),
+    ],
+)
+def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error) as refused:
+        tagged_of(content, name)
+    assert told in str(refused.value)
+
+
+def test_a_file_is_no_larger_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = gzip.compress(b"a O\n\n" * 100)
+    monkeypatch.setattr(tagged_sentences, "MAX_WORDS", 99)
+    with pytest.raises(TextError, match=r"a\.gz holds more than 99 words"):
+        tagged_of(packed, "a.gz")
+    monkeypatch.setattr(tagged_sentences, "MAX_SENTENCES", 98)
+    with pytest.raises(TextError, match=r"a\.gz holds more than 98 sentences"):
+        tagged_of(packed, "a.gz")
+    monkeypatch.setattr(sentence_files, "MAX_BYTES", 499)
+    with pytest.raises(TextError, match=r"a\.gz is larger than 0 MB"):
+        tagged_of(packed, "a.gz")

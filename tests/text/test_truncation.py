@@ -1,0 +1,12 @@
+"""Text cut for a message."""
+
+from __future__ import annotations
+
+from bert_probe.text.truncation import shortened
+
+
+def test_what_fits_stays_and_what_does_not_ends_in_an_ellipsis() -> None:
+    assert shortened("boat", 4) == "boat"
+    assert shortened("boats", 4) == "boa…"
+    assert [len(shortened("a" * count)) for count in (39, 40, 41, 10_000)] == [39, 40, 40, 40]
+    assert shortened("") == ""

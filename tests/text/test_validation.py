@@ -1,0 +1,34 @@
+"""All faults of a file are told at once, the first of them with their lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_probe.errors import FaultyFileError, TextError
+from bert_probe.text.validation import MOST, Faults
+
+
+def test_a_file_without_faults_goes_on() -> None:
+    Faults("good.csv").check()
+
+
+def test_one_fault_is_told_with_its_line() -> None:
+    faults = Faults("bad.csv")
+    faults.add(1_234, "there is no label.")
+    with pytest.raises(TextError, match=r"^bad\.csv has a fault: line 1,234: there is no label\. Mend"):
+        faults.check()
+
+
+@pytest.mark.parametrize("count", [2, MOST, MOST + 1, 5_000])
+def test_at_most_ten_are_told_and_the_others_counted(count: int) -> None:
+    faults = Faults("bad.csv")
+    for line in range(count):
+        faults.add(line + 1, f"fault {line}")
+    with pytest.raises(FaultyFileError) as raised:
+        faults.check()
+    said = str(raised.value)
+    assert f"has {count:,} faults: " in said
+    assert said.count("line ") == min(count, MOST)
+    assert (f"and {count - MOST:,} more" in said) == (count > MOST)
+    assert raised.value.count == count
+    assert raised.value.faults == tuple((line + 1, f"fault {line}") for line in range(min(count, MOST)))

@@ -1,0 +1,56 @@
+"""What is taught and what is held out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_probe.text.labeled_texts import Labelled, Row
+from bert_probe.training.schedule import Alike
+from bert_probe.training.splits import notes_on, parted_texts
+
+
+@given(
+    labels=st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 9)), min_size=1, max_size=80),
+    share=st.sampled_from([0.0, 0.1, 0.5, 0.9]),
+    seed=st.integers(0, 3),
+)
+def test_every_row_is_in_one_part_and_every_class_in_both(
+    labels: list[tuple[str, int]], share: float, seed: int
+) -> None:
+    data = Labelled.of("classes", [Row(f"{label} {text}", None, label, 1) for label, text in labels])
+    taught, held_out = parted_texts(data, share, seed)
+    assert Counter(taught) + Counter(held_out) == Counter(data.rows)
+    assert not {row.text for row in taught} & {row.text for row in held_out}
+    texts = Counter(label for label, _ in set(labels))
+    assert {row.label for row in taught} == set(texts)
+    often = {label for label, count in texts.items() if count > 1}
+    assert {row.label for row in held_out} == (often if share else set())
+    assert parted_texts(data, share, seed) == (taught, held_out)
+
+
+def test_the_share_is_that_of_each_class() -> None:
+    rows = [Row(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
+    data = Labelled.of("classes", rows)
+    _, held_out = parted_texts(data, 0.2, 0)
+    assert Counter(row.label for row in held_out) == {"a": 60, "b": 20}
+    assert parted_texts(data, 0.2, 1)[1] != held_out
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 8), st.booleans())
+def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: bool) -> None:
+    order = Alike(lengths, batch, 0, pads)
+    for epoch in (list(order), list(order)):
+        assert sorted(place for places in epoch for place in places) == list(range(len(lengths)))
+        assert len(epoch) == len(order)
+        assert max(map(len, epoch)) <= batch
+        assert pads or all(len({lengths[place] for place in places}) == 1 for places in epoch)
+
+
+def test_labels_that_look_alike_are_noted() -> None:
+    labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
+    rows = [Row(f"text {i}", None, label, i) for i, label in enumerate(labels)]
+    notes = notes_on(Labelled.of("classes", rows), rows, [])
+    assert r"Labels that look alike are different ones: 'Yes', 'yes', 'no', 'n\u200bo'." in notes

@@ -1,0 +1,50 @@
+"""What an update changes, parameter by parameter: as many as are counted, and those of the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
+from bert_probe.training.models import without_weights
+from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, RANK, counts, updated
+
+Opened = Callable[[str], Checkpoint]
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("bert", CLASSIFYING), ("distilbert", LABELLING), ("albert", CLASSIFYING), ("bert", FILLING)],
+)
+def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str) -> None:
+    checkpoint = family(name)
+    found = {
+        one.update: (one, updated(checkpoint, task, one.update, 3)) for one in counts(checkpoint, task, 3)
+    }
+    raw = dict(without_weights(checkpoint, task, ("a", "b", "c")).named_parameters())
+    for update, (count, marked) in found.items():
+        assert marked.count() == count.trainable
+        narrow = [row for row in marked.inventory.rows if row.name not in raw and not row.tied_to]
+        assert marked.inventory.total == count.parameters + sum(row.count for row in narrow)
+        assert bool(narrow) == (update == LORA)
+        assert sum(row.share for row in marked.inventory.rows) == pytest.approx(1)
+        for part in marked.names & raw.keys():
+            assert next(row.count for row in marked.inventory.rows if row.name == part) == raw[part].numel()
+    assert found[ALL][1].names == raw.keys()
+    assert not any("embeddings" in part for part in found[HEAD][1].names)
+    assert len(found) == (3 if name == "albert" else 6)
+
+
+def test_loras_matrices_lie_beside_their_own_by_hand(family: Opened) -> None:
+    marked = updated(family("bert"), CLASSIFYING, LORA)
+    rows = {row.name: row for row in marked.inventory.rows}
+    one, other = (rows[f"bert.encoder.layer.1.intermediate.dense.lora_{side}"] for side in "AB")
+    assert (one.group, one.part) == (other.group, other.part) == ("layer 2", "feed-forward")
+    assert (one.shape, other.shape) == ((RANK, 32), (48, RANK))
+    # Of 32 to 32 four, of 32 to 48 and back one each, in each of three layers.
+    narrow = 3 * RANK * (4 * (32 + 32) + 2 * (32 + 48))
+    head = (32 * 32 + 32) + (32 * 2 + 2)
+    assert marked.count() == narrow + head
+    assert marked.count(lambda row: row.group == "layer 3") == narrow // 3
+    assert rows["bert.encoder.layer.1.intermediate.dense.weight"].name not in marked.names
