@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from bert_probe.web import serve
+from bert_probe.server import asgi
 
-serve.use_settings()
+asgi.use_settings()
 # Streamlit finds the app by reading this line, so the call must stand here as it is.
-app = st.App(**serve.parts())
+app = st.App(**asgi.parts())

@@ -28,7 +28,7 @@ import bert_probe
 from benchmarks import running_app
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
-from bert_probe.web import bertviz_frames
+from bert_probe.server import bertviz_frames
 
 ROUNDS = 3  # of BertViz, half a minute each
 OURS = 5  # of ours in each of them

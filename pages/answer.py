@@ -17,13 +17,14 @@ from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
 from bert_probe.core.field_types_of_words import Words
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import attribution, blocks, figures, highlight, lens, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.tasks import TASKS
 from bert_probe.views.answers import of_contributions
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, figures, lens, marked, state, store, why, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export
-from bert_probe.web.tasks import TASKS
 
 MOST_BARS = 20
 ALL_BUT = "The names of labels are the checkpoint's own; what they mean is for those who trained it to say."
@@ -91,7 +92,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
     state.remember("mask", None if position == usual else str(position))
-    found: MaskedWords = store.answers.of(FillMask(top, targets, to_mask(trace, position)).of, trace)
+    found: MaskedWords = shared_cache.answers.of(FillMask(top, targets, to_mask(trace, position)).of, trace)
     scale = Scale.from_zero(found.probabilities, 0.0)
     for number, mask in enumerate(found.masks):
         of = found.at(number)
@@ -103,7 +104,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "
         f"was trained on. {CERTAINTY}"
     )
-    why.part([trace], found.question.task, at=position)
+    attribution.part([trace], found.question.task, at=position)
     lens.part(trace, FillMask.task, found.question.mask, request.truncate)
     return found
 
@@ -111,7 +112,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
 def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
     """Classes as bars."""
     trace = which_text(checkpoint, request)
-    found: TextClasses = store.answers.of(ClassifyText().of, trace)
+    found: TextClasses = shared_cache.answers.of(ClassifyText().of, trace)
     about = {
         "single_label_classification": "One of these classes; the probabilities sum to 1.",
         "multi_label_classification": "Each class by itself: any number of them may be true.",
@@ -125,7 +126,7 @@ def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         st.caption(f"The likeliest {MOST_BARS} of {len(found.labels):,}; the table has all.")
     numbers(found, "All classes with probability and logit")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
-    why.part([trace], found.question.task)
+    attribution.part([trace], found.question.task)
     lens.part(trace, found.question.task)
     return found
 
@@ -143,16 +144,16 @@ def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
         how = state.pick("aggregation", "Words and neighbours", options, "none", "What becomes of tokens.")
         outside = state.switch("outside", "Label O", False, "Keep what belongs to nothing as well.")
     st.caption(AGGREGATIONS[how])
-    found = store.answers.of(LabelTokens(how, outside).of, trace)
-    colours = marked.colours(found.kinds)
-    marks = [marked.Mark(one.start, one.end, one.label, colours[one.kind]) for one in found.parts_of_text]
+    found = shared_cache.answers.of(LabelTokens(how, outside).of, trace)
+    colours = highlight.colours(found.kinds)
+    marks = [highlight.Mark(one.start, one.end, one.label, colours[one.kind]) for one in found.parts_of_text]
     with st.container(border=True):
-        st.markdown(marked.markdown(trace.encoding.text, marks))
+        st.markdown(highlight.markdown(trace.encoding.text, marks))
     if not found.parts_of_text:
         st.info("No token has a label but O.")
     numbers(found, "Parts of the text with label and probability")
     blocks.caveat(f"{CERTAINTY} {ALL_BUT}")
-    why.part([trace], found.question.task)
+    attribution.part([trace], found.question.task)
     lens.part(trace, found.question.task)
     return found
 
@@ -170,21 +171,21 @@ def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | N
         nothing = state.switch(
             "no_answer", "No answer", False, "Let the first token take part, where some models point."
         )
-    found = store.answers.of(FindAnswer(top, no_answer=nothing).of, trace)
+    found = shared_cache.answers.of(FindAnswer(top, no_answer=nothing).of, trace)
     marks = [
-        marked.Mark(one.start, one.end or one.start, str(rank), marked.COLOURS[0 if rank == 1 else 1])
+        highlight.Mark(one.start, one.end or one.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1])
         for rank, one in enumerate(found.answers, start=1)
         if one.start is not None
     ]
     st.markdown(f"**{state.plain(request.a, 1_000)}**")
     with st.container(border=True):
-        st.markdown(marked.markdown(found.context, marks))
+        st.markdown(highlight.markdown(found.context, marks))
     numbers(found, "Answers with place and probability")
     blocks.caveat(
         "A probability is the softmax of the first token times that of the last, among the tokens of the "
         f"text: some part is always likeliest, also where the text holds no answer. {CERTAINTY}"
     )
-    why.part([trace], found.question.task)
+    attribution.part([trace], found.question.task)
     return found
 
 
@@ -196,7 +197,7 @@ def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predict
     both = [(request.a, request.b), (request.b, request.a)]
     traces = workbench.traced(checkpoint, both, request.truncate)
     blocks.truncation_notice(traces[0])
-    found = [store.answers.of(NextSentence().of, trace) for trace in traces]
+    found = [shared_cache.answers.of(NextSentence().of, trace) for trace in traces]
     for column, order, one in zip(st.columns(2, gap="large"), ("A, then B", "B, then A"), found, strict=True):
         with column:
             st.markdown(f"**{order}**")
@@ -206,7 +207,7 @@ def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predict
         "The head was trained to tell the next sentence of a text from one of another text (Devlin et al. "
         f"2019), which the subject alone may give away. Exported is A, then B. {CERTAINTY}"
     )
-    why.part(traces[:1], found[0].question.task)
+    attribution.part(traces[:1], found[0].question.task)
     return found[0]
 
 
@@ -217,7 +218,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
     if len(traces) < 2:
         second_text_needed("How alike two texts are is asked of two.")
         return None
-    found: TwoTexts = store.answers.of(SentenceSimilarity("contributions").of, *traces)
+    found: TwoTexts = shared_cache.answers.of(SentenceSimilarity("contributions").of, *traces)
     with st.container(horizontal=True, gap="large"):
         st.metric("Cosine", f"{found.cosine:.4f}", help="1: the same direction; 0: nothing in common.")
         if found.adds_up:
@@ -229,7 +230,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
     st.caption(f"Each text is one vector, as the checkpoint was trained: {state.plain(str(found.recipe))}.")
     if not found.adds_up:
         st.caption("The vector is not the mean of the tokens, so the cosine is no sum over pairs of them.")
-        why.part(traces, found.question.task)
+        attribution.part(traces, found.question.task)
         return found.showing(show="cosine")
     heatmap(of_contributions(found), key="contributions")
     st.markdown(
@@ -240,7 +241,7 @@ def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted 
         "These are tokens after all layers, each of which has seen its whole text: a cell says where the "
         "cosine is added up, not which word caused it."
     )
-    why.part(traces, found.question.task)
+    attribution.part(traces, found.question.task)
     return found
 
 

@@ -7,8 +7,8 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, state, workbench
-from bert_probe.web.attention import bertviz, grid, head, model, reach
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.attention import bertviz, grid, head, model, rollout
 
 VIEWS = {
     "heads": "Head view",
@@ -24,7 +24,7 @@ PARTS: dict[str, Callable[[Trace], None]] = {
     "model": model.part,
     "heatmap": partial(grid.part, as_table=False),
     "table": partial(grid.part, as_table=True),
-    "reach": reach.part,
+    "reach": rollout.part,
     "head-view": bertviz.head_view,
     "model-view": bertviz.model_view,
 }

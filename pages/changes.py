@@ -10,8 +10,9 @@ from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.changes import matches, parts, second
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.changes import matches, parts, second
 
 
 def text_of(a: Checkpoint) -> Trace:
@@ -23,9 +24,9 @@ def text_of(a: Checkpoint) -> Trace:
 
 def compared(a: Trace, b: Trace, words: bool) -> None:
     """What both made of the text, then the models themselves."""
-    changed = store.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
-    heads = parts.asked(lambda: store.answers.of(HeadChange(words).of, a, b))
-    vectors = parts.asked(lambda: store.answers.of(VectorChange(words).of, a, b))
+    changed = shared_cache.answers.of(ParameterChange().of, a.checkpoint, b.checkpoint)
+    heads = parts.asked(lambda: shared_cache.answers.of(HeadChange(words).of, a, b))
+    vectors = parts.asked(lambda: shared_cache.answers.of(VectorChange(words).of, a, b))
     with st.container(key="finding"):
         said = [one.finding for one in (heads, vectors, changed) if not isinstance(one, UnavailableError)]
         st.markdown(state.plain(" ".join(said), 1000))

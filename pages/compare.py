@@ -11,17 +11,18 @@ import streamlit as st
 from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
 from bert_probe.text.alignment import Alignment
+from bert_probe.ui import blocks, patching, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components.strip import strip
+from bert_probe.ui.examples import EXAMPLES
+from bert_probe.ui.export import export, zipped
 from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
 from bert_probe.views.measures import CHANGES
 from bert_probe.views.strip import Mark, Piece
 from bert_probe.views.text import shown
 from bert_probe.views.view import digest
-from bert_probe.web import blocks, patching, state, store, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.components.strip import strip
-from bert_probe.web.examples import EXAMPLES
-from bert_probe.web.export import export, zipped
 
 
 def no_second_sentence() -> None:
@@ -258,7 +259,7 @@ def main() -> None:
         )
         st.space("stretch")
         corner = st.container(width="content")
-    pair = store.answers.of(Compare(words).of, study.a, study.b)
+    pair = shared_cache.answers.of(Compare(words).of, study.a, study.b)
     compared(pair.showing(by=measure), study.a, study.b, corner)
 
 

@@ -11,14 +11,15 @@ from bert_probe.analyses.context import Context, WordsInContext
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
 from bert_probe.text.words import Unit, word_lens, word_name
+from bert_probe.ui import blocks, context_list, curves, figures, state, url_texts, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.components.strip import strip
+from bert_probe.ui.export import export, written
 from bert_probe.views.heatmaps import of_context
 from bert_probe.views.strip import Piece
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, context_list, curves, figures, long_texts, state, store, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.components.strip import strip
-from bert_probe.web.export import export, written
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
 MOST_CURVES = 28
@@ -28,7 +29,7 @@ FOUR_PLACES = st.column_config.NumberColumn(format="%.4f")
 def read(checkpoint: Checkpoint, line: context_list.Line) -> Trace | None:
     """The trace of a sentence; where it cannot be read, why, in its place."""
     try:
-        return store.traces(checkpoint, [(line.text, None)], workbench.request().truncate)[0]
+        return shared_cache.traces(checkpoint, [(line.text, None)], workbench.request().truncate)[0]
     except ProbeError as error:
         st.text(f"{line.text[:200]}\n{error}")
         return None
@@ -191,15 +192,15 @@ def main() -> None:
     more()
     if len(chosen) < 2:
         try:
-            long_texts.check(*([] if context_list.held() else ["context"]))
+            url_texts.check(*([] if context_list.held() else ["context"]))
         except TextError as error:
             blocks.refusal(error, "Add the sentences again above, or choose the example.")
             return
         st.info("Two words are compared, or more: click one in at least two sentences.")
         return
-    baseline = store.answers.of(Baseline().of, checkpoint)
+    baseline = shared_cache.answers.of(Baseline().of, checkpoint)
     asked = Context([word_name(trace, unit) for trace, unit in chosen])
-    found = store.answers.of(asked.of, [trace for trace, _ in chosen], baseline=baseline)
+    found = shared_cache.answers.of(asked.of, [trace for trace, _ in chosen], baseline=baseline)
     results(found)
 
 

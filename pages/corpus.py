@@ -7,8 +7,8 @@ import streamlit as st
 from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.errors import ProbeError
-from bert_probe.web import blocks, state, workbench
-from bert_probe.web.corpus import about, distribution, find, making, near, query, stores
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.corpus import about, build, distribution, find, query, search, stores
 
 NEW = "new"
 """Stands in the address for a store that is yet to be made."""
@@ -16,7 +16,7 @@ NEW = "new"
 PARTS = {"heads": "Heads", "near": "Nearest contexts", "find": "Find", "sql": "Query", "about": "About"}
 DRAWN = {
     "heads": distribution.part,
-    "near": near.part,
+    "near": search.part,
     "find": find.part,
     "sql": query.part,
     "about": about.part,
@@ -27,7 +27,7 @@ COMMAND = "bert-probe corpus run sentences.txt --out corpora/mine\nbert-probe ap
 
 def chosen() -> str:
     """The name of a store, or `NEW`."""
-    made = st.session_state.pop(making.MADE, None)
+    made = st.session_state.pop(build.MADE, None)
     if made is not None:
         state.remember("store", made)
         st.session_state["store"] = made
@@ -51,7 +51,7 @@ def empty() -> None:
         "all of them, find the sentences in which it does the most, and the contexts that are most like "
         "that of a word."
     )
-    making.part(workbench.checkpoint())
+    build.part(workbench.checkpoint())
     st.markdown("**Any number of sentences**, on the command line:")
     st.code(COMMAND, language=None)
 

@@ -8,10 +8,10 @@ from bert_probe.analyses.vectors import Vectors
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers, strips
 from bert_probe.views.scale import Scale
-from bert_probe.web import blocks, state, workbench
-from bert_probe.web.export import export
-from bert_probe.web.vectors import numbers, strips
 
 PARTS = {"input": "Input embedding", "vectors": "Token vectors", "pooler": "CLS and pooler"}
 

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from bert_probe.web import blocks, state, workbench
-from bert_probe.web.heads import ablation, find, many, profiles
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.heads import ablation, find, many, profiles
 
 PARTS = {
     "profiles": "Profiles",

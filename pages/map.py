@@ -14,11 +14,13 @@ from bert_probe.core import files
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.server import callbacks, paths
 from bert_probe.text.labeled_texts import Labelled
+from bert_probe.ui import blocks, jobs, map_texts, map_view, state, workbench
+from bert_probe.ui.export import export
 from bert_probe.views.layer_map import MEANING, Chosen
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, callbacks, jobs, map_texts, map_view, places, state, store, workbench
-from bert_probe.web.export import export
 
 LONGEST = 1_000
 """Characters of a text that are shown below the map."""
@@ -47,7 +49,7 @@ def of_text(asked: dict[str, Any]) -> MappedLayers:
     traces = [trace for trace in (study.a, study.b) if trace is not None]
     for trace in traces:
         blocks.truncation_notice(trace)
-    return store.answers.of(LayerMap(**asked).of, *traces)
+    return shared_cache.answers.of(LayerMap(**asked).of, *traces)
 
 
 def of_file(
@@ -85,10 +87,10 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
         go = partial(st.button, on_click=take if of_many else None, args=(text,) if of_many else None)
         if go("Show the attention of this text"):
             with callbacks.to_the_end():
-                st.switch_page(places.page("attention"))
+                st.switch_page(paths.page("attention"))
         if go("Show how alike its tokens are"):
             with callbacks.to_the_end():
-                st.switch_page(places.page("similarity"))
+                st.switch_page(paths.page("similarity"))
 
 
 def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:

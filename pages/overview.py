@@ -1,6 +1,6 @@
 """Overview: what of the text is most worth a look."""
 
-from bert_probe.web import blocks, overview, workbench
+from bert_probe.ui import blocks, overview, workbench
 
 blocks.heading(
     "Overview",

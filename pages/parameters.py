@@ -4,9 +4,9 @@ import streamlit as st
 
 from bert_probe.analyses.parameters import Parameters
 from bert_probe.model.module_tree import module_tree
-from bert_probe.web import blocks, figures, updates, workbench
-from bert_probe.web.export import export
-from bert_probe.web.parameters import subtotals, treemap, updated_treemap
+from bert_probe.ui import blocks, figures, trainable_parameters, workbench
+from bert_probe.ui.export import export
+from bert_probe.ui.parameters import subtotals, treemap, updated_treemap
 
 blocks.heading(
     "Parameters",
@@ -31,7 +31,7 @@ with st.container(horizontal=True, gap="large"):
 if found.tied:
     st.caption(f"{found.tied} tensors are shared with another one and counted there.")
 
-marked = updates.part(checkpoint)
+marked = trainable_parameters.part(checkpoint)
 st.plotly_chart(
     treemap(found, blocks.dark()) if marked is None else updated_treemap(marked, blocks.dark()),
     width="stretch",

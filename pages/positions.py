@@ -6,11 +6,12 @@ import streamlit as st
 
 from bert_probe.analyses import positions as ways
 from bert_probe.analyses.positions import ModelPositions, Positions
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, figures, positions, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers
 from bert_probe.views.positions import of_positions
-from bert_probe.web import blocks, figures, positions, state, store, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export
-from bert_probe.web.vectors import numbers
 
 LABELS = {
     ways.COSINES: "Cosines",
@@ -79,7 +80,7 @@ def main() -> None:
         "Attention by itself sees no order. This is what tells the model where a token stands.",
     )
     checkpoint = workbench.checkpoint()
-    found = store.answers.of(Positions().of, checkpoint)
+    found = shared_cache.answers.of(Positions().of, checkpoint)
     st.markdown(positions.has(found))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         options = {name: LABELS[name] for name in found.available}

@@ -1,8 +1,8 @@
 """Probes: what each layer knows of labels and of trees, and which heads find syntactic relations."""
 
 from bert_probe.errors import ProbeError
-from bert_probe.web import blocks, state, workbench
-from bert_probe.web.probes import given, layers, relations, trees
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.probes import inputs, layers, relations, trees
 
 PARTS = {"layers": "What each layer knows", "trees": "Trees", "relations": "Heads against a treebank"}
 DRAWN = {"layers": layers.part, "trees": trees.part, "relations": relations.part}
@@ -19,9 +19,9 @@ def main() -> None:
     request = workbench.request()
     part = state.pick("probes_part", "Part", PARTS, "layers")
     try:
-        files = given.chosen()
+        files = inputs.chosen()
         if files is None:
-            given.formats()
+            inputs.formats()
         else:
             DRAWN[part](files, checkpoint, request.truncate)
     except ProbeError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.web import blocks, tray
-from bert_probe.web.report import listed, making
+from bert_probe.ui import blocks, drafts
+from bert_probe.ui.report import listed, making
 
 
 def main() -> None:
@@ -15,12 +15,12 @@ def main() -> None:
         "Views that you picked, in your order and with your notes, as one file: live pictures, tables, where "
         "each number comes from, and the code that makes it again.",
     )
-    if tray.is_gone():
+    if drafts.is_gone():
         st.warning(
             "The views that this address names are not kept any more: the app was started anew. Where you "
             "saved them, open their file under Open a view."
         )
-    held = tray.held()
+    held = drafts.held()
     if not held.entries:
         with st.container(border=True, key="report_empty"):
             st.header("Nothing is picked yet", anchor=False)

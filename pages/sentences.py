@@ -17,10 +17,10 @@ from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import key_of
+from bert_probe.ui import blocks, figures, jobs, sentence_input, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export, written
 from bert_probe.views.heatmaps import of_sentences
-from bert_probe.web import blocks, figures, jobs, sentence_input, state, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export, written
 
 PARTS = {"heatmap": "Heatmap", "table": "Table", "nearest": "Nearest pairs", "map": "Map"}
 ORDERS = {"tree": "Alike ones together", "given": "As given"}

@@ -7,12 +7,13 @@ import streamlit as st
 
 from bert_probe.analyses.baseline import Baseline, BaselineCosines
 from bert_probe.analyses.similarity import Similarity, TokenSimilarity
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, curves, figures, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import of_similarity
 from bert_probe.views.matrix import Cell, Drawing
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, curves, figures, state, store, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export
 
 
 def compared(study: workbench.Study, asked: Similarity) -> TokenSimilarity:
@@ -101,7 +102,7 @@ def main() -> None:
         if study.b is None and study.a.encoding.pair is None:
             blocks.caveat("One text compared with itself. Write sentence B to compare two.")
     with judged:
-        judgement(found, store.answers.of(Baseline().of, study.checkpoint), pinned)
+        judgement(found, shared_cache.answers.of(Baseline().of, study.checkpoint), pinned)
 
 
 main()

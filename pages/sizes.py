@@ -3,8 +3,9 @@
 import streamlit as st
 
 from bert_probe.analyses.model_sizes import MEMORY, ModelSizes
-from bert_probe.web import blocks, figures, sizes, state, store, workbench
-from bert_probe.web.export import export
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, figures, sizes, state, workbench
+from bert_probe.ui.export import export
 
 FIRST = ("name", "layers", "heads", "hidden_size", "parameters")
 """Of the columns, what is read first; then the memory, and all others."""
@@ -21,7 +22,7 @@ def main() -> None:
     if not models:
         st.info("Choose a model above, or type the path of a config.json.")
         return
-    found = store.answers.of(ModelSizes().of, *models)
+    found = shared_cache.answers.of(ModelSizes().of, *models)
     with st.container(key="finding"):
         st.markdown(state.plain(found.finding, 1000))
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):

@@ -11,12 +11,13 @@ from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
 from bert_probe.core import files
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.components.matrix import heatmap
+from bert_probe.ui.export import export
+from bert_probe.ui.vectors import numbers
 from bert_probe.views.matrix import Heatmap
 from bert_probe.views.steps import of_steps
-from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.components.matrix import heatmap
-from bert_probe.web.export import export
-from bert_probe.web.vectors import numbers
 
 
 def controls(trace: Trace) -> tuple[int, int]:
@@ -226,7 +227,7 @@ with st.container(horizontal=True, gap="medium"):
     st.space("stretch")
     menu = st.container(width="content")
 blocks.truncation_notice(trace)
-outputs = store.answers.of(head_outputs, trace)
+outputs = shared_cache.answers.of(head_outputs, trace)
 layer, head = controls(trace)
 left, right = st.columns(2, gap="large")
 with left:

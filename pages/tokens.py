@@ -4,9 +4,9 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.tokens import Tokens
+from bert_probe.ui import blocks, padding, workbench
+from bert_probe.ui.export import export
 from bert_probe.views.text import shown
-from bert_probe.web import blocks, padding, workbench
-from bert_probe.web.export import export
 
 blocks.heading(
     "Tokens",

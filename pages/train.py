@@ -4,8 +4,9 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web import blocks, callbacks, state, workbench
-from bert_probe.web.train import data, outcome, running, settings
+from bert_probe.server import callbacks
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.train import data, outcome, running, settings
 
 
 def choices(checkpoint: Checkpoint) -> None:

@@ -7,8 +7,9 @@ import streamlit as st
 from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web import blocks, state, store, workbench
-from bert_probe.web.vocabulary import browse, parts
+from bert_probe.runtime import shared_cache
+from bert_probe.ui import blocks, state, workbench
+from bert_probe.ui.vocabulary import browse, parts
 
 PARTS = {"pieces": "Pieces", "kinds": "Kinds and scripts", "text": "Your text"}
 
@@ -37,7 +38,7 @@ def main() -> None:
     )
     checkpoint = workbench.checkpoint()
     with st.spinner("Reading the vocabulary …", show_time=False):
-        whole = store.answers.of(Vocabulary().of, checkpoint)
+        whole = shared_cache.answers.of(Vocabulary().of, checkpoint)
     with st.container(horizontal=True, gap="large"):
         st.metric("Pieces", f"{len(whole.pieces):,}", help="Rows of the model's table of words.")
         st.metric("Dimensions", f"{whole.dimensions:,}", help="Numbers of each piece's input vector.")

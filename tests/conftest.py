@@ -51,7 +51,7 @@ WITHOUT_APP = {
     "touch",
 }
 BROWSER_WITHOUT_APP = tuple(f"{BROWSER}test_{name}.py" for name in sorted(WITHOUT_APP))
-LONGEST = ("tests/web/", "tests/core/", "tests/test_packaging.py")
+LONGEST = ("tests/ui/", "tests/core/", "tests/test_packaging.py")
 
 
 def _group(nodeid: str) -> str | None:

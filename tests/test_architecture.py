@@ -38,13 +38,14 @@ FLOORS = {
     "notebook": 8,
     "cli": 8,
     "bertviz": 9,
-    "web": 8,
-    "pages": 9,
-    "app": 9,
+    "server": 8,
+    "ui": 9,
+    "pages": 10,
+    "app": 10,
 }
 """Rooms, and how high they lie: a room imports from those below it, and from no other on its floor."""
 
-DOORS = {("cli.app", "web")}
+DOORS = {("cli.app", "server")}
 """The one command that starts the pages; it imports them when it runs."""
 
 FINDING = {
@@ -57,7 +58,7 @@ FINDING = {
 }
 """Modules that import others by a computed name: those that are asked for, or whose files are there."""
 
-BROWSER_SIDE = {"streamlit", "plotly", "bertviz", "starlette", "uvicorn", "mpld3", "xstatic"}
+INTERFACES = {"streamlit", "plotly", "bertviz", "uvicorn", "mpld3", "xstatic"}
 
 
 def short(path: Path) -> str:
@@ -123,13 +124,13 @@ def test_imports_go_downwards() -> None:
         ("text.words", "import bert_probe.core.frames"),
         ("core.files", "from bert_probe.analyses import attention"),
         ("analyses.attention", "from bert_probe.runtime.cache import Cache"),
-        ("runtime.jobs", "from bert_probe.web import state"),
-        ("cli.main", "from bert_probe.web.start import start"),
-        ("api.body", "from bert_probe.web import store"),
-        ("views.head_view", "from bert_probe.web import store"),
-        ("web.state", "from bert_probe.cli import options"),
-        ("web.state", "import importlib\nimportlib.import_module('bert_probe.cli.main')"),
-        ("web.main", "import pages.attention"),
+        ("runtime.jobs", "from bert_probe.ui import state"),
+        ("cli.main", "from bert_probe.server.start import start"),
+        ("api.body", "from bert_probe.ui import store"),
+        ("views.head_view", "from bert_probe.ui import store"),
+        ("ui.state", "from bert_probe.cli import options"),
+        ("ui.state", "import importlib\nimportlib.import_module('bert_probe.cli.main')"),
+        ("ui.main", "import pages.attention"),
         (
             "errors",
             "if TYPE_CHECKING:\n    from bert_probe.model import trace",
@@ -143,10 +144,10 @@ def test_an_import_upwards_is_found(importer: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("cli.app", "from bert_probe.web.start import start"),
-        ("pages.steps", "from bert_probe.web import state"),
+        ("cli.app", "from bert_probe.server.start import start"),
+        ("pages.steps", "from bert_probe.ui import state"),
         ("analyses.steps", "from bert_probe.analyses.attention import Attention"),
-        ("web.state", "import streamlit, bert_probe"),
+        ("ui.state", "import streamlit, bert_probe"),
     ],
 )
 def test_an_import_downwards_is_none(importer: str, line: str) -> None:
@@ -185,10 +186,16 @@ def test_a_circle_is_found() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == {"a", "b", "c"}
 
 
-def test_only_web_imports_a_user_interface() -> None:
-    outside = [path for path in PACKAGE if room(short(path)) != "web"]
-    users = [path for path in outside if {name.partition(".")[0] for name in imports(path)} & BROWSER_SIDE]
-    assert names(users) == []
+def test_only_server_and_ui_import_streamlit_and_plotly() -> None:
+    rooms = {"server", "ui"}
+    assert importers(INTERFACES, rooms) == []
+    assert importers({"starlette"}, {*rooms, "api"}) == []
+
+
+def importers(packages: set[str], allowed: set[str]) -> list[str]:
+    """Return the files outside the allowed rooms that import one of the packages."""
+    outside = [path for path in PACKAGE if room(short(path)) not in allowed]
+    return names([path for path in outside if {name.partition(".")[0] for name in imports(path)} & packages])
 
 
 def test_only_registries_import_computed_names() -> None:
@@ -229,7 +236,7 @@ def test_pages_compute_nothing() -> None:
         "from functools import reduce",
         "from scipy.special import softmax",
         "from bert_probe.cli.main import main",
-        "from bert_probe.web.state import _address",
+        "from bert_probe.ui.state import _address",
         "np.exp(found.scores)",
         "trace.np.exp(trace.q)",
         "found.weights * 100",
@@ -266,7 +273,7 @@ def test_what_computes_in_a_page_is_found(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from bert_probe.analyses.attention import Attention\nfrom bert_probe.web import blocks",
+        "from bert_probe.analyses.attention import Attention\nfrom bert_probe.ui import blocks",
         "import streamlit as st\nst.title('Steps')",
         "f'Layer {layer + 1}, head {head + 1}'",
         "place = int(chosen) - 1",
@@ -356,7 +363,7 @@ def test_files_have_at_most_600_lines() -> None:
 def test_examples_in_docstrings_run() -> None:
     attempted = 0
     for module in pkgutil.walk_packages(bert_probe.__path__, "bert_probe."):
-        if not module.name.startswith("bert_probe.web") and module.name != "bert_probe.__main__":
+        if not module.name.startswith("bert_probe.ui") and module.name != "bert_probe.__main__":
             result = doctest.testmod(importlib.import_module(module.name))
             assert not result.failed, module.name
             attempted += result.attempted

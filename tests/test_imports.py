@@ -136,6 +136,6 @@ def test_tokens_come_without_torch() -> None:
 
 def test_the_server_and_the_workbench_come_without_torch() -> None:
     names = "blocks, serve, start, tray, view_files, workbench"
-    found = modules_after(f"from bert_probe.web import {names}; serve.parts()")
+    found = modules_after(f"from bert_probe.ui import {names}; serve.parts()")
     assert "streamlit" in packages(found)
     assert not packages(found) & {"torch", "transformers", "pandas", "scipy", "bertviz"}

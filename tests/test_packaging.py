@@ -26,14 +26,14 @@ from packaging.utils import canonicalize_name
 
 import bert_probe
 from bert_probe.cli.main import main
-from bert_probe.web import places, serve
+from bert_probe.server import asgi, paths
 from tests.helpers import treebank
 from tests.helpers.installed import ROOT, Installed, build_wheel, foreign_settings, free_port, install
 from tests.helpers.opening import opened_once
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA = (
-    *("data/*", "reports/report.*", "views/*.json", "views/*.html", "views/built/*", "web/static/*"),
+    *("data/*", "reports/report.*", "views/*.json", "views/*.html", "views/built/*", "*/static/*"),
     "py.typed",
 )
 
@@ -85,11 +85,11 @@ def test_extras_are_tested_and_not_in_the_default_installation() -> None:
     assert build.specifier.contains(DEVELOPMENT["setuptools"])
 
 
-def imported(paths: Iterator[Path]) -> dict[str, Path]:
+def imported(files: Iterator[Path]) -> dict[str, Path]:
     """Canonical names of the distributions that files import, and one of those files."""
     owners = packages_distributions()
     found: dict[str, Path] = {}
-    for path in paths:
+    for path in files:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names: list[str] = []
             if isinstance(node, ast.Import):
@@ -140,8 +140,8 @@ def test_the_wheel_holds_the_package_its_data_the_pages_and_the_settings(wheel: 
     top |= {f"pages/{path.name}": path for path in (ROOT / "pages").glob("*.py")}
     files = [*package.rglob("*.py"), *(path for pattern in DATA for path in package.glob(pattern))]
     expected = {path.relative_to(ROOT).as_posix(): path for path in files if path.is_file()}
-    expected |= {f"bert_probe/web/top/{name}": path for name, path in top.items()}
-    assert len(top) == 2 + len(serve.PAGES)
+    expected |= {f"bert_probe/server/top/{name}": path for name, path in top.items()}
+    assert len(top) == 2 + len(asgi.PAGES)
     with zipfile.ZipFile(wheel) as content:
         found = {name for name in content.namelist() if ".dist-info/" not in name}
         assert found == expected.keys()
@@ -157,26 +157,26 @@ from pathlib import Path
 sys.modules["umap"] = None  # as where the extra is not installed
 import bert_probe
 from bert_probe.cli.main import main
-from bert_probe.web import places, serve
+from bert_probe.server import asgi, paths
 from streamlit import config
 from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette.starlette_server import UvicornRunner
 
 trace = bert_probe.load().trace("Mehdi loves AI")
-app = AppTest.from_file(serve.MAIN_SCRIPT, default_timeout=120).run()
+app = AppTest.from_file(asgi.MAIN_SCRIPT, default_timeout=120).run()
 shown = [app.title[0].value]
 for page in ("tokens", "heads"):
-    app.switch_page(os.path.relpath(places.page(page), serve.MAIN_SCRIPT.parent)).run()
+    app.switch_page(os.path.relpath(paths.page(page), asgi.MAIN_SCRIPT.parent)).run()
     assert not app.exception, app.exception
     shown.append(app.title[0].value)
 
 def settings(runner):
     print(json.dumps({
         "package": bert_probe.__file__,
-        "top": str(places.top()),
+        "top": str(paths.top()),
         "weights": trace.attention(-1, 0).sum(-1).tolist(),
         "pages": shown,
-        "settings": {name: config.get_option(name) for name in places.settings()},
+        "settings": {name: config.get_option(name) for name in paths.settings()},
         "port": config.get_option("server.port"),
     }))
 
@@ -193,7 +193,7 @@ def test_the_library_and_the_pages_work_and_the_settings_are_ours_in_any_folder(
     assert Path(said["top"]).is_relative_to(installed.environment)
     assert said["weights"] == pytest.approx([1] * len(said["weights"]))
     assert said["pages"] == ["Overview", "Tokens", "Heads"]
-    assert said["settings"] == places.settings()
+    assert said["settings"] == paths.settings()
     assert said["port"] == port
 
 

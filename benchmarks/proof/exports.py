@@ -16,9 +16,9 @@ from bert_probe.core import files
 from bert_probe.errors import TextError
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
+from bert_probe.ui.components import head_view
 from bert_probe.views.head_view import Picture
 from bert_probe.views.view import View
-from bert_probe.web.components import head_view
 
 TEXTS = 60
 """Besides one for each injection. Each becomes six files."""

@@ -80,7 +80,7 @@ _OUTSIDE = (
     "/.streamlit/config.toml",
     "/app.py",
     "/pages/tokens.py",
-    "/bert_probe/web/serve.py",
+    "/bert_probe/server/asgi.py",
     "/media/../../../pyproject.toml",
     "/file:///etc/passwd",
     "/component/x/../../../../../../etc/passwd",

@@ -16,7 +16,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from bert_probe.web.serve import FRONT_PAGE
+from bert_probe.server.asgi import FRONT_PAGE
 
 
 class Session:

@@ -23,8 +23,8 @@ from benchmarks.proof.theme import Run
 from bert_probe import Heads, Tokens
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
+from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import GRACE
-from bert_probe.web import store
 from tests.helpers.exactness import ULP
 
 READERS = 50
@@ -39,7 +39,7 @@ LIKE = 64
 """Roundings that may lie between the app and here, where a pass has other threads."""
 SESSION_BYTES = 8_000_000
 """What an open page takes beside what is cached, by docs/architecture.md."""
-BOUND = store.TRACE_BYTES + store.ANSWER_BYTES + READERS * SESSION_BYTES
+BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION_BYTES
 """Bytes that all may add, by what docs/architecture.md states."""
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 

@@ -17,8 +17,8 @@ from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
-from bert_probe.web import jobs, workbench
-from bert_probe.web.serve import PAGES
+from bert_probe.server.asgi import PAGES
+from bert_probe.ui import jobs, workbench
 from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.exactness import ULP

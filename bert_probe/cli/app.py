@@ -56,7 +56,7 @@ def app(
     """
     # The web server takes a second to import, which no other command should wait for.
     with imported_for_good():
-        from bert_probe.web.start import start
+        from bert_probe.server.start import start
 
     content = None if view is None else _checked(view)
     start(

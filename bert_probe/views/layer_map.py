@@ -42,7 +42,7 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None, began:
 
     Args:
         start: what is shown first; the last layer, by words, unless given.
-        began: the revision at which the component began, see `web/components/choices`.
+        began: the revision at which the component began, see `ui/components/choices`.
 
     Raises:
         TextError: more tokens than `MOST`.

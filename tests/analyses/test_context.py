@@ -19,7 +19,7 @@ from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.words import find_word, word_lens, word_name
-from bert_probe.web.examples import CONTEXT
+from bert_probe.ui.examples import CONTEXT
 from tests.helpers.exactness import assert_exact
 from tests.helpers.gate import examples
 from tests.helpers.raw import Raw

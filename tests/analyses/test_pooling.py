@@ -20,7 +20,7 @@ from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles
-from bert_probe.web.examples import SENTENCES
+from bert_probe.ui.examples import SENTENCES
 from tests.helpers import families
 from tests.helpers.exactness import as_raw, assert_exact
 from tests.helpers.gate import prove_unless

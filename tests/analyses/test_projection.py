@@ -14,7 +14,7 @@ from bert_probe.analyses.layouts import Layout
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web.examples import SENTENCES
+from bert_probe.ui.examples import SENTENCES
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne"])

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from bert_probe.web import serve
+from bert_probe.server import asgi
 
 app = st.App(
     Path(__file__).with_name("demo_page.py"),
-    routes=serve.routes(),
-    middleware=serve.middleware(),
-    lifespan=serve.lifespan,
+    routes=asgi.routes(),
+    middleware=asgi.middleware(),
+    lifespan=asgi.lifespan,
 )

@@ -14,18 +14,18 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.layer_map import LayerMap, MappedLayers
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
+from bert_probe.ui import map_view, state
+from bert_probe.ui.attention import shared, shown
+from bert_probe.ui.attention.shared import Drawn
+from bert_probe.ui.components import head_view
+from bert_probe.ui.components.matrix import matrix
+from bert_probe.ui.components.model_view import model_view
+from bert_probe.ui.components.strip import strip
 from bert_probe.views.head_view import announced
 from bert_probe.views.model_view import Head, payload
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import Piece
 from bert_probe.views.toolbar import Offer
-from bert_probe.web import map_view, state
-from bert_probe.web.attention import shared, shown
-from bert_probe.web.attention.shared import Drawn
-from bert_probe.web.components import head_view
-from bert_probe.web.components.matrix import matrix
-from bert_probe.web.components.model_view import model_view
-from bert_probe.web.components.strip import strip
 from tests.helpers.traces import random_trace
 
 COUNT = 9
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def heads(trace: Trace) -> Drawn:
-    """The head view, as `web/attention/head` draws it, and what is shown."""
+    """The head view, as `ui/attention/head` draws it, and what is shown."""
     place = st.toggle("Other place")
     drawn = Drawn.now(trace)
     said = announced(

@@ -3,11 +3,11 @@
 import numpy as np
 import streamlit as st
 
+from bert_probe.ui.components.matrix import matrix
+from bert_probe.ui.components.strip import strip
 from bert_probe.views.matrix import Cell
 from bert_probe.views.scale import Scale
 from bert_probe.views.strip import Piece
-from bert_probe.web.components.matrix import matrix
-from bert_probe.web.components.strip import strip
 
 TEXT = """[CLS] the bank raised interest rates while fishermen on the river bank left ground ##ing lines in
 the mud and the electro ##encephal ##ography report said nothing about it [SEP]"""

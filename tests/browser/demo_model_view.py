@@ -5,8 +5,8 @@ import streamlit as st
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
+from bert_probe.ui.components.model_view import model_view
 from bert_probe.views.model_view import Head, payload
-from bert_probe.web.components.model_view import model_view
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}

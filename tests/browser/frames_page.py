@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from bert_probe.web import bertviz_frames
+from bert_probe.server import bertviz_frames
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 st.set_page_config(page_title="Frames", layout="wide")

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 import bert_probe
 from bert_probe.analyses.minimal_pair import MinimalPair
-from bert_probe.web.examples import EXAMPLES
+from bert_probe.ui.examples import EXAMPLES
 from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
 from tests.helpers.exactness import assert_rounded
 

@@ -163,7 +163,7 @@ def test_clicking_a_token_takes_its_embedding_apart(app: App, page: Page) -> Non
 
 
 def test_hostile_text_is_shown_and_runs_nothing(app: App, page: Page) -> None:
-    """One page for each way a text is drawn; tests/web/test_pages.py covers the Markdown of all pages."""
+    """One page for each way a text is drawn; tests/ui/test_pages.py covers the Markdown of all pages."""
     visit(page, f"{app.origin}/?a={quote(HOSTILE)}&b={quote(HOSTILE)}&relation=pair")
     for title in PAGES_OF_TEXT if PROVE else ("Tokens", "Compare", "Answer"):
         go_to(page, title)

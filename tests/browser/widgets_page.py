@@ -5,11 +5,12 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.web import serve, state
+from bert_probe.server import asgi
+from bert_probe.ui import state
 from tests.helpers.pages import MARKDOWN
 
 st.set_page_config(
-    page_title="Widgets", page_icon=str(serve.MAIN_SCRIPT.with_name("static") / "favicon.svg"), layout="wide"
+    page_title="Widgets", page_icon=str(asgi.MAIN_SCRIPT.with_name("static") / "favicon.svg"), layout="wide"
 )
 st.title("A heading")
 st.markdown(

@@ -35,8 +35,8 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.reports.tables import Table
 from bert_probe.reports.view_files import ViewFile, read
+from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import key_of
-from bert_probe.web import store
 from tests.helpers.gate import prove_unless
 from tests.helpers.http import asking
 from tests.helpers.opening import opened_once
@@ -159,7 +159,7 @@ def test_the_http_body_brings_the_same_table(
         file["content"] = texts[file["file"]]
     jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
     if example.trained:
-        store.lend(asked(example), body["model"])  # it is open already
+        shared_cache.lend(asked(example), body["model"])  # it is open already
     if one.reports:
         _keep(result, one, example.subjects(asked(example)))
     answer = client.post(
@@ -178,7 +178,7 @@ def _keep(result: Result, one: Served, subjects: tuple[Any, ...]) -> None:
     """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
     kinds = [kind for kind in one.arguments.values() if kind != REPORT]
     given = [*subjects, *(False if kind == CUT else None for kind in kinds[len(subjects) :])]
-    store.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
+    shared_cache.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)

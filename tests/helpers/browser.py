@@ -17,7 +17,7 @@ from playwright.sync_api import Download, Frame, Locator, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.web.serve import SECTIONS
+from bert_probe.server.asgi import SECTIONS
 from tests.helpers.exactness import Expected
 
 # Stock Streamlit fails these by itself; the last with every field for files.

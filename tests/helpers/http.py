@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from bert_probe.api import schema
-from bert_probe.web import serve
+from bert_probe.server import asgi
 
 TEXT = "The small boat crosses the wide river."
 TOKENS = {"text": TEXT}
@@ -23,7 +23,7 @@ def asking(
     host: str = "localhost", address: str = "127.0.0.1", names: tuple[str, ...] = (), token: str = ""
 ) -> Iterator[TestClient]:
     """Somebody at an address, who calls the app by a name; one event loop for all that is asked."""
-    app = Starlette(routes=serve.routes(names, token), middleware=serve.middleware(names))
+    app = Starlette(routes=asgi.routes(names, token), middleware=asgi.middleware(names))
     with TestClient(
         app, f"http://{host}", raise_server_exceptions=False, client=(address, 50_000), follow_redirects=False
     ) as client:
@@ -35,7 +35,7 @@ def problem(answer: Any, status: int, kind: str) -> str:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["content-security-policy"] == serve.HEADERS["Content-Security-Policy"]
+    assert answer.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
     told = answer.json()
     jsonschema.Draft202012Validator(schema.PROBLEM).validate(told)
     assert (told["type"], told["status"]) == (f"/api#{kind}", status)

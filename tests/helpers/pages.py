@@ -14,10 +14,10 @@ from streamlit.util import calc_hash
 from bert_probe.cli.main import main
 from bert_probe.core import files
 from bert_probe.core.question import Question
+from bert_probe.runtime import shared_cache
+from bert_probe.server.asgi import FRONT_PAGE
+from bert_probe.ui.attention import shown
 from bert_probe.views.view import View
-from bert_probe.web import store
-from bert_probe.web.attention import shown
-from bert_probe.web.serve import FRONT_PAGE
 from tests.helpers.opening import opened_once
 
 Asked = TypeVar("Asked", bound=Question)
@@ -96,7 +96,7 @@ def address_of(app: AppTest) -> dict[str, str]:
 
 def asked_by(app: AppTest, kind: type[Asked]) -> Asked:
     """The question that the page's address asks the built-in model."""
-    return kind.from_address(address_of(app), store.open_checkpoint("", "").description)
+    return kind.from_address(address_of(app), shared_cache.open_checkpoint("", "").description)
 
 
 def table_of_both_codes(app: AppTest, capfdbinary: pytest.CaptureFixture[bytes]) -> Any:

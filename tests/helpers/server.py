@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message
 
-from bert_probe.web import serve
+from bert_probe.server import asgi
 
 Headers = Sequence[tuple[bytes, bytes]]
 Answer = tuple[int, dict[str, str], bytes]
@@ -27,7 +27,7 @@ def answer(path: str, query: bytes = b"", headers: Headers = HOST) -> Answer:
     async def framed(_request: Request) -> PlainTextResponse:
         return PlainTextResponse("", headers={"Content-Security-Policy": "sandbox"})
 
-    app = Starlette(routes=[Route("/framed", framed), *serve.routes()], middleware=serve.middleware())
+    app = Starlette(routes=[Route("/framed", framed), *asgi.routes()], middleware=asgi.middleware())
     return answer_of(app, path, query, headers)
 
 

@@ -23,8 +23,8 @@ from bert_probe.errors import SelectionError, ShapeError, TextError, Unavailable
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.external_attention import SPECIALS
 from bert_probe.runtime.cache import key_of
+from bert_probe.server.bertviz_frames import head_view as bertviz_head_view
 from bert_probe.views.head_view import Picture, payload
-from bert_probe.web.bertviz_frames import head_view as bertviz_head_view
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.payloads import opened

@@ -1,0 +1,260 @@
+"""The addresses of the API, beside the pages.
+
+Plain Starlette, as the pages around it: schemas are made of the questions' own fields, which check all.
+A second set of types beside them, as FastAPI wants, would say the same again, and cost the start its import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from bert_probe.api import errors, limits, metrics
+from bert_probe.api.errors import Problem
+from bert_probe.api.request_bodies import BodyReader
+from bert_probe.model.progress import Cancelled, Report
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.imports import imported_for_good
+from bert_probe.runtime.jobs import Job
+
+_STATIC: Final = Path(__file__).with_name("static")
+_UNKEPT: Final = {"Cache-Control": "no-store"}
+_GONE: Final = 499
+"""Status that nobody sees: who asked is gone."""
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+Authorize = Callable[[Request], Problem | None]
+"""Returns why a request is refused, or None if it is allowed."""
+Work = Callable[[Report], Response]
+"""What a thread does for a request."""
+
+
+class Endpoint:
+    """The handler of a URL, with its method ("" for any) and its authorization."""
+
+    def __init__(self, method: str, handler: Handler, authorize: Authorize | None = None) -> None:
+        self._method, self._handler, self._authorize = method, handler, authorize
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        request = Request(scope, receive)
+        answer = await self._answer(request)
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if self._method and request.method not in (self._method, "HEAD" if self._method == "GET" else ""):
+            refused = Problem(
+                errors.WRONG_METHOD,
+                f"{request.method[:20]} is not for this address; use {self._method}.",
+                headers={"Allow": self._method},
+            )
+            return said(refused)
+        refusal = self._authorize(request) if self._authorize else None
+        return said(refusal) if refusal else await self._handler(request)
+
+
+def said(problem: Problem) -> Response:
+    """A problem as an answer, which nobody keeps."""
+    headers = {**_UNKEPT, **problem.headers}
+    return Response(problem.content, problem.kind.status, headers, errors.MEDIA)
+
+
+def _nothing(sentence: str) -> Response:
+    return said(Problem(errors.NO_SUCH_THING, f"{sentence} See {errors.PAGE}."))
+
+
+class Api:
+    """What answers questions, and counts them."""
+
+    def __init__(self) -> None:
+        self.asked = metrics.Asked()
+        self._bodies = BodyReader()
+        self._under_way = self._at_work = 0
+        self._lock = threading.Lock()
+        self._opening: Job[Any] | None = None
+
+    async def ask(self, request: Request) -> Response:
+        """One question."""
+        name, began = request.path_params["analysis"], time.monotonic()
+        if name not in await _served():
+            return _nothing(f"There is no question {name[:100]!r}.")
+        try:
+            answer = await self._answer(name, request)
+        except ClientDisconnect:
+            answer = Response(status_code=_GONE)
+        self.asked.note(name, answer.status_code, time.monotonic() - began)
+        return answer
+
+    async def _answer(self, name: str, request: Request) -> Response:
+        """The answer to a question, or the problem with it.
+
+        Raises:
+            ClientDisconnect: the client closed the connection before its body was complete.
+        """
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media != "application/json" or "content-encoding" in request.headers:
+            wrong = Problem(errors.WRONG_MEDIA, "Send JSON as it is, with Content-Type: application/json.")
+            return said(wrong)
+        content = await self._bodies.read(request)
+        if isinstance(content, Problem):
+            return said(content)
+        # Work for somebody who is gone, or gave it up, goes on until its next report.
+        if max(self._under_way, self._at_work) >= limits.AT_ONCE:
+            refused = f"{limits.AT_ONCE} questions are being answered already. Ask again in a moment."
+            return said(Problem(errors.BUSY, refused, headers={"Retry-After": "1"}))
+        self._under_way += 1
+        try:
+            accept = ",".join(request.headers.getlist("accept"))
+            work = self._counted(lambda report: _table(name, content, accept, report))
+            return await _computed(work, request)
+        finally:
+            self._under_way -= 1
+
+    def _counted(self, work: Work) -> Work:
+        def counted(report: Report) -> Response:
+            with self._lock:
+                self._at_work += 1
+            try:
+                return work(report)
+            finally:
+                with self._lock:
+                    self._at_work -= 1
+
+        return counted
+
+    async def readyz(self, _request: Request) -> Response:
+        """Whether the built-in model is open; the first who asks has it opened."""
+        job = self._opening
+        if job is not None and job.state == "done":
+            return JSONResponse({"status": "ready"}, headers=_UNKEPT)
+        detail = "It is being opened. Ask again in a moment."
+        if job is not None and job.over:
+            detail = f"It was tried, and is tried again: {job.error}"
+        if job is None or job.over:
+            self._opening = Job("ready", _open_built_in, queued=False)
+        return said(Problem(errors.NOT_READY, detail, headers={"Retry-After": "1"}))
+
+    async def metrics(self, _request: Request) -> Response:
+        """The numbers."""
+        return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
+
+
+def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
+    """In a thread: the question asked, and its table written."""
+    from bert_probe.api import body, formats
+    from bert_probe.api.registry import served
+
+    media = formats.chosen(accept)
+    asked = body.read(served()[name], body.parsed(content))
+    result = asked.answer(shared_cache, report)
+    report(0, 0)
+    return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
+
+
+async def _computed(work: Work, request: Request) -> Response:
+    """What a thread makes of it, for as long as somebody waits for it."""
+    loop = asyncio.get_running_loop()
+    over, left = loop.create_future(), asyncio.ensure_future(_disconnected(request))
+
+    def ended() -> None:
+        with suppress(RuntimeError):  # the server has stopped meanwhile
+            loop.call_soon_threadsafe(over.cancel)
+
+    job = Job(request.scope["path"], work, queued=False, ended=ended)
+    try:
+        await asyncio.wait([over, left], timeout=limits.SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone = left.done()
+        left.cancel()
+        job.cancel()  # which changes nothing if it is over
+    if job.state == "done":
+        return job.value()
+    if job.error is None or isinstance(job.error, Cancelled):
+        late = f"It took more than {limits.SECONDS:.0f} seconds. Ask for less, or use the command line."
+        return Response(status_code=_GONE) if gone else said(Problem(errors.TOO_LONG, late))
+    problem = errors.of(job.error)
+    if problem is None:
+        _log.error("A question could not be answered.", exc_info=job.error)
+        problem = Problem(errors.FAILED, "This is a mistake of the app; the reason is in its log.")
+    return said(problem)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _open_built_in(report: Report) -> None:
+    _imported()
+    shared_cache.open_checkpoint("", "", report)
+
+
+async def _served() -> Any:
+    """Names of all questions; the first time what they are made of is imported, which takes seconds."""
+    return _imported() if _imported.cache_info().currsize else await run_in_threadpool(_imported)
+
+
+@cache
+def _imported() -> frozenset[str]:
+    with imported_for_good():
+        from bert_probe.api.registry import served
+    return frozenset(served())
+
+
+@cache
+def _openapi(version: str) -> bytes:
+    _imported()
+    from bert_probe.api import openapi
+
+    return json.dumps(openapi.document(version), ensure_ascii=False).encode()
+
+
+def routes(authorize: Authorize, version: str) -> list[BaseRoute]:
+    """All of them; the most particular first."""
+    api = Api()
+
+    async def healthz(_request: Request) -> Response:
+        return JSONResponse({"status": "ok", "version": version}, headers=_UNKEPT)
+
+    async def document(_request: Request) -> Response:
+        content = await run_in_threadpool(_openapi, version)
+        return Response(content, headers={"Cache-Control": "no-cache"}, media_type="application/json")
+
+    async def page(_request: Request) -> Response:
+        text = (_STATIC / "api.html").read_text(encoding="utf-8")
+        return HTMLResponse(text, headers={"Cache-Control": "no-cache"})
+
+    async def script(_request: Request) -> Response:
+        text = (_STATIC / "api.js").read_text(encoding="utf-8")
+        return Response(text, headers={"Cache-Control": "no-cache"}, media_type="text/javascript")
+
+    async def missing(request: Request) -> Response:
+        return _nothing(f"Nothing is at {request.url.path[:100]!r}.")
+
+    return [
+        Route("/healthz", Endpoint("GET", healthz)),
+        Route("/readyz", Endpoint("GET", api.readyz)),
+        Route("/metrics", Endpoint("GET", api.metrics, authorize)),
+        Route("/api/v1/{analysis}", Endpoint("POST", api.ask, authorize)),
+        Route("/api/openapi.json", Endpoint("GET", document)),
+        Route("/api/page.js", Endpoint("GET", script)),
+        Route("/api", Endpoint("GET", page)),
+        Route("/api/", Endpoint("GET", page)),
+        Route("/api/{path:path}", Endpoint("", missing)),
+    ]

@@ -1,0 +1,43 @@
+"""Texts that are too long for a URL, stored in memory under names that nobody can guess."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import sys
+import threading
+from typing import Final
+
+from cachetools import LRUCache
+
+CAPACITY_BYTES: Final = 64_000_000
+"""Capacity for the texts of all sessions; the least recently used text is dropped first."""
+
+_LARGEST: Final = CAPACITY_BYTES // 8
+"""Bytes of the largest text that is stored; a model could not read a larger one."""
+
+# The name of a text is the same in every session, and cannot be computed without this key.
+_SECRET: Final = secrets.token_bytes(32)
+_texts: LRUCache[str, str] = LRUCache(CAPACITY_BYTES, getsizeof=sys.getsizeof)
+_lock = threading.Lock()
+
+
+def parameter(key: str) -> str:
+    """Return the URL parameter that holds the name of a text in place of the text."""
+    return f"{key}_kept"
+
+
+def put(text: str) -> str:
+    """Store a text unless it is too large, and return its name."""
+    name = hmac.new(_SECRET, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:32]
+    if sys.getsizeof(text) <= _LARGEST:
+        with _lock:
+            _texts[name] = text
+    return name
+
+
+def get(name: str) -> str | None:
+    """Return the text of a name, or None if it is not stored."""
+    with _lock:
+        return _texts.get(name)

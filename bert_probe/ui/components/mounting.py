@@ -1,0 +1,27 @@
+"""Components of Streamlit from the modules that `js/` builds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamlit.components.v2 import component
+
+from bert_probe.server import component_scripts
+from bert_probe.views import built
+
+
+def mounted(name: str, html: str) -> Any:
+    """Return a Streamlit component that draws one of `built.COMPONENTS` in an element.
+
+    The browser fetches the module once; Streamlit would send it again with every element that is mounted.
+    """
+    return component(
+        f"bert_probe.{name}",
+        html=html,
+        # Streamlit takes a single line for the path of a file, so both have two lines.
+        css=built.style(name),
+        js=(
+            f"const script = await import(`${{location.origin}}{component_scripts.path(name)}`);\n"
+            "export default script.default;"
+        ),
+    )

@@ -1,0 +1,16 @@
+"""The toolbar in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bert_probe.ui.components.mounting import mounted
+
+
+def toolbar(data: Mapping[str, Any], *, key: str, on_change: Callable[[], None]) -> None:
+    """Draw what can be chosen, see `views.toolbar.described`; ``on_change`` runs when a reader chooses."""
+    _component(key=key, data=data, on_shown_change=on_change)
+
+
+_component = mounted("toolbar", '<section class="toolbar"></section>')

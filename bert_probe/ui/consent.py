@@ -1,0 +1,100 @@
+"""Models that a link, a view file or a store names are opened only after the reader has agreed.
+
+Anybody can write a link. Opening the model that it names would read a folder of this machine, or ask the hub
+for it. The built-in model, a model that is open already and a model that this session agreed to need no
+question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import streamlit as st
+
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache, terminal
+from bert_probe.ui import state
+
+Model = tuple[str, str]
+"""Name and revision of a model; "" is the built-in, and the newest revision."""
+
+_AGREED: Final = "models agreed to"
+"""Session key of the models that the reader chose or agreed to."""
+_LONGEST: Final = 4_096
+"""Characters of a name that are shown; no path and no hub id is longer."""
+
+
+def is_agreed(model: str, revision: str = "") -> bool:
+    """Return whether a model can be opened without asking the reader."""
+    return (
+        model.strip() in ("", BUILT_IN)
+        or shared_cache.is_lent(model)
+        or (model, revision) in _agreed()
+        or shared_cache.opened(model, revision) is not None
+    )
+
+
+def agree(models: Iterable[Model]) -> None:
+    """Remember that the reader chose these models, for as long as the session lasts."""
+    _agreed().update(models)
+
+
+def choose(chosen: Model, before: Model) -> None:
+    """Remember that the reader replaced one model by another in a form.
+
+    A new revision of a model that a link names does not mean that the reader agreed to the model.
+    """
+    if chosen[0] != before[0] or (chosen != before and is_agreed(*before)):
+        agree([chosen])
+
+
+def question(
+    models: Iterable[Model],
+    key: str,
+    title: str,
+    about: str = "",
+    on_open: Callable[[], None] | None = None,
+    cancel: tuple[str, Callable[[], None]] | None = None,
+) -> None:
+    """Draw the names of models and a button that opens them.
+
+    Args:
+        key: prefix of the keys of the widgets.
+        about: Markdown about where the names come from.
+        on_open: called when the reader has agreed.
+        cancel: label and callback of a second button.
+    """
+    names = list(models)
+
+    def opened() -> None:
+        agree(names)
+        if on_open is not None:
+            on_open()
+
+    with st.container(border=True, key=f"{key}_confirm"):
+        st.header(title, anchor=False)
+        st.text("\n".join(sorted({_display_name(*model) for model in names})))
+        if about:
+            st.caption(about)
+        st.caption(
+            "A folder is read from this machine; any other name is looked up on the Hugging Face hub and "
+            "downloaded. Nothing has been opened yet."
+        )
+        with st.container(horizontal=True):
+            st.button("Open it", type="primary", on_click=opened, key=f"{key}_agree")
+            if cancel is not None:
+                st.button(cancel[0], on_click=cancel[1], key=f"{key}_leave")
+
+
+def _display_name(model: str, revision: str) -> str:
+    """Return the name on a single line, without characters that change the direction of text."""
+    name = f"{model or BUILT_IN}{f' at {revision}' if revision else ''}"
+    rest = f"… ({len(name):,} characters)" if len(name) > _LONGEST else ""
+    return terminal.visible(name[:_LONGEST]) + rest
+
+
+def _agreed() -> set[Model]:
+    state.hold(_AGREED)
+    agreed: set[Model] = st.session_state.setdefault(_AGREED, set())
+    return agreed

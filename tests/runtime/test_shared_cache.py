@@ -1,0 +1,61 @@
+"""Traces that sessions share: several askers' are made in one pass, and are what each would be alone."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert_probe.errors import TooLongError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+
+TEXTS = ("a boat", "the small boat crosses", "we had left", "the wide river at night", "no bridge")
+
+
+@pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
+def test_texts_of_several_askers_go_through_the_model_in_one_pass(
+    double_family: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint: Checkpoint = double_family(name)
+    passes: list[int] = []
+    once = Checkpoint.trace_encodings
+
+    def counted(self: Checkpoint, encodings: Any) -> Any:
+        passes.append(len(encodings))
+        return once(self, encodings)
+
+    monkeypatch.setattr(Checkpoint, "trace_encodings", counted)
+    shared_cache.forget(checkpoint.description.name)
+    together = Barrier(len(TEXTS))
+
+    def ask(text: str) -> Any:
+        together.wait(30)
+        return shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0]
+
+    with ThreadPoolExecutor(len(TEXTS)) as pool:
+        with shared_cache.passes, shared_cache.passes:  # both slots are taken, so all have to wait
+            asked = [pool.submit(ask, text) for text in TEXTS]
+            while shared_cache.passes.waiting < len(TEXTS):
+                time.sleep(0.001)
+        traces = [one.result(60) for one in asked]
+    assert sum(passes) == len(TEXTS) > len(passes)
+    for text, trace in zip(TEXTS, traces, strict=True):
+        alone = checkpoint.trace(text)
+        assert trace.encoding.text == text
+        for layer in range(alone.layers):
+            np.testing.assert_allclose(trace.attention(layer), alone.attention(layer), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(trace.vectors(layer + 1), alone.vectors(layer + 1), rtol=0, atol=1e-12)
+
+
+def test_a_text_that_cannot_be_read_is_nobody_elses_fault(double_minilm: Checkpoint) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        with shared_cache.passes, shared_cache.passes:
+            bad = pool.submit(shared_cache.traces, double_minilm, [("a " * 600, None)], False)
+            good = pool.submit(shared_cache.traces, double_minilm, [("a small boat", None)], False)
+            assert isinstance(bad.exception(60), TooLongError)
+        assert good.result(60)[0].encoding.text == "a small boat"

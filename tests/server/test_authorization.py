@@ -1,0 +1,203 @@
+"""Who may ask over HTTP: this machine, and who has the token; no page of another site."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from bert_probe.errors import AddressError
+from bert_probe.server import asgi, authorization
+from tests.helpers.http import TOKENS, asking, problem
+
+TOKEN = "sesame-opens-all-of-it"
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[TestClient]:
+    """A program of this machine."""
+    with asking() as client:
+        yield client
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "::ffff:10.0.0.7", "fe80::1", "testclient", "0.0.0.0"])
+@pytest.mark.parametrize("path", ["/api/v1/tokens", "/metrics"])
+def test_another_machine_is_told_to_bring_a_token(path: str, address: str) -> None:
+    with asking(address=address) as client:
+        answer = client.get(path) if path == "/metrics" else client.post(path, json=TOKENS)
+    assert "BERT_PROBE_TOKEN" in problem(answer, 403, "not-from-here")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_this_machine_needs_none(address: str) -> None:
+    with asking(address=address, token=TOKEN) as client:
+        assert client.post("/api/v1/tokens", json=TOKENS).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", f"Basic {TOKEN}", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", "Bearer ä", TOKEN]
+)
+def test_a_wrong_token_opens_nothing(given: str) -> None:
+    with asking(address="10.0.0.7", token=TOKEN) as client:
+        headers = {"Authorization": given.encode()}
+        answer = client.post("/api/v1/tokens", json=TOKENS, headers=headers)
+    problem(answer, 401, "no-token")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER "])
+def test_the_token_opens(scheme: str) -> None:
+    with asking("lab.example.org", "10.0.0.7", ("lab.example.org",), TOKEN) as client:
+        headers = {"Authorization": f"{scheme} {TOKEN}"}
+        assert client.post("/api/v1/tokens", json=TOKENS, headers=headers).status_code == 200
+        assert client.get("/metrics", headers=headers).status_code == 200
+
+
+def test_an_empty_token_is_no_token() -> None:
+    with asking(address="10.0.0.7") as client:
+        answer = client.post("/api/v1/tokens", json=TOKENS, headers={"Authorization": "Bearer "})
+    problem(answer, 403, "not-from-here")
+
+
+@pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via"])
+def test_a_proxy_on_this_machine_asks_for_others(name: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={name: "127.0.0.1"})
+    problem(answer, 403, "not-from-here")
+
+
+def test_so_does_who_calls_this_machine_by_a_name_that_others_know() -> None:
+    with asking("lab.example.org", names=("lab.example.org",)) as client:
+        problem(client.post("/api/v1/tokens", json=TOKENS), 403, "not-from-here")
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "127.0.0.1"])
+@pytest.mark.parametrize("given", ["", "Bearer ", "Bearer None", f"Bearer {TOKEN}"])
+def test_allowed_name_without_a_token_opens_no_api(address: str, given: str) -> None:
+    with asking("lab.example.org", address, ("lab.example.org",)) as client:
+        headers = {"Authorization": given, "Origin": "http://lab.example.org"}
+        problem(client.post("/api/v1/tokens", json=TOKENS, headers=headers), 403, "not-from-here")
+        problem(client.get("/metrics", headers=headers), 403, "not-from-here")
+        for path in (
+            "/layers/guess/1",
+            "/layers/guess/labels",
+            "/taught/guess/a.zip",
+            "/report-preview/guess",
+        ):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code in (204, 404)
+            assert len(answer.content) < 100
+
+
+def test_a_foreign_name_is_no_address_of_the_api() -> None:
+    with asking("evil.com") as client:
+        assert client.post("/api/v1/tokens", json=TOKENS).status_code == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.com", "null", "http://localhost:1", "file://", "http://localhost.evil.com"]
+)
+def test_a_page_of_another_site_may_not_ask(origin: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": origin})
+    assert "other sites" in problem(answer, 403, "not-from-here")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=asked)
+    problem(preflight, 405, "wrong-method")
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+
+def test_the_app_s_own_page_may(here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": "http://localhost"})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "media", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+)
+def test_what_any_page_can_send_is_not_taken(media: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", content=json.dumps(TOKENS), headers={"Content-Type": media})
+    problem(answer, 415, "wrong-media")
+
+
+def test_a_packed_body_is_not_taken(here: TestClient) -> None:
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    problem(here.post("/api/v1/tokens", content=b"\x1f\x8b", headers=headers), 415, "wrong-media")
+
+
+def test_a_token_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(authorization.VARIABLE, raising=False)
+    assert authorization.token() == ""
+    monkeypatch.setenv(authorization.VARIABLE, TOKEN)
+    assert authorization.token() == TOKEN
+    for content in (b"another-sesame-of-ours", b"another-sesame-of-ours\n", b"another-sesame-of-ours\r\n"):
+        assert authorization.token(token_file(tmp_path, content)) == "another-sesame-of-ours"
+    assert (
+        authorization.token(token_file(tmp_path, b"c2VzYW1lIG9wZW5zIGFsbA==\n")) == "c2VzYW1lIG9wZW5zIGFsbA=="
+    )
+
+
+def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    file = folder / "token"
+    file.write_bytes(content)
+    file.chmod(mode)
+    return file
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short\n",
+        "s\u00e9same-opens-all-of-it".encode(),
+        b"x\ty" * 9,
+        b"a" * 40,
+        b"1212121212121212121212",
+        b"a-token-of-enough-letters" * 30,
+        b"# Notes on the project, 2026\n",
+        b"root:x:0:0:root:/root:/bin/bash\n",
+        b"import numpy as np\nimport torch\n",
+        b"another-sesame-of-ours\n# a note\n",
+        b"another-sesame-of-ours\n\n",
+        b" another-sesame-of-ours",
+        b"-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ\n",
+    ],
+)
+def test_file_that_is_not_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(AddressError) as caught:
+        authorization.token(token_file(tmp_path, content))
+    assert "characters that are not a token. A token is a single line of 16 to 512" in str(caught.value)
+    assert "secrets.token_urlsafe()" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_token_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match="it is not UTF-8"):
+        authorization.token(token_file(tmp_path, b"\xff\xfe"))
+    with pytest.raises(AddressError, match="No such file"):
+        authorization.token(tmp_path / "none")
+    with pytest.raises(AddressError, match="Is a directory"):
+        authorization.token(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606, 0o620])
+def test_token_file_of_other_users_is_refused(mode: int, tmp_path: Path) -> None:
+    with pytest.raises(AddressError, match=rf"\(mode {mode:o}\)\. Restrict it: chmod 600 "):
+        authorization.token(token_file(tmp_path, TOKEN.encode(), mode))
+
+
+def test_variable_that_is_not_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(authorization.VARIABLE, "short")
+    with pytest.raises(SystemExit, match=r"bert-probe: BERT_PROBE_TOKEN holds 5 characters that are not"):
+        asgi.use_settings()
+
+
+def test_a_line_end_after_the_token_of_the_environment_is_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(authorization.VARIABLE, f"{TOKEN}\r\n")
+    assert authorization.token() == TOKEN

@@ -1,0 +1,213 @@
+"""Connections are bounded in number, time and memory before the app sees a request."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from bert_probe.server import asgi, connections
+from tests.helpers.server import finish
+
+HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+HANDSHAKE = (
+    HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+CHUNKED = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+Connect = Callable[[], Awaitable["Client"]]
+
+
+class Client:
+    """A client that sends bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def status(self) -> int:
+        """Status of the next response, the whole of which is read."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
+        await self.reader.readexactly(int(fields.get(b"content-length", 0)))
+        return int(head.split()[1])
+
+    async def until_closed(self, data: bytes = b"") -> None:
+        """Send `data` again and again, if any, until the server has closed the connection."""
+        while data:
+            try:
+                await self.send(data)
+            except ConnectionError:
+                return
+        with suppress(ConnectionError):
+            await self.reader.read()
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer requests at once, without reading their bodies, and echo the size of each message."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": str(len(message["bytes"])).encode()})
+
+
+@asynccontextmanager
+async def serving(http: str) -> AsyncIterator[Connect]:
+    async with asgi.lifespan(None):
+        config = uvicorn.Config(
+            answer, port=0, http=http, ws="websockets-sansio", lifespan="off", log_level="critical"
+        )
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.001)
+        address = server.servers[0].sockets[0].getsockname()
+        clients: list[Client] = []
+
+        async def connect() -> Client:
+            clients.append(Client(*await asyncio.open_connection(*address)))
+            return clients[-1]
+
+        try:
+            yield connect
+        finally:
+            for client in clients:
+                client.writer.transport.abort()
+            server.should_exit = True
+            await task
+
+
+def run(http: str, attack: Callable[[Connect], Awaitable[None]]) -> None:
+    async def attacked() -> None:
+        async with serving(http) as connect, asyncio.timeout(30):
+            await attack(connect)
+            client = await connect()
+            await client.send(HEAD + b"\r\n")
+            assert await client.status() == 200
+
+    finish(attacked())
+
+
+both = pytest.mark.parametrize("http", ["httptools", "h11"])
+
+
+@both
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (b"GET /", b"a" * 65_536),
+        (HEAD + b"A: ", b"a" * 65_536),
+        (HEAD, b"A: a\r\n" * 10_000),
+        (CHUNKED + b"1\r\na\r\n0\r\n", b"A: a\r\n" * 10_000),
+        (CHUNKED + b"1;", b"a" * 65_536),
+    ],
+    ids=["address", "header", "headers", "trailers", "chunk extension"],
+)
+def test_endless_head_is_refused(http: str, start: bytes, more: bytes) -> None:
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(start)
+        await client.until_closed(more)
+
+    run(http, attack)
+
+
+@both
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [(b"", b""), (b"GET / HT", b""), (HEAD + b"\r\n" + HEAD, b""), (CHUNKED, b"1\r\na\r\n")],
+    ids=["nothing", "half a line", "half of the second head", "body that nothing reads"],
+)
+def test_connection_without_request_is_closed(
+    http: str, start: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SECONDS", 0.1)
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(start)
+        await client.until_closed(more)
+
+    run(http, attack)
+
+
+@both
+@pytest.mark.parametrize("limit", ["MOST", "MOST_OF_CLIENT"])
+def test_too_many_connections_are_refused(http: str, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, limit, 3)
+
+    async def attack(connect: Connect) -> None:
+        clients = [await connect() for _ in range(5)]
+        assert [await client.status() for client in clients[3:]] == [503, 503]
+        for client in clients:
+            await client.send(HEAD + b"Connection: close\r\n\r\n")
+            await client.until_closed()
+
+    run(http, attack)
+
+
+@both
+def test_requests_on_one_connection_are_answered(http: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_BYTES", 200)
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        for _ in range(20):
+            await client.send(HEAD + b"\r\n")
+            assert await client.status() == 200
+
+    run(http, attack)
+
+
+def frame(size: int, data: bytes) -> bytes:
+    """A masked binary message of `size` bytes, as far as `data` goes."""
+    return b"\x82\xff" + struct.pack(">Q", size) + bytes(4) + data
+
+
+def test_websocket_stays_open_and_its_messages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(connections, "SECONDS", 0.05)
+
+    async def attack(connect: Connect) -> None:
+        client = await connect()
+        await client.send(HANDSHAKE)
+        assert await client.status() == 101
+        await asyncio.sleep(0.1)  # longer than a connection without a request may last
+        await client.send(frame(100_000, bytes(100_000)))
+        assert await client.reader.readexactly(8) == b"\x82\x06100000"
+        await client.send(frame(100_001, b""))
+        await client.until_closed()
+
+    run("httptools", attack)
+
+
+def test_incomplete_messages_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "INCOMPLETE_BYTES", 500_000)
+
+    async def attack(connect: Connect) -> None:
+        clients = [await connect() for _ in range(4)]
+        for client in clients:
+            await client.send(HANDSHAKE)
+            assert await client.status() == 101
+        for client in clients:
+            await client.send(frame(1_000_000, bytes(200_000)))
+        done, _ = await asyncio.wait(
+            [asyncio.create_task(client.until_closed()) for client in clients],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        assert done
+
+    run("httptools", attack)

@@ -1,0 +1,184 @@
+"""Names that the app answers to, and pages that may connect to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from bert_probe.errors import AddressError
+from bert_probe.server import asgi, hosts
+from tests.helpers.server import answer, finish
+
+OWN_NAMES = [
+    "localhost",
+    "localhost:8501",
+    "LocalHost.:80",
+    "127.0.0.1:9",
+    "127.0.0.1",
+    "[::1]",
+    "[::1]:8501",
+]
+FOREIGN = [
+    "evil.com",
+    "evil.com:8501",
+    "localhost.evil.com",
+    "evil-localhost",
+    "localhost@evil.com",
+    "evil.com/localhost",
+    "evil.com#localhost",
+    "localhost:8501:1",
+    "localhost:http",
+    "localhost..",
+    "127.0.0.2",
+    "127.1",
+    "::1",
+    "[::2]",
+    "[localhost]",
+    "0.0.0.0",
+    "",
+    " ",
+    "*",
+    "l\u00f6calhost",
+    "x" * 5000,
+]
+
+
+def header(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+
+
+@pytest.mark.parametrize("host", OWN_NAMES)
+def test_it_answers_to_this_machine_s_names_at_any_port(host: str) -> None:
+    assert answer("/health", headers=header(("host", host)))[0] == 200
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+@pytest.mark.parametrize("path", ["/", "/health", "/no-such-page", "/_stcore/health"])
+def test_a_foreign_name_gets_a_sentence_and_nothing_else(path: str, host: str) -> None:
+    status, headers, body = answer(path, headers=header(("host", host)))
+    assert status == 421
+    assert headers["content-type"] == "text/plain; charset=utf-8"
+    for name, value in asgi.HEADERS.items():
+        assert headers[name.lower()] == value
+    said = body.decode("ascii")
+    assert said.startswith(f"BERT Probe does not answer to the name {ascii(host)[:100]}")
+    assert "BERT_PROBE_HOSTS" in said
+    assert "--allow" in said
+    assert len(said) < 400
+
+
+def test_no_name_and_two_names_are_refused() -> None:
+    assert answer("/health", headers=[])[0] == 421
+    assert answer("/health", headers=header(("host", "localhost"), ("host", "evil.com")))[0] == 421
+
+
+def test_further_names_come_from_the_environment_and_from_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(hosts.VARIABLE, "Lab.Example.org, *.lab.example , ,[fe80::1]")
+    known = ("lab.example.org", "*.lab.example", "fe80::1", "desk", "10.0.0.7")
+    assert hosts.given(["desk", "10.0.0.7", "desk"]) == known
+    for host in ("lab.example.org:443", "a.lab.example", "a.b.lab.example", "[fe80::1]:80", "localhost"):
+        assert answer("/health", headers=header(("host", host)))[0] == 200, host
+    for host in ("lab.example", "evil-lab.example", "example.org", "desk"):
+        assert answer("/health", headers=header(("host", host)))[0] == 421, host
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["*", "http://lab", "lab:8501", "a b", "*.", "**.lab", "a.*.lab", "lab/", "a..b", "lab.", "\u00e9"],
+)
+def test_what_is_no_name_is_refused_with_a_sentence(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AddressError, match=r"is no name to answer to\. Give one as it stands"):
+        hosts.given([name])
+    monkeypatch.setenv(hosts.VARIABLE, name)
+    with pytest.raises(SystemExit, match=r"bert-probe: .* is no name to answer to"):
+        asgi.use_settings()
+
+
+# Connections
+
+
+def connected(
+    host: str, *origins: str, names: tuple[str, ...] = (), may_say: bool = True
+) -> tuple[Scope | None, list[Message]]:
+    """What an application behind the gate is given, or None if nothing; and what the browser is sent."""
+    seen: list[Scope] = []
+    sent: list[Message] = []
+
+    async def inner(scope: Scope, _receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        await send({"type": "websocket.accept", "headers": []})
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    scope: dict[str, Any] = {
+        "type": "websocket",
+        "path": "/_stcore/stream",
+        "headers": header(("host", host), *(("origin", origin) for origin in origins)),
+        "extensions": {"websocket.http.response": {}} if may_say else {},
+    }
+    finish(asgi.SecurityHeaders(hosts.AllowedHosts(inner, names))(scope, receive, send))
+    return (seen[0] if seen else None), sent
+
+
+@pytest.mark.parametrize(
+    ("host", "origins"),
+    [
+        ("localhost:8501", ["http://localhost:8501"]),
+        ("127.0.0.1:8501", ["HTTP://127.0.0.1:8501"]),
+        ("[::1]:8501", ["http://[::1]:8501"]),
+        ("localhost", ["https://localhost"]),
+        ("localhost:8501", []),
+    ],
+)
+def test_the_app_s_own_pages_and_programs_connect(host: str, origins: list[str]) -> None:
+    seen, sent = connected(host, *origins)
+    assert seen is not None
+    assert sent == [{"type": "websocket.accept", "headers": []}]
+
+
+@pytest.mark.parametrize(
+    ("host", "origins", "status"),
+    [
+        ("evil.com", ["http://evil.com"], 421),
+        ("evil.com", [], 421),
+        ("localhost:8501", ["http://evil.com"], 403),
+        ("localhost:8501", ["http://localhost:3000"], 403),
+        ("localhost:8501", ["http://127.0.0.1:8501"], 403),
+        ("localhost:8501", ["null"], 403),
+        ("localhost:8501", [""], 403),
+        ("localhost:8501", ["localhost:8501"], 403),
+        ("localhost:8501", ["http://localhost:8501", "http://evil.com"], 403),
+        ("localhost:8501", ["http://localhost:8501/evil.com"], 403),
+    ],
+)
+def test_no_other_page_connects(host: str, origins: list[str], status: int) -> None:
+    seen, sent = connected(host, *origins)
+    assert seen is None
+    assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", status)
+    found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    assert found["content-security-policy"] == asgi.app_policy()
+    assert b"BERT_PROBE_HOSTS" in sent[1]["body"]
+
+
+def test_a_server_that_cannot_say_why_closes() -> None:
+    seen, sent = connected("evil.com", may_say=False)
+    assert (seen, sent) == (None, [{"type": "websocket.close", "code": 1008}])
+
+
+def test_behind_a_proxy_the_page_s_own_name_counts_and_is_the_one_that_streamlit_compares() -> None:
+    page = "https://lab.example.org"
+    for host in ("127.0.0.1:8501", "lab.example.org", "lab.example.org:443"):
+        seen, _ = connected(host, page, names=("lab.example.org",))
+        assert seen is not None
+        assert dict(seen["headers"])[b"host"] == b"lab.example.org"
+        assert [name for name, _ in seen["headers"]].count(b"host") == 1
+    assert connected("127.0.0.1:8501", page)[0] is None
+    assert connected("127.0.0.1:8501", "https://other.example.org", names=("lab.example.org",))[0] is None

@@ -1,0 +1,399 @@
+"""The HTTP API: who may ask, what is refused and how, limits, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pyarrow.ipc
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from starlette.types import Message
+
+import bert_probe
+from bert_probe.api import formats, limits, schema
+from bert_probe.api.body import Body
+from bert_probe.api.registry import served
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.progress import Cancelled, Report
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.jobs import SLOTS
+from bert_probe.server import asgi
+from tests.helpers.http import TEXT, TOKENS, asking, problem
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[TestClient]:
+    """A program of this machine."""
+    with asking() as client:
+        yield client
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b'{"text": NaN}', "NaN is no number"),
+        (b"[" * 100_000, "no JSON"),
+        (b"1" * 5000, "no JSON"),
+        (b"[]", "The body must be an object"),
+        (b'{"text": "a", "text": "b"}', 'In the body the key "text" is given twice; give it once.'),
+        (b'{"text": "a", "question": {"layer": 1, "layer": 2}}', 'the key "layer" is given twice'),
+        (b"{}", "text is missing. Give it."),
+        (b'{"text": 1}', "text must be a text, not 1."),
+        (b'{"text": "a", "pair": 1}', "pair must be a text"),
+        (b'{"text": "a", "texts": ["a"]}', "has no member"),
+        (b'{"text": "a", "truncate": 1}', "truncate must be true or false"),
+        (b'{"text": "a", "model": 1}', "model must be a text"),
+        (b'{"text": "a", "question": []}', "question must be an object"),
+        (json.dumps({"text": "a" * 250_001}).encode(), "at most 250,000 are taken"),
+        (json.dumps({"text": "a", "model": "a" * 1001}).encode(), "at most 1,000 are taken"),
+    ],
+)
+def test_what_is_no_body_is_told(content: bytes, said: str, here: TestClient) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert said in problem(here.post("/api/v1/tokens", content=content, headers=headers), 400, "no-json")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("attention", {"question": {"layer": 7}}, "There is no layer 7"),
+        ("attention", {"question": {"layer": 0}}, "There is no layer 0"),
+        ("attention", {"question": {"layer": "5"}}, "layer must be a number or last"),
+        ("attention", {"question": {"layer": True}}, "layer must be a number"),
+        ("attention", {"question": {"layer": 1.5}}, "layer must be a number"),
+        ("attention", {"question": {"head": 13}}, "There is no head 13"),
+        ("attention", {"question": {"words": 1}}, "words must be True or False"),
+        ("attention", {"question": {"measure": "none"}}, "There is no measure none"),
+        ("attention", {"question": {"lair": 1}}, "attention knows no 'lair'"),
+        ("attention", {"question": {"analysis": "tokens"}}, "attention knows no 'tokens'"),
+        ("attention-in-long-form", {"question": {"layers": [1, 9]}}, "There is no layer 9"),
+        ("attention-in-long-form", {"question": {"layers": 1}}, "must be all or a list"),
+        ("ablation", {"question": {"heads": ["1"] * 2, "specials": None}}, "specials must be"),
+        ("ablation", {"question": {"heads": ["1.1,2.2"]}}, "names no head"),
+        ("ablation", {"question": {}}, "heads must be given"),
+        ("reach", {"question": {"token": -1}}, "position from 0"),
+        ("reach", {"question": {"token": "whale"}}, "whale"),
+        ("find", {"question": {"pairs": [["boat"]]}}, "must be a list of (query, key)"),
+        ("pooler", {"question": {"layer": 1}}, "it has no fields"),
+        ("heads", {"question": {"words": True, "count": 10**13}}, "knows no 'count'"),
+        ("lens", {"question": {"top": 10**13}}, "is larger than 999999999999"),
+    ],
+)
+def test_what_the_model_does_not_have_is_told(
+    name: str, body: dict[str, Any], said: str, here: TestClient
+) -> None:
+    assert said in problem(here.post(f"/api/v1/{name}", json=TOKENS | body), 422, "selection")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "kind"),
+    [
+        ("tokens", {"text": ""}, "text"),
+        ("tokens", {"text": "\udc00"}, "text"),
+        ("tokens", {"text": "boat " * 600}, "text"),
+        ("tokens", {"text": TEXT, "model": "/nowhere\x00"}, "model"),
+        ("tokens", {"text": TEXT, "model": "no/such-model"}, "model"),
+        ("tokens", {"text": TEXT, "revision": "main"}, "model"),
+        ("tokens", {"text": TEXT, "model": "trained:0123456789abcdef"}, "model"),
+        ("fill-mask", {"text": TEXT}, "unavailable"),
+        ("minimal-pair", {"texts": [TEXT, {"text": TEXT, "pair": ""}]}, "text"),
+        ("sentences", {"sentences": []}, "text"),
+        ("evaluation", {"files": {"rows": {"file": "a.csv", "content": "text\n"}}}, "text"),
+    ],
+)
+def test_what_cannot_be_answered_says_what_kind_of_trouble_it_is(
+    name: str, body: dict[str, Any], kind: str, here: TestClient
+) -> None:
+    # Half a surrogate pair is no UTF-8, but can be written in JSON.
+    content = json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    problem(here.post(f"/api/v1/{name}", content=content, headers=headers), 422, kind)
+
+
+def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
+    file = {"file": "a.csv", "content": "text,label\nA boat.,\n,B\nOne,C\n"}
+    answer = here.post("/api/v1/evaluation", json={"files": {"rows": file}})
+    problem(answer, 422, "text")
+    assert [fault["line"] for fault in answer.json()["faults"]] == [2, 3]
+    assert answer.json()["count"] == 2
+
+
+def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -> None:
+    body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
+    assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
+    assert served()["lens"].shut == {"tuned"}
+    assert not any(one.shut for name, one in served().items() if name != "lens")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
+def test_another_method_is_told_the_right_one(method: str, here: TestClient) -> None:
+    answer = here.request(method, "/api/v1/tokens")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    if method != "HEAD":
+        problem(answer, 405, "wrong-method")
+    if method not in ("GET", "HEAD"):
+        assert here.request(method, "/metrics").headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/none", "/api/v1/Tokens", "/api/v1/teach", "/api/v1/", "/api/none.json"]
+)
+def test_nothing_else_is_there(path: str, here: TestClient) -> None:
+    assert "See /api." in problem(here.post(path, json=TOKENS), 404, "no-such-thing")
+
+
+# ---------------------------------------------------------------- forms
+
+
+def test_each_form_holds_the_same_table(here: TestClient, minilm: Checkpoint) -> None:
+    body = TOKENS | {"question": {"layer": 2, "head": 3}}
+    table = bert_probe.Attention(layer=1, head=2).of(minilm.trace(TEXT)).table()
+    got = {}
+    for media in formats.FORMS:
+        answer = here.post("/api/v1/attention", json=body, headers={"Accept": media})
+        assert answer.headers["content-type"].partition(";")[0] == media
+        got[media.rpartition(".")[2]] = answer.content
+    told = json.loads(got["application/json"])
+    provenance = json.loads(json.dumps(table.attrs["provenance"]))
+    assert told["provenance"] == provenance
+    frames = [
+        pd.DataFrame(told["columns"]),
+        pd.read_csv(io.BytesIO(got["text/csv"])),
+        pd.read_parquet(io.BytesIO(got["parquet"])),
+    ]
+    arrow = pyarrow.ipc.open_stream(got["stream"]).read_all()
+    assert json.loads(arrow.schema.metadata[b"bert_probe"]) == provenance
+    for frame in [*frames, arrow.to_pandas()]:
+        numbers = frame.drop(columns="token").to_numpy("float32")
+        assert numbers.tobytes() == table.to_numpy("float32").tobytes()
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("", "application/json"),
+        (" , ", "application/json"),
+        ("*/*", "application/json"),
+        ("application/*", "application/json"),
+        ("text/*", "text/csv"),
+        ("TEXT/CSV", "text/csv"),
+        ("text/html, text/csv;q=0.5, application/json;q=0.4", "text/csv"),
+        ("application/json;q=0, */*;q=0.1", "text/csv"),
+        ("text/csv;header=present;q=0.1, application/vnd.apache.parquet", "application/vnd.apache.parquet"),
+    ],
+)
+def test_the_form_is_the_one_that_suits_best(accept: str, media: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
+    assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media)
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "nonsense", "*/*;q=0"])
+def test_a_form_that_is_not_there_is_told(accept: str, here: TestClient) -> None:
+    answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Accept": accept})
+    assert "text/csv" in problem(answer, 406, "no-such-form")
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_a_body_that_is_too_large_is_not_read(here: TestClient) -> None:
+    read = []
+
+    def parts() -> Iterator[bytes]:
+        for number in range(20):
+            read.append(number)
+            yield b" " * 1_000_000
+
+    answer = here.post("/api/v1/tokens", content=parts(), headers={"Content-Type": "application/json"})
+    assert "5,000,000 bytes" in problem(answer, 413, "too-large")
+
+
+def test_a_table_that_is_too_large_is_not_sent(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bert_probe.api.formats.MOST_CELLS", 50)
+    for name in ("tokens", "attention-in-long-form"):
+        answer = here.post(f"/api/v1/{name}", json=TOKENS)
+        assert "command line" in problem(answer, 413, "too-large")
+
+
+def test_too_many_at_once_are_told_to_come_again(here: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AT_ONCE", 0)
+    answer = here.post("/api/v1/tokens", json=TOKENS)
+    problem(answer, 503, "busy")
+    assert answer.headers["retry-after"] == "1"
+
+
+class Endless:
+    """Work that ends when it is told to, and notes that."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def answer(self, _body: Body, _shared: object, report: Report) -> None:
+        self.begun.set()
+        try:
+            while True:
+                time.sleep(0.01)
+                report(0, 0)
+        except Cancelled:
+            self.ended.set()
+            raise
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> Endless:
+    """What every question is answered by."""
+    work = Endless()
+    monkeypatch.setattr(Body, "answer", lambda *given: work.answer(*given))
+    return work
+
+
+def test_what_takes_too_long_is_ended(
+    here: TestClient, endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
+    assert endless.ended.wait(5)
+
+
+def test_who_is_gone_is_answered_no_more(endless: Endless) -> None:
+    app = Starlette(routes=asgi.routes())
+    body = [{"type": "http.request", "body": json.dumps(TOKENS).encode(), "more_body": False}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if body:
+            return body.pop()
+        await asyncio.to_thread(endless.begun.wait, 5)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/tokens", "headers": headers}
+    asyncio.run(app(scope | {"client": ("127.0.0.1", 1), "query_string": b""}, receive, send))
+    assert endless.ended.wait(5)
+    assert sent[0]["status"] == 499
+
+
+def test_long_work_waits_its_turn_with_that_of_the_pages(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> None:
+        pass
+
+    monkeypatch.setattr(limits, "SECONDS", 0.7)
+    with SLOTS.turn(taken), SLOTS.turn(taken):
+        waited = here.post("/api/v1/ablation-of-each-head", json=TOKENS)
+        quick = here.post("/api/v1/attention", json=TOKENS)
+    problem(waited, 504, "took-too-long")
+    assert quick.status_code == 200
+
+
+def test_an_unforeseen_error_is_told_without_its_text(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("what somebody wrote")
+
+    monkeypatch.setattr(Body, "answer", fails)
+    answer = here.post("/api/v1/tokens", json=TOKENS)
+    problem(answer, 500, "failed")
+    assert "somebody" not in answer.text
+    assert "what somebody wrote" in caplog.text
+
+
+# ---------------------------------------------------------------- what is told of it
+
+
+def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> None:
+    told = here.get("/api/openapi.json").json()
+    assert told["openapi"] == "3.1.0"
+    paths = {path.removeprefix("/api/v1/") for path in told["paths"] if path.startswith("/api/v1/")}
+    assert paths == set(served())
+    for path, one in told["paths"].items():
+        if "post" in one:
+            held = one["post"]["requestBody"]["content"]["application/json"]
+            jsonschema.Draft202012Validator.check_schema(held["schema"])
+            jsonschema.Draft202012Validator(held["schema"]).validate(held["example"])
+            assert one["post"]["description"], path
+
+
+def test_every_example_is_answered(here: TestClient) -> None:
+    answered = set()
+    for name, one in served().items():
+        if one.texts[1] == 0 or one.models > 1 or (one.reports and name != "attention"):
+            continue  # those take seconds
+        answer = here.post(f"/api/v1/{name}", json=schema.example(one))
+        if answer.status_code == 200:
+            jsonschema.Draft202012Validator(schema.TABLE).validate(answer.json())
+            answered.add(name)
+        else:  # a head that the built-in model does not have
+            problem(answer, 422, "unavailable")
+    assert {"tokens", "attention", "find", "reach", "minimal-pair", "words-in-context", "steps"} <= answered
+
+
+def test_the_page_loads_nothing_from_elsewhere(here: TestClient) -> None:
+    page, script = here.get("/api"), here.get("/api/page.js")
+    assert page.headers["content-security-policy"] == asgi.HEADERS["Content-Security-Policy"]
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert not re.search(r"https?://|//[a-z]+\.", page.text)
+    assert "innerHTML" not in script.text
+
+
+def test_it_says_that_it_answers_and_when_it_is_ready() -> None:
+    with asking(address="10.0.0.7") as other:
+        assert other.get("/healthz").json() == {"status": "ok", "version": bert_probe.__version__}
+        first = other.get("/readyz")
+        assert problem(first, 503, "not-ready")
+        assert first.headers["retry-after"] == "1"
+        end = time.monotonic() + 60
+        while (answer := other.get("/readyz")).status_code == 503 and time.monotonic() < end:
+            time.sleep(0.02)
+        assert answer.json() == {"status": "ready"}
+    assert shared_cache.opened("", "") is not None
+
+
+def test_prometheus_is_told_of_passes_waits_caches_and_memory(here: TestClient) -> None:
+    def numbers() -> dict[str, float]:
+        answer = here.get("/metrics")
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
+        for line in lines:
+            assert re.fullmatch(r'bert_probe_\w+(\{(\w+="[\w -]+",?)+\})? [0-9.e+-]+', line), line
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    text = f"A text that nobody asked about before, {time.time_ns()}."
+    here.post("/api/v1/tokens", json={"text": text})
+    before = numbers()
+    here.post("/api/v1/tokens", json={"text": text})
+    here.post("/api/v1/tokens", json={"text": f"{text} More."})
+    here.post("/api/v1/tokens", json={"text": ""})
+    after = numbers()
+    grown = {name: after[name] - before.get(name, 0) for name in after}
+    assert grown['bert_probe_api_requests_total{analysis="tokens",status="200"}'] == 2
+    assert grown['bert_probe_api_requests_total{analysis="tokens",status="422"}'] == 1
+    assert grown['bert_probe_cache_lookups_total{cache="traces"}'] == 3
+    assert grown['bert_probe_cache_misses_total{cache="traces"}'] == 2  # one of them fails
+    assert grown['bert_probe_queue_started_total{queue="passes"}'] >= 2
+    assert grown['bert_probe_cache_entries{cache="traces"}'] == 1
+    assert grown['bert_probe_cache_bytes{cache="traces"}'] > 1000
+    assert after["bert_probe_resident_memory_bytes"] > 1e8
+    assert after['bert_probe_queue_waiting{queue="passes"}'] == 0
+    assert after['bert_probe_cache_entries{cache="checkpoints"}'] >= 1

@@ -1,0 +1,208 @@
+"""The HTTP API under those who mean it no good, or who give up: nothing comes back at length or piles up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+from mcp import types
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Message
+
+from bert_probe.api import agents, errors, limits
+from bert_probe.api.body import Body
+from bert_probe.api.local_models import Alone
+from bert_probe.api.registry import served
+from bert_probe.runtime import semaphore, shared_cache
+from bert_probe.server import asgi
+from tests.helpers.http import TOKENS, asking, problem
+from tests.helpers.waiting import until
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[TestClient]:
+    """A program of this machine."""
+    with asking() as client:
+        yield client
+
+
+@pytest.mark.parametrize("where", ["text", "pair", "model", "truncate", "question"])
+def test_however_deep_a_body_is_it_is_told_and_no_mistake_of_the_app(where: str, here: TestClient) -> None:
+    for depth in range(900, 1000, 4):  # some can be read and not be written again
+        content = f'{{"text": "a", "{where}": {"[" * depth}{"]" * depth}}}'.replace(
+            '"text": "a", "text"', '"text"'
+        )
+        answer = here.post("/api/v1/tokens", content=content, headers=JSON)
+        assert len(problem(answer, 400, "no-json")) < 400
+
+
+@pytest.mark.parametrize("given", [10**4000, "9" * 1_000_000, ["x" * 100] * 10_000])
+def test_what_was_given_is_not_sent_back_at_length_and_the_remedy_stays(
+    given: object, here: TestClient
+) -> None:
+    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": given}})
+    assert len(problem(answer, 422, "selection")) < errors.MOST_DETAIL + 10
+    answer = here.post("/api/v1/attention", json=TOKENS | {"question": {"layer": 10**4000}})
+    assert answer.json()["detail"].endswith("Give one of them or last.")
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Forwarded-Proto", "X-Forwarded-Port", "CF-Connecting-IP", "True-Client-IP", "X-Original-Host"]
+)
+def test_whatever_a_proxy_adds_makes_a_request_one_from_elsewhere(name: str, here: TestClient) -> None:
+    problem(here.post("/api/v1/tokens", json=TOKENS, headers={name: "1"}), 403, "not-from-here")
+
+
+def test_who_waits_for_a_pass_and_gives_up_waits_no_more(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semaphore, "EVERY", 0.02)
+    here.post("/api/v1/tokens", json=TOKENS)
+    monkeypatch.setattr(limits, "SECONDS", 0.1)
+    with shared_cache.passes, shared_cache.passes:
+        problem(here.post("/api/v1/tokens", json={"text": "A text of its own."}), 504, "took-too-long")
+        until(lambda: shared_cache.passes.waiting == 0)
+
+
+def test_work_that_goes_on_for_nobody_counts_among_those_at_once(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    def silent(*_: object) -> None:
+        go.wait(20)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Body, "answer", silent)
+        patched.setattr(limits, "SECONDS", 0.1)
+        patched.setattr(limits, "AT_ONCE", 1)
+        problem(here.post("/api/v1/tokens", json=TOKENS), 504, "took-too-long")
+        problem(here.post("/api/v1/tokens", json=TOKENS), 503, "busy")
+        go.set()
+        until(lambda: here.post("/api/v1/tokens", json=TOKENS).status_code != 503)
+    assert here.post("/api/v1/tokens", json=TOKENS).status_code == 200
+
+
+def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
+    assert here.get("/api/").text == here.get("/api").text
+
+
+def test_agents_may_write_whole_numbers_as_json_may() -> None:
+    def told(layer: object) -> types.CallToolResult:
+        given = {**TOKENS, "question": {"layer": layer}}
+        return agents.answer(served()["attention"], given, shared, threading.Event())
+
+    shared = Alone()
+    assert told(2.0).structured_content == told(2).structured_content
+    assert told(2).structured_content is not None
+    assert told(float("inf")).is_error
+    assert json.dumps(told(2).structured_content)
+
+
+class Sender:
+    """A client that sends `parts` of a body, and never the rest; `messages` are what it was answered."""
+
+    def __init__(self, app: ASGIApp, *parts: bytes, client: str = "127.0.0.1", whole: bool = False) -> None:
+        self._app, self._parts, self._whole, self._client = app, [*parts], whole, client
+        self.waits = asyncio.Event()
+        self.gone = asyncio.Event()
+        self.messages: list[Message] = []
+
+    async def __call__(self) -> None:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/api/v1/tokens",
+            "headers": headers,
+            "client": (self._client, 1),
+            "query_string": b"",
+        }
+        await self._app(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        if self._parts:
+            part = self._parts.pop(0)
+            more = not self._whole or bool(self._parts)
+            return {"type": "http.request", "body": part, "more_body": more}
+        self.waits.set()
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        self.messages.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.messages[0]["status"]
+        return status
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        return dict(self.messages[0]["headers"])
+
+
+def test_half_sent_bodies_take_no_place_of_other_requests(here: TestClient) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)  # imports
+    app = Starlette(routes=asgi.routes())
+
+    async def attack() -> int:
+        halves = [Sender(app, b'{"text": ') for _ in range(2 * limits.AT_ONCE)]
+        attacks = [asyncio.create_task(half()) for half in halves]
+        await asyncio.gather(*(half.waits.wait() for half in halves))
+        other = Sender(app, json.dumps(TOKENS).encode(), whole=True)
+        await other()
+        for half in halves:
+            half.gone.set()
+        await asyncio.gather(*attacks)
+        assert {half.status for half in halves} == {499}
+        return other.status
+
+    assert asyncio.run(attack()) == 200
+
+
+def test_late_body_is_refused_and_its_connection_closed(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+    half = Sender(Starlette(routes=asgi.routes()), b'{"text": ')
+    asyncio.run(half())
+    assert (half.status, half.headers[b"connection"]) == (408, b"close")
+    told = json.loads(half.messages[1]["body"])
+    assert told["type"] == "/api#late-body"
+    assert told["detail"].startswith("9 bytes of the body arrived in 0.05 seconds, and not the rest.")
+
+
+def test_bodies_on_their_way_are_bounded_per_client_and_together(
+    here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.post("/api/v1/tokens", json=TOKENS)
+    monkeypatch.setattr(limits, "MOST_CLIENT_BYTES", 25)
+    monkeypatch.setattr(limits, "MOST_INCOMING_BYTES", 45)
+    app = Starlette(routes=asgi.routes(token="sesame-opens-all-of-it"))
+
+    async def attack() -> list[int]:
+        halves = [Sender(app, b" " * 20, client=client) for client in ("127.0.0.1", "127.0.0.2")]
+        attacks = [asyncio.create_task(half()) for half in halves]
+        await asyncio.gather(*(half.waits.wait() for half in halves))
+        statuses = []
+        for client, size in (("127.0.0.1", 6), ("127.0.0.3", 6), ("127.0.0.3", 5)):
+            other = Sender(app, b" " * size, client=client, whole=True)
+            await other()
+            statuses.append(other.status)
+        for half in halves:
+            half.gone.set()
+        await asyncio.gather(*attacks)
+        last = Sender(app, b" " * 25, whole=True)
+        await last()
+        return [*statuses, last.status]
+
+    # Spaces are not JSON: 400 is the answer to a body that was read.
+    assert asyncio.run(attack()) == [503, 503, 400, 400]

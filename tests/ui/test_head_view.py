@@ -1,0 +1,187 @@
+"""The head view: what travels to the browser is enough for exact weights, and what comes back is checked."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bert_probe
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.server import layers, sessions
+from bert_probe.text.words import word_lens
+from bert_probe.ui.components import head_view
+from bert_probe.views.head_view import Picture
+from bert_probe.views.view import View
+from tests.helpers.exactness import assert_exact, assert_rounded
+from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
+from tests.helpers.framed import untexted
+from tests.helpers.payloads import opened
+from tests.helpers.server import answer
+from tests.helpers.traces import packed
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def attention_of(payload: bytes) -> np.ndarray:
+    """What the browser computes of a payload before words are merged: [head, query, key]."""
+    described, arrays = opened(payload)
+    if "weights" in arrays:
+        return arrays["weights"]
+    query, key = (arrays[name].astype(float) for name in ("queries", "keys"))
+    length = described["tokenCount"]
+    scores = query @ key.transpose(0, 2, 1) * described["scaling"]
+    if "mask" in arrays:
+        seen = np.unpackbits(arrays["mask"], axis=1)[:, :length] > 0
+        scores[:, ~np.broadcast_to(seen, (length, length))] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights * arrays["lengths"][:, None] if "lengths" in arrays else weights
+
+
+def kind(payload: bytes) -> str:
+    """Whether queries and keys are sent, or the weights."""
+    return "weights" if "weights" in opened(payload)[1] else "vectors"
+
+
+def assert_travelled(data: bytes, expected: np.ndarray) -> None:
+    """What is computed of queries and keys is exact; weights that are sent are rounded to float32."""
+    found = attention_of(data)
+    if kind(data) == "vectors":
+        assert_exact(found, expected)
+    else:
+        assert_rounded(found, expected)
+
+
+@pytest.mark.parametrize("text", [TEXT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("name", representative(FAMILIES))
+def test_a_layer_travels_in_full_for_every_family(
+    name: str, text: str, double_family: Callable[[str], Checkpoint]
+) -> None:
+    trace = packed(double_family(name).trace(text, truncate=True))
+    for layer in range(trace.layers):
+        assert_travelled(head_view.payload(Picture(trace), layer, key="k"), trace.attention(layer))
+
+
+def test_local_windows_travel_as_bits(family: Callable[[str], Checkpoint]) -> None:
+    trace = family("modernbert").trace(LONG)
+    sent = [opened(head_view.payload(Picture(trace), layer, key="k"))[1] for layer in range(trace.layers)]
+    assert {len(arrays["mask"]) for arrays in sent if "mask" in arrays} >= {len(trace.tokens)}
+
+
+def test_what_is_fewer_numbers_travels(minilm: Checkpoint) -> None:
+    for text, expected in (("we left", "weights"), ("we left the ground " * 30, "vectors")):
+        assert kind(head_view.payload(Picture(minilm.trace(text)), 0, key="k")) == expected
+
+
+def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> None:
+    trace = minilm.trace("word " * 600, truncate=True)
+    labels = bert_probe.Heads().of(trace).labels
+    assert len(trace.tokens) == 512
+    assert len(head_view.payload(Picture(trace, labels=labels), 3, key="k")) <= 1.6e6
+
+
+@pytest.mark.parametrize("times", [1, 12])
+@pytest.mark.parametrize("words", [False, True])
+def test_value_norms_travel(double_minilm: Checkpoint, times: int, words: bool) -> None:
+    trace = packed(double_minilm.trace("Electroencephalography " * times))
+    picture = Picture(trace, measure="value-norm", words=words)
+    payload = head_view.payload(picture, 2, key="k")
+    maps = [
+        bert_probe.Attention(2, head, "value-norm", words).of(trace).weights for head in range(trace.heads)
+    ]
+    assert opened(payload)[0]["full"] == np.max(maps)
+    found = attention_of(payload)
+    if kind(payload) == "vectors" and words:
+        found = word_lens(trace).merge(found)
+    # Weights are exact; what they are multiplied with is rounded to float32.
+    assert_rounded(found, maps)
+
+
+def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    payload = head_view.payload(Picture(trace, measure="rollout"), 3, key="k")
+    expected = bert_probe.Attention(3, measure="rollout").of(trace).weights
+    np.testing.assert_array_equal(attention_of(payload)[0], expected)
+    assert opened(payload)[0]["rolled"] is True
+
+
+def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
+    trace = minilm.trace("electroencephalography helps", PAIR)
+    described, arrays = opened(head_view.payload(Picture(trace, words=True), 0, key="k"))
+    assert described["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
+    assert arrays["firsts"][:3].tolist() == [0, 1, len(minilm.trace("electroencephalography").tokens) - 1]
+    assert arrays["specials"][:2].tolist() == [1, 0]
+    assert set(arrays["segments"].tolist()) == {0, 1}
+
+
+def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoint) -> None:
+    trace = packed(double_minilm.trace(HOSTILE))
+    picture = Picture(trace, caption=HOSTILE)
+    text = head_view.page(picture, View(3, (1,))).decode()
+    held = json.loads(re.search(r'id="payload">(.*?)</script>', text)[1])  # type: ignore[index]
+    assert held["start"] == 3
+    assert len(held["payloads"]) == trace.layers
+    for layer, sent in enumerate(held["payloads"]):
+        assert_travelled(untexted(*sent), trace.attention(layer))
+    assert "<img" not in text
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in text
+    assert "<!--" not in text, "every place is filled in"
+
+
+def test_layers_are_fetched_under_a_name_that_cannot_be_guessed(minilm: Checkpoint) -> None:
+    trace = minilm.trace(TEXT)
+    picture = Picture(trace, measure="value-norm", caption="said")
+    link = layers.Link(picture)
+    assert link.leads_to(Picture(trace, measure="value-norm")), "the same numbers"
+    for other in (Picture(trace), replace(picture, words=True), replace(picture, trace=minilm.trace(TEXT))):
+        assert not link.leads_to(other)
+    assert link.address != layers.Link(picture).address, "another reader's"
+    assert len(link.address) >= len("/layers//") + 32
+    status, headers, body = answer(f"{link.address}4")
+    assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
+    assert body == head_view.payload(picture, 3, key="")
+    status, headers, body = answer(f"{link.address}labels")
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    assert json.loads(body) == [list(row) for row in bert_probe.Heads().of(trace).labels]
+    for wrong in ("0", "7", "04", "+4", "4.0", "9" * 4301):
+        assert answer(link.address + wrong)[0] == 404
+    assert answer("/layers/unknown/1")[0] == 404
+
+
+def test_a_link_ends_with_its_session_and_no_other(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"one", "other"}
+    monkeypatch.setattr(sessions, "is_here", here.__contains__)
+    picture = Picture(minilm.trace(TEXT))
+    links = []
+    for name in ("one", "other"):
+        monkeypatch.setattr(sessions, "current", lambda name=name: name)
+        links.append(layers.Link(picture))
+    one, other = links
+    assert [answer(f"{link.address}1")[0] for link in links] == [200, 200]
+    here.remove("one")
+    assert [answer(f"{link.address}1")[0] for link in links] == [404, 200]
+    assert (one.leads_to(picture), other.leads_to(picture)) == (False, True)
+
+
+def test_a_link_keeps_no_trace_and_ends_when_nobody_holds_it(minilm: Checkpoint) -> None:
+    picture = Picture(minilm.trace(TEXT))
+    kept, let_go = layers.Link(picture), layers.Link(picture)
+    at = let_go.address
+    assert answer(f"{at}1")[0] == 200
+    del let_go
+    assert answer(f"{at}1")[0] == 404
+    trace = weakref.ref(picture.trace)
+    del picture
+    gc.collect()
+    assert trace() is None
+    assert answer(f"{kept.address}1")[0] == 404

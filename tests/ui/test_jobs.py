@@ -1,0 +1,240 @@
+"""Work behind a page: started once, watched, cancelled, shown to its own session alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.errors import OutOfMemoryError, TextError
+from bert_probe.model.progress import Report
+from bert_probe.ui import jobs
+from tests.helpers.waiting import until
+from tests.helpers.work import Steps, all_jobs_ended
+
+PAGE = """
+import streamlit as st
+from bert_probe.errors import ProbeError
+from bert_probe.ui import jobs
+
+for name, (cause, work) in st.session_state["wanted"].items():
+    try:
+        start = name.startswith("auto")
+        st.write(name, jobs.run(name, cause, f"Start {name}", work, "heads", "Some seconds", start=start))
+    except ProbeError as error:
+        st.write(str(error))
+"""
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(jobs, "PATIENCE", 0.02)
+    yield
+    until(all_jobs_ended)
+
+
+def page(**wanted: tuple[object, Callable[[Report], Any]]) -> AppTest:
+    app = AppTest.from_string(PAGE, default_timeout=20)
+    app.session_state["wanted"] = wanted
+    return app.run()
+
+
+def click(app: AppTest, label: str) -> AppTest:
+    return next(button for button in app.button if button.label == label).click().run()
+
+
+def labels(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def said(app: AppTest) -> str:
+    return " ".join(element.value for part in (app.markdown, app.caption) for element in part)
+
+
+def finished(app: AppTest, work: Steps) -> AppTest:
+    work.step(work.total + 1)
+    assert work.ended.wait(20)
+    until(lambda: "Cancel" not in labels(app.run()))
+    return app
+
+
+def test_a_page_starts_watches_and_shows() -> None:
+    work = Steps(3)
+    app = page(one=("text", work))
+    assert labels(app) == ["Start one"]
+    assert "Some seconds" in said(app)
+    click(app, "Start one")
+    work.step()
+    until(lambda: work.done == 1)
+    app.run()
+    assert labels(app) == ["Cancel"]
+    bar = app.get("progress")[0].proto
+    assert (bar.value, bar.text) == (33, "1 of 3 heads")
+    finished(app, work)
+    assert labels(app) == []
+    assert "result" in said(app)
+    app.run()
+    assert "result" in said(app)
+    assert work.begun == 1
+
+
+@dataclass(frozen=True)
+class Sized:
+    """An answer as results are: it knows how much room it takes."""
+
+    said: str
+    nbytes: int = 1
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A question that takes a while."""
+
+    about: str
+    of_whom: ClassVar[list[tuple[str, str, int]]] = []
+
+    def of(self, subject: str, limit: int, report: Report) -> Sized:
+        self.of_whom.append((self.about, subject, limit))
+        report(1, 1)
+        return Sized(f"{self.about} of {subject}")
+
+
+ASKING = """
+import streamlit as st
+from bert_probe.ui import jobs
+
+question, subject, limit = st.session_state["asked"]
+found = jobs.answered("slow", question.of, subject, label="Ask", start=True, limits=(limit,))
+st.write("nothing yet" if found is None else found.said)
+"""
+
+
+def test_what_one_reader_asked_is_answered_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PATIENCE", 20.0)
+    monkeypatch.setattr(Slow, "of_whom", [])
+
+    def answer(*asked: object) -> str:
+        app = AppTest.from_string(ASKING, default_timeout=20)
+        app.session_state["asked"] = asked
+        app.run()
+        job = app.session_state["jobs"]["slow"]
+        app.session_state["asked"] = (Slow(asked[0].about), *asked[1:])  # type: ignore[attr-defined]
+        app.run()
+        assert app.session_state["jobs"]["slow"] is job, "an equal question is no other cause"
+        return said(app)
+
+    assert answer(Slow("size"), "a", 1) == "size of a"
+    assert answer(Slow("size"), "a", 1) == "size of a", "another session"
+    assert answer(Slow("size"), "b", 1) == "size of b"
+    assert answer(Slow("colour"), "b", 1) == "colour of b"
+    assert Slow.of_whom == [("size", "a", 1), ("size", "b", 1), ("colour", "b", 1)]
+
+
+def test_short_work_is_never_seen_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PATIENCE", 20.0)
+    app = click(page(one=("text", lambda _: "at once")), "Start one")
+    assert labels(app) == []
+    assert "at once" in said(app)
+    app = page(auto=("text", lambda _: "without a button"))
+    assert labels(app) == []
+    assert "without a button" in said(app)
+
+
+@pytest.mark.parametrize("name", ["one", "auto"])
+def test_a_cancelled_one_says_so_and_can_be_started_again(name: str) -> None:
+    work, again = Steps(3), Steps(1)
+    app = page(**{name: ("text", work)})
+    if name == "one":
+        click(app, "Start one")
+    until(lambda: work.begun)
+    click(app, "Cancel")
+    assert "Cancelled" in said(app)
+    app.session_state["wanted"] = {name: ("text", again)}
+    app.run()
+    assert labels(app) == [f"Start {name}"], "what was cancelled does not begin by itself"
+    work.step()
+    assert work.ended.wait(20)
+    click(app, f"Start {name}")
+    assert "result" in said(finished(app, again))
+    assert (work.begun, again.begun) == (1, 1)
+
+
+def test_another_cause_gives_up_the_work_and_drops_the_result() -> None:
+    work, other = Steps(3), Steps(0)
+    app = click(page(one=("text", work)), "Start one")
+    app.session_state["wanted"] = {"one": ("other text", other)}
+    app.run()
+    assert labels(app) == ["Start one"]
+    work.step()
+    assert work.ended.wait(20)
+    assert work.done <= 1
+    click(app, "Start one")
+    assert "result" in said(finished(app, other))
+    app.session_state["wanted"] = {"one": ("text", other)}
+    assert "result" not in said(app.run())
+
+
+def test_what_begins_by_itself_begins_anew_with_another_cause() -> None:
+    work, other = Steps(3), Steps(0)
+    app = page(auto=("text", work))
+    until(lambda: work.begun)
+    app.session_state["wanted"] = {"auto": ("other text", other)}
+    app.run()
+    work.step()
+    assert work.ended.wait(20)
+    assert work.done <= 1
+    assert "result" in said(finished(app, other))
+    assert labels(app) == []
+
+
+@pytest.mark.parametrize("name", ["one", "auto"])
+def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> None:
+    def fails(_: Report) -> str:
+        raise OutOfMemoryError("The machine is too small.")
+
+    app = page(**{name: ("text", fails)})
+    if name == "one":
+        click(app, "Start one")
+    until(lambda: "too small" in said(app.run()))
+    assert labels(app) == [f"Start {name}"]
+    works = Steps(0)
+    app.session_state["wanted"] = {name: ("text", works)}
+    click(app, f"Start {name}")
+    assert "result" in said(finished(app, works))
+
+
+def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps() -> None:
+    tried = []
+
+    def fails(_: Report) -> str:
+        tried.append("text")
+        raise TextError("Sentence 2 is too long.")
+
+    app = page(auto=("text", fails))
+    for _ in range(2):
+        until(lambda: "too long" in said(app.run()))
+        assert labels(app) == []
+    assert tried == ["text"]
+
+
+def test_sessions_share_nothing() -> None:
+    work = Steps(0)
+    one, other = page(one=("text", work)), page(one=("text", Steps(0)))
+    click(one, "Start one")
+    assert "result" in said(finished(one, work))
+    assert "result" not in said(other.run())
+    assert labels(other) == ["Start one"]
+
+
+def test_a_session_holds_a_bounded_number() -> None:
+    works = {f"job{i}": ("text", Steps(0)) for i in range(jobs.KEPT + 1)}
+    app = page()
+    for name, wanted in works.items():
+        app.session_state["wanted"] = {name: wanted}
+        app.run()
+        click(app, f"Start {name}")
+        finished(app, wanted[1])
+    assert list(app.session_state["jobs"]) == [f"job{i}" for i in range(1, jobs.KEPT + 1)]

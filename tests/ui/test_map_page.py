@@ -1,0 +1,142 @@
+"""The map of layers in a page: what is sent, what is shown of what a reader chose, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe import LayerMap, LayerMapOfMany
+from bert_probe.errors import TextError
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.ui import map_view
+from bert_probe.views import layer_map as views
+from tests.helpers.exactness import assert_alike
+from tests.helpers.pages import HOSTILE, address_of, asked_by, refusal, said, table_of_both_codes
+from tests.helpers.pages import opened as page
+from tests.helpers.payloads import opened
+
+TABLE = b"text,label\nA small boat sinks,calm\nNobody reads a map,storm\nThe river is wide,calm\n"
+
+
+def given(name: str, content: bytes, **address: str) -> AppTest:
+    app = page("map", map_from="file", **address)
+    app.file_uploader(key="map_upload").set_value((name, content, "text/plain"))
+    return app.run()
+
+
+def same_places(frame: Any, expected: Any) -> None:
+    assert frame.drop(columns=["x", "y"]).equals(expected.drop(columns=["x", "y"]))
+    assert_alike(frame[["x", "y"]], expected[["x", "y"]])
+
+
+def at_layer(app: AppTest) -> Any:
+    return app.dataframe[-1].value
+
+
+def test_your_text_is_mapped_and_what_is_not_shown_is_said(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    app = page("map")
+    assert not app.exception
+    study = app.session_state["request"]
+    checkpoint = shared_cache.open_checkpoint("", "")
+    found = LayerMap().of(*shared_cache.traces(checkpoint, study.texts, truncate=False))
+    same_places(at_layer(app), found.some(range(len(found.marks)), 6))
+    assert "neighbours" in said(app)
+    assert asked_by(app, LayerMap) == LayerMap()
+    same_places(table_of_both_codes(app, capfdbinary), found.table())
+
+
+def test_the_address_says_what_is_asked_and_what_is_shown() -> None:
+    app = page("map", map_words="1", map_basis="centred", map_layer="2", map_view="each", map_colour="layer")
+    assert asked_by(app, LayerMap) == LayerMap(words=True, basis="centred")
+    assert at_layer(app)["layer"].unique().tolist() == [2]
+    asked = address_of(app)
+    assert (asked["map_view"], asked["map_layer"], asked["map_colour"]) == ("each", "2", "layer")
+    wrong = page("map", map_layer="40", map_view="upside")
+    assert "There is no layer 40 here" in said(wrong)
+    assert "There is no view upside here" in said(wrong)
+    assert "map_layer" not in address_of(wrong)
+
+
+def test_a_file_is_mapped_by_its_labels_and_one_of_its_texts_goes_to_other_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = page("map", map_from="file")
+    assert "Choose a file" in app.info[0].value
+    monkeypatch.setattr(
+        map_view,
+        "layer_map",
+        lambda *_a, **_k: ({"pinned": 5, "selected": [1, 5]}, {"mode": "all", "layer": 3, "by": "part"}),
+    )
+    app = given("rows.csv", TABLE)
+    checkpoint = shared_cache.open_checkpoint("", "")
+    expected = LayerMapOfMany().of(checkpoint, labelled_of(TABLE, "rows.csv"))
+    assert "3 texts of rows" in said(app)
+    same_places(at_layer(app), expected.some([1, 5], 3))
+    assert "2 tokens selected, at layer 3" in said(app)
+    assert "**reads** in text 2, storm, position 2" in said(app)
+    assert (address_of(app)["map_layer"], address_of(app)["map_view"]) == ("3", "all")
+    next(one for one in app.button if one.label.startswith("Show the attention")).click().run()
+    assert not app.exception
+    assert address_of(app)["a"] == "Nobody reads a map"
+
+
+def test_a_column_is_chosen_and_bad_files_are_refused_with_a_sentence() -> None:
+    app = given("rows.csv", b"id,text\n1,A boat\n2,Two boats\n")
+    assert len(at_layer(app)) == 4
+    app = app.selectbox(key="map_column").select("id").run()
+    assert at_layer(app)["token"].tolist() == ["1", "2"]
+    assert "broken" in refusal(given("rows.csv", b'text,label\n"A boat,calm\n'))
+    assert "is not UTF-8" in refusal(given("texts.txt", b"\xff\xfe"))
+    assert "this page takes at most" in refusal(given("texts.txt", b"One\n" * 5001))
+    hostile = given("texts.txt", f"{HOSTILE}\nOne".encode())
+    assert not hostile.exception
+    assert "<img" not in "\n".join(part.value for part in (*hostile.markdown, *hostile.caption))
+
+
+def test_points_arrive_as_they_are_and_each_name_once(minilm: Checkpoint) -> None:
+    found = LayerMap(words=True).of(minilm.trace("the boat the boat the river"))
+    header, arrays = opened(views.payload(found, key="m"))
+    np.testing.assert_array_equal(arrays["points"], found.planes.points)
+    assert header["names"] == ["the", "boat", "river"]
+    assert arrays["name"].tolist() == [0, 1, 0, 1, 0, 2]
+    assert header["start"] == {"mode": "layer", "layer": 6, "by": "word"}
+    explained = found.planes.explained
+    assert explained is not None
+    assert f"{explained[0]:.1%}" in header["variance"]
+    assert f"{1 - sum(explained):.0%} is not" in header["variance"]
+    assert header["of"] != opened(views.payload(LayerMap().of(minilm.trace("the boat")), key="m"))[0]["of"]
+
+
+def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
+    minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = LayerMap().of(minilm.trace("the boat"))
+    nothing: dict[str, Any] = {"pinned": None, "selected": []}
+    held = {"of": "x", "pinned": 1, "selected": [1, 0, 7, -1, True, "a"]}
+    assert views.chosen({"chosen": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
+    for state in (None, {}, {"chosen": 3}, {"chosen": held | {"of": "y"}}):
+        assert views.chosen(state, "x", 2) == nothing
+    told: dict[str, Any] = {"of": "x", "mode": "all", "layer": 2, "by": "part"}
+    assert views.reported({"shown": told}, "x", 6) == {"mode": "all", "layer": 2, "by": "part"}
+    for change in ({"mode": "upside"}, {"layer": 7}, {"layer": True}, {"by": 3}, {"of": "y"}):
+        assert views.reported({"shown": told | change}, "x", 6) is None
+    monkeypatch.setattr(views, "MOST", 1)
+    with pytest.raises(TextError, match="2 tokens; a picture holds at most 1"):
+        views.payload(found, key="m")
+
+
+def test_a_map_is_a_page_and_a_picture_of_every_layer(minilm: Checkpoint) -> None:
+    found = LayerMap(words=True).of(minilm.trace("the <b>boat</b> sinks"))
+    frame = found.show()
+    assert frame.page.component == "layer_map"
+    svg = frame.page.svg()
+    for layer in range(7):
+        assert f">Layer {layer}<" in svg
+    assert svg.count("h0") == 7 * len(found.marks), "every mark in every layer"
+    assert "boat" in svg
+    assert "neighbours" in frame.page.html()

@@ -1,0 +1,140 @@
+"""What the model view sends to the browser, what it refuses, and what it makes of an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
+from bert_probe.ui.components import model_view as views
+from bert_probe.ui.components.model_view import model_view
+from bert_probe.views import palette
+from bert_probe.views.model_view import Head, colour_entries, payload
+from bert_probe.views.model_view import opened as opened_head
+from bert_probe.views.scale import Scale
+from tests.helpers.payloads import opened
+from tests.helpers.traces import HOSTILE_TOKENS, random_trace
+
+LABELS = [["", "previous token"], ["broad", HOSTILE_TOKENS[0]], ["", ""]]
+MEASURES = {"Previous": np.arange(6).reshape(3, 2) / 7, "Entropy": np.full((3, 2), np.pi)}
+
+
+def small(**more: Any) -> Thumbnails:
+    return thumbnails(random_trace(["a", "b", "c", "d", "e"], 3, 2), **more)
+
+
+def draw(thumbs: Thumbnails | None = None, labels: Any = LABELS, measures: Any = None, **more: Any) -> Any:
+    thumbs = small() if thumbs is None else thumbs
+    said = {"caption": "All heads", **more}
+    data = payload(thumbs, labels, measures or MEASURES, key="m", **said)
+    return model_view(data, (thumbs.layers, thumbs.heads), key="m")
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What the component would have sent to the browser, in order."""
+    payloads: list[bytes] = []
+
+    def mounted(**options: Any) -> dict[str, Any]:
+        payloads.append(options["data"])
+        return {}
+
+    monkeypatch.setattr(views, "_component", mounted)
+    return payloads
+
+
+def test_measures_arrive_exactly_and_weights_as_colours(sent: list[bytes]) -> None:
+    thumbs = small()
+    assert draw(thumbs) is None
+    header, arrays = opened(sent[0])
+    np.testing.assert_array_equal(arrays["numbers"], np.stack(list(MEASURES.values())))
+    expected = np.round(255 * np.sqrt(thumbs.weights.astype(float)))
+    assert np.abs(arrays["entries"] - expected).max() == 0
+    assert arrays["light"].tobytes() == palette.lut_bytes("sequential", False)
+    assert arrays["dark"].tobytes() == palette.lut_bytes("sequential", True)
+    assert header["measures"] == ["Previous", "Entropy"]
+    assert np.array(header["labels"])[arrays["labelled"]].tolist() == LABELS, "hostile text goes as it is"
+    assert (header["side"], header["block"], header["unitCount"]) == (5, 1, 5)
+    assert header["above"] is False
+
+
+def test_blocks_are_told(sent: list[bytes]) -> None:
+    draw(small(size=2))
+    header, arrays = opened(sent[0])
+    assert (header["side"], header["block"], arrays["entries"].shape) == (2, 3, (3, 2, 2, 2))
+
+
+def test_values_beyond_the_scale_are_told(sent: list[bytes]) -> None:
+    draw(scale=Scale("sequential", 0, 0.5))
+    assert opened(sent[0])[0]["above"] is True
+
+
+@given(
+    st.lists(st.floats(-0.5, 3, width=32), min_size=1, max_size=30),
+    st.sampled_from(["linear", "sqrt"]),
+    st.floats(0.1, 2),
+)
+def test_a_larger_weight_never_has_a_paler_colour(values: list[float], curve: Any, high: float) -> None:
+    weights = np.sort(np.array(values, dtype=np.float32))
+    entries = colour_entries(weights, Scale("sequential", 0, high, curve)).astype(int)
+    assert (np.diff(entries) >= 0).all()
+    share = np.clip(weights.astype(float) / high, 0, 1)
+    exact = 255 * (np.sqrt(share) if curve == "sqrt" else share)
+    assert np.abs(entries - exact).max() <= 0.501
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"labels": LABELS[:2]}, "3 rows of 2"),
+        ({"labels": [["", "", ""]] * 3}, "3 rows of 2"),
+        ({"measures": {"Previous": np.zeros((2, 3))}}, "measure Previous must be 3 × 2 finite"),
+        ({"measures": {"Previous": np.full((3, 2), np.nan)}}, "finite numbers"),
+        ({"scale": Scale("diverging", -1, 1)}, "sequential scale"),
+    ],
+)
+def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        draw(**more)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "head"),
+    [
+        ({"layer": 2, "head": 1}, Head(2, 1)),
+        ({"layer": 3, "head": 1}, None),
+        ({"layer": 0, "head": -1}, None),
+        ({"layer": True, "head": 1}, None),
+        ({"layer": "1", "head": 1}, None),
+        ({}, None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_only_a_head_of_this_model_is_believed(answer: Any, head: Head | None) -> None:
+    assert opened_head({"opened": answer}, (3, 2)) == head
+
+
+def test_it_mounts_in_an_app() -> None:
+    def page() -> None:
+        import streamlit as st
+
+        from bert_probe.analyses.thumbnails import thumbnails
+        from bert_probe.ui.components.model_view import model_view
+        from bert_probe.views.model_view import payload
+        from tests.helpers.traces import random_trace
+
+        trace = random_trace(["a", "b"], 1, 2)
+        data = payload(thumbnails(trace), [["", "broad"]], {}, key="m", caption="All heads")
+        st.write(f"{model_view(data, (1, 2), key='m')}")
+
+    at = AppTest.from_function(page).run()
+    assert not at.exception
+    assert at.markdown[0].value == "None"
+    assert not at.run().exception, "a rerun finds the component registered"

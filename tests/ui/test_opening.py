@@ -1,0 +1,151 @@
+"""Opening a model from a page: watched, cancelled, shared, and never in the way of another."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.errors import WeightsError
+from bert_probe.model import loading
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.cache import Cache
+from bert_probe.ui import workbench
+from tests.helpers import families
+from tests.helpers.pages import opened, refusal, said
+from tests.helpers.waiting import until
+from tests.helpers.work import all_jobs_ended
+
+
+class Opening:
+    """Stands in for `load`: reports when the test lets it, and fails or gives a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.begun: list[str | None] = []
+        self.error: Exception | None = None
+        self.go = threading.Event()
+
+    def __call__(
+        self, model: str | None, _revision: str | None, progress: Any, notice: Callable[[str], None]
+    ) -> Checkpoint:
+        if model is None:
+            return self.checkpoint
+        self.begun.append(model)
+        notice("438 MB of weights.")
+        while not self.go.is_set():
+            progress(120_000_000, 438_000_000)
+            self.go.wait(0.02)
+        if self.error is not None:
+            raise self.error
+        return self.checkpoint
+
+
+@pytest.fixture
+def opening(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opening]:
+    stand_in = Opening(minilm)
+    monkeypatch.setattr(loading, "load", stand_in)
+    monkeypatch.setattr(workbench, "PATIENCE", 0.05)
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))
+    yield stand_in
+    stand_in.go.set()
+    until(all_jobs_ended)
+
+
+def buttons(app: AppTest) -> list[str]:
+    return [button.label for button in app.button]
+
+
+def bars(app: AppTest) -> list[str]:
+    return [element.proto.text for element in app.get("progress")]
+
+
+def test_an_opening_is_watched_and_the_page_waits_without_a_picture(opening: Opening) -> None:
+    app = opened("tokens", a="One two", model="org/large")
+    until(lambda: bars(app.run()) == ["Opening org/large. 438 MB of weights.  \n120 of 438 MB"])
+    assert "Cancel" in buttons(app)
+    assert not app.exception
+    assert refusal(app) == ""
+    assert "dimensions" not in said(app), "nothing is said of a model that is not open"
+    opening.go.set()
+    until(lambda: "384 dimensions" in said(app.run()))
+    assert bars(app) == []
+    assert opening.begun == ["org/large"]
+
+
+def test_a_cancelled_opening_can_be_begun_again_and_nothing_typed_is_lost(opening: Opening) -> None:
+    app = opened("tokens", a="One two", model="org/large")
+    until(lambda: "Cancel" in buttons(app.run()))
+    next(button for button in app.button if button.label == "Cancel").click().run()
+    app.run()
+    assert "Cancelled after 120 of 438 MB. Nothing was kept." in said(app)
+    assert app.text_area(key="draft_a").value == "One two"
+    next(button for button in app.button if button.label == "Open org/large").click().run()
+    until(lambda: "Cancel" in buttons(app.run()))
+    assert len(opening.begun) == 2
+
+
+def test_one_opening_holds_up_no_other_model_and_is_one_for_all_who_ask(opening: Opening) -> None:
+    first = opened("tokens", a="One two", model="org/large")
+    second = opened("tokens", a="Three", model="org/large")
+    until(lambda: "Cancel" in buttons(first.run()))
+    until(lambda: bars(second.run())[0].endswith("120 of 438 MB"))
+    other = opened("tokens", a="Four five")
+    assert "384 dimensions" in said(other)
+    next(button for button in first.button if button.label == "Cancel").click().run()
+    opening.go.set()
+    until(lambda: "384 dimensions" in said(second.run()))
+
+
+def test_a_failed_opening_is_told_and_tried_again_only_when_asked(opening: Opening) -> None:
+    opening.error = WeightsError("These weights are broken. Download them again.")
+    opening.go.set()
+    app = opened("tokens", a="One two", model="org/large")
+    until(lambda: refusal(app.run()) == "These weights are broken. Download them again.")
+    app.run()
+    assert opening.begun == ["org/large"]
+    assert "Open org/large" in buttons(app)
+    opening.error = None
+    next(button for button in app.button if button.label == "Open org/large").click().run()
+    until(lambda: "384 dimensions" in said(app.run()))
+
+
+@pytest.mark.usefixtures("opening")
+def test_an_opening_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench, "_SILENCE", 0.1)
+    app = opened("tokens", a="One two", model="org/large")
+    until(lambda: "Nothing was heard of it" in refusal(app.run()))
+    assert "Open org/large" in buttons(app)
+
+
+def test_a_folder_whose_files_were_replaced_is_opened_anew(
+    family_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(family_folder("bert"), folder)
+    app = opened("tokens", model=str(folder))
+    before = shared_cache.opened(str(folder), "")
+    assert before is not None
+    shown = shared_cache.traces(before, [("A boat", None)], False)
+    app.run()
+    assert shared_cache.opened(str(folder), "") is before
+    assert "were replaced" not in said(app)
+    folder.rename(tmp_path / "aside")
+    assert shared_cache.opened(str(folder), "") is before, "what is gone for a moment may be on its way"
+    families.build("bert", folder, seed=3)
+    app.run()
+    assert not app.exception
+    after = shared_cache.opened(str(folder), "")
+    assert after is not None
+    assert after.description.weights_sha256 != before.description.weights_sha256
+    assert "Its files were replaced since this page was opened" in said(app)
+    assert "was replaced, and is opened anew" in app.toast[0].value
+    assert shared_cache.traces(after, [("A boat", None)], False)[0] is not shown[0]
+    (folder / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
+    assert shared_cache.opened(str(folder), "") is None, "each file that is read counts"

@@ -1,0 +1,157 @@
+"""The Overview: its cards are the library's findings, before and after they are ranked; where links lead."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe.analyses.overview import TextOverview, forms, look
+from bert_probe.analyses.usual import Usual, usual
+from bert_probe.core.provenance import Subject
+from bert_probe.core.snippets import address
+from bert_probe.model.progress import ignore
+from bert_probe.runtime import shared_cache
+from bert_probe.server import asgi
+from bert_probe.ui import jobs, overview, state, workbench
+from tests.helpers.pages import MARKDOWN, address_of, looks_at, opened, refusal
+
+TEXT = "The dog and the cat saw the unhappiest wolpertinger, and the dog ran to the old boat."
+
+
+def sentences(app: AppTest) -> list[str]:
+    """What the cards say."""
+    return [one.value for one in app.markdown if one.value.endswith(r"\.")]
+
+
+def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
+    """Page and parameters of each card's link."""
+    protos: list[Any] = [one.proto for one in app.get("page_link")]
+    return [(one.page, dict(parse_qsl(one.query_string))) for one in protos]
+
+
+def expected(text: str, b: str = "") -> TextOverview:
+    """The library's answer, with the numbers that the page has measured, too."""
+    checkpoint = shared_cache.open_checkpoint("", "")
+    traces = shared_cache.traces(checkpoint, [(one, None) for one in (text, b) if one], False)
+    first, *more = [
+        shared_cache.answers.of(usual, checkpoint, form, report=ignore) for form in forms(*traces)
+    ]
+    for one in more:
+        first |= one
+    return look(*traces).ranked(first)
+
+
+def test_the_cards_are_the_findings_of_the_library_in_their_order() -> None:
+    app = opened("overview", a=TEXT)
+    assert not app.exception
+    found = expected(TEXT).findings
+    assert sentences(app) == [state.plain(one.said, 1_000) for one in found]
+    places = [one.value.partition(". ")[0] for one in app.caption if " shipped sentences" in one.value]
+    assert [f"{one}." for one in places] == [one.place for one in found]
+    assert [page for page, _ in links(app)] == [one.page for one in found]
+    assert len(app.get("image")) == len(found)
+
+
+def test_each_link_names_a_page_and_the_same_texts() -> None:
+    app = opened("overview", a=TEXT, b="The dog ran home.")
+    told = expected(TEXT, "The dog ran home.")
+    for (page, parameters), finding in zip(links(app), told.findings, strict=True):
+        assert page in asgi.PAGES
+        assert state.of_texts(parameters) == {"a": TEXT, "b": "The dog ran home."}
+        assert finding.choices.items() <= parameters.items()
+        # The command line writes the same link for whoever has no page open.
+        path, _, query = told.link(finding).partition("?")
+        assert path == f"/{page}"
+        assert parameters.items() >= dict(parse_qsl(query)).items()
+
+
+def test_a_link_of_the_command_line_opens_the_view_with_its_text() -> None:
+    told = expected(TEXT)
+    finding = next(one for one in told.candidates if one.kind.name == "two words meet")
+    page, _, query = told.link(finding).removeprefix("/").partition("?")
+    app = opened(page, **dict(parse_qsl(query)))
+    assert app.text_area(key="draft_a").value == TEXT
+    view = looks_at(app)
+    assert {"layer": str(view.layer), "head": str(view.series[0] + 1)}.items() <= finding.choices.items()
+    assert view.words
+    assert f"{view.pins.side}.{view.pins.units[0]}" == finding.choices["pins"]
+
+
+def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
+    checkpoint = shared_cache.open_checkpoint("", "")
+    for trace, request in (
+        (checkpoint.trace("a dog", "a cat"), workbench.Request("a dog", "a cat", "pair")),
+        (checkpoint.trace("dog " * 600, truncate=True), workbench.Request("dog " * 600, truncate=True)),
+    ):
+        parameters = address(Subject.of(trace))
+        assert parameters is not None
+        cut = parameters.pop("truncate", "0")
+        assert workbench.Request(**parameters, truncate=cut == "1") == request
+
+
+def test_following_a_link_chooses_what_it_says_and_its_address_is_not_written_anew() -> None:
+    app = opened(a=TEXT, layer="2", words="1", pins="query.3", lines="0.1", show="table")
+    app.switch_page("../../pages/similarity.py").run()
+    app.slider(key="vector_layer").set_value(3).run()
+    app.switch_page("../../pages/overview.py").run()
+    assert address_of(app) == {"a": TEXT, "vector_layer": "3"}, "nothing of attention"
+    for wanted in ("attention", "similarity"):
+        parameters = next(given for page, given in links(app) if page == wanted)
+        app.query_params.clear()
+        for name, value in parameters.items():
+            app.query_params[name] = value
+        app.switch_page(f"../../pages/{wanted}.py").run()
+        assert not app.exception
+        assert address_of(app) == parameters, wanted
+        if wanted == "attention":
+            view = looks_at(app)
+            assert (str(view.layer), view.options.step) == (parameters["layer"], None)
+            assert view.words == (parameters.get("words") == "1")
+            assert app.session_state["address"]["vector_layer"] == "3"
+            app.switch_page("../../pages/overview.py").run()
+        else:
+            assert app.slider(key="vector_layer").value == 6
+
+
+def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+    measured = usual
+
+    def slow(*given: Any, **more: Any) -> Usual:
+        may_go_on.wait(60)
+        return measured(*given, **more)
+
+    monkeypatch.setattr(overview, "usual", slow)
+    monkeypatch.setattr(jobs, "PATIENCE", 0.0)
+    app = opened("overview", a=TEXT)
+    first = look(shared_cache.traces(shared_cache.open_checkpoint("", ""), [(TEXT, None)], False)[0])
+    assert sentences(app) == [state.plain(one.said, 1_000) for one in first.findings]
+    assert not [one for one in app.caption if " shipped sentences" in one.value]
+    assert "Cancel" in [button.label for button in app.button]
+    assert not app.get("download_button"), "files hold percentiles"
+    may_go_on.set()
+    monkeypatch.setattr(jobs, "PATIENCE", 60.0)
+    app.run()
+    assert sentences(app) == [state.plain(one.said, 1_000) for one in expected(TEXT).findings]
+    assert [button.label for button in app.get("download_button")][:2] == ["CSV", "JSON"]
+
+
+@pytest.mark.parametrize("text", ["\n".join(MARKDOWN), "."])
+def test_any_text_has_its_cards_and_none_is_read_as_markdown(text: str) -> None:
+    app = opened("overview", a=text, b=text)
+    assert not app.exception
+    assert not refusal(app)
+    written = "\n".join(one.value for part in (app.markdown, app.caption) for one in part)
+    assert "<img" not in written
+    assert ":red[" not in written
+    assert "](http" not in written
+
+
+def test_entries_of_the_navigation_are_at_most_seven() -> None:
+    entries = [*asgi.SECTIONS.get("", ()), *(name for name in asgi.SECTIONS if name)]
+    assert len(entries) <= 7
+    assert entries[0] == "overview" == asgi.FRONT_PAGE

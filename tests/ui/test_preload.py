@@ -1,0 +1,48 @@
+"""What takes seconds to import is imported once, and what goes wrong with it is said."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bert_probe.ui import preload
+
+
+@pytest.fixture(autouse=True)
+def _afresh() -> Iterator[None]:
+    preload._begun.cache_clear()
+    yield
+    preload._begun.cache_clear()
+
+
+def test_it_is_imported_when_it_has_been_waited_for() -> None:
+    preload.begin()
+    preload.wait()
+    assert preload.is_done()
+    assert {"bert_probe.model.loading", "bert_probe.ui.overview"} <= set(sys.modules)
+
+
+def test_waiting_begins_it_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    start = threading.Thread.start
+
+    def watched(thread: threading.Thread) -> None:
+        begun.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", watched)
+    preload.wait()
+    preload.begin()
+    preload.wait()
+    assert begun == ["imports"]
+
+
+def test_what_goes_wrong_is_raised_where_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bert_probe.model.loading", None)
+    preload.begin()
+    for _ in range(2):
+        with pytest.raises(ImportError, match="loading"):
+            preload.wait()

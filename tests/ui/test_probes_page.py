@@ -1,0 +1,148 @@
+"""The page of probes, through Streamlit's test runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe import Probe, Relations, TreeProbe
+from bert_probe.runtime import shared_cache
+from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.ui.components import matrix
+from bert_probe.views.matrix import Cell
+from tests.helpers.exactness import assert_alike
+from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+from tests.helpers.treebank import SAILING, SAILING_FILE, SLEEPING, SLEEPING_FILE
+
+
+def given(part: str = "layers", address: dict[str, str] | None = None, **files: str) -> AppTest:
+    """The page with files that were uploaded."""
+    app = opened("probes", probes_part=part, **(address or {}))
+    for key, content in files.items():
+        app.file_uploader(key=f"probes_{key}_upload").set_value(
+            (f"{key}.conllu", content.encode(), "text/plain")
+        )
+    return app.run()
+
+
+TABLE = "text,label\n" + "".join(
+    f"{noun} in the rain,wet\n{noun} at home,dry\n" for noun in ("Boats", "Cats")
+)
+
+
+def test_texts_of_a_table_are_probed() -> None:
+    app = opened("probes")
+    for key in ("data", "held_out"):
+        app.file_uploader(key=f"probes_{key}_upload").set_value((f"{key}.csv", TABLE.encode(), "text/csv"))
+    app.run()
+    assert "4 texts, 2 labels" in said(app)
+    app.session_state["probe_pooling"] = "cls"
+    app = click(app.run(), "Probe the layers")
+    data = labelled_of(TABLE.encode(), "data.csv")
+    expected = Probe(pooling="cls").of(shared_cache.open_checkpoint("", ""), data, data)
+    assert_alike(app.dataframe[-1].value, expected.frame())
+    assert "held-out texts" in said(app)
+    assert "nothing can tell of a text that was not learned from" in said(app)
+    assert expected.shell in [code.value for code in app.get("code")]
+    for part in ("trees", "relations"):
+        app.session_state["probes_part"] = part
+        app.run()
+        assert "upload CoNLL-U, whose words have heads" in app.info[0].value
+
+
+def click(app: AppTest, label: str) -> AppTest:
+    app = next(button for button in app.button if button.label == label).click().run()
+    assert not app.exception
+    return app
+
+
+def test_without_a_file_it_says_what_to_upload() -> None:
+    app = opened("probes")
+    assert not app.exception
+    assert "Upload sentences whose words have tags" in app.info[0].value
+    assert [code.value.split()[0] for code in app.code] == ["The", "text,label", "#"]
+
+
+def test_layers_are_probed() -> None:
+    app = given(data=SAILING_FILE, held_out=SLEEPING_FILE)
+    assert "3 sentences, 15 words" in said(app)
+    app = click(app, "Probe the layers")
+    checkpoint = shared_cache.open_checkpoint("", "")
+    expected = Probe().of(checkpoint, SAILING, SLEEPING)
+    frame: Any = app.dataframe[-1].value
+    assert list(frame) == list(expected.frame())
+    assert_alike(frame, expected.frame())
+    assert "not what the model uses" in said(app)
+    assert len(app.get("plotly_chart")) == 2
+    app.session_state["probe_label"] = "genre"
+    app = click(app.run(), "Probe the layers")
+    assert "of 2 held-out sentences" in said(app)
+
+
+def test_a_head_is_opened_on_an_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = shared_cache.open_checkpoint("", "")
+    expected = Relations().of(checkpoint, SAILING, SLEEPING)
+    app = given("relations", data=SAILING_FILE)
+    assert "upload the second one, too" in app.info[0].value
+    app = given("relations", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    cell = Cell(expected.relations.index("obj"), 2 * 12 + 8)
+    monkeypatch.setattr(matrix, "pinned_cell", lambda *_: cell)
+    app = click(app, "Look for relations")
+    assert_alike(app.dataframe[-1].value["accuracy"], expected.frame()["accuracy"])
+    assert "layer 3, head 9: right in" in said(app)
+    app = click(app, "Show its attention to this sentence")
+    asked = address_of(app)
+    assert (asked["a"], asked["layer"], asked["head"]) == ("Every engineer reads a map .", "3", "9")
+    # [CLS] is the first of the words there; the object is the fifth of the sentence.
+    assert (asked["words"], asked["pins"]) == ("1", "query.5")
+
+
+def test_trees_are_probed_and_one_is_drawn() -> None:
+    app = given("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
+    app = click(app, "Probe for trees")
+    checkpoint = shared_cache.open_checkpoint("", "")
+    expected = TreeProbe().of(checkpoint, SAILING, SLEEPING)
+    by_layer, edges = (frame.value for frame in app.dataframe[-2:])
+    assert_alike(by_layer, expected.frame())
+    assert "of 6 held-out edges; joining each word with the next finds 83.3%" in said(app)
+    assert "not what the model uses" in said(app)
+    app.session_state["tree_layer"] = "3"
+    app = app.run()
+    assert not app.exception
+    edges = app.dataframe[-1].value
+    trace = checkpoint.trace(workbench_text(app))
+    assert edges.to_csv() == expected.tree(trace, 3).table().to_csv()
+    words = sum(any(map(str.isalnum, word)) for word in trace.encoding.text.replace(".", " .").split())
+    assert len(edges) == words - 1
+    assert len(app.get("plotly_chart")) == 2
+
+
+def workbench_text(app: AppTest) -> str:
+    text: str = app.session_state["request"].a
+    return text
+
+
+def test_a_sentence_without_a_tree_loses_nothing_else() -> None:
+    app = given("trees", data="1\tGo\t_\tVERB" + "\t_" * 6 + "\n")
+    assert "Trees are learned from a treebank" in app.info[0].value
+    app = click(given("trees", {"a": HOSTILE}, data=SAILING_FILE), "Probe for trees")
+    markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))
+    app.session_state["draft_a"] = "Go!"
+    app = click(app, "Run")
+    assert "A tree joins two words or more" in app.info[-1].value
+    assert len(app.dataframe) == 1
+
+
+def test_files_that_cannot_be_read_are_a_sentence_and_hostile_ones_text() -> None:
+    app = given(data="1\tword\n")
+    assert "data.conllu has a fault: line 1: 2 columns" in refusal(app)
+    app = given("relations", data=SAILING_FILE, held_out="\n")
+    assert "held_out.conllu holds no sentences" in refusal(app)
+    hostile = HOSTILE.replace(" ", "_")
+    content = SAILING_FILE.replace("\tdet\t", f"\t{hostile}\t").replace("\tThe\t", f"\t{hostile}\t")
+    app = click(given("relations", data=content, held_out=content), "Look for relations")
+    markdown = "\n".join(element.value for part in (app.markdown, app.caption) for element in part)
+    assert not any(piece in markdown for piece in ("<img", "**bold**", ":red[no]", "](http"))

@@ -1,0 +1,94 @@
+"""What is shown of attention has one owner: the later choice counts, and the address spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import streamlit as st
+
+from bert_probe.analyses.first_look import first_look
+from bert_probe.runtime import shared_cache
+from bert_probe.ui.attention import shown
+from bert_probe.ui.components import toolbar
+from bert_probe.views.view import Options, Pins, Shown, View, described
+from tests.helpers.pages import address_of, choose, looks_at, opened, said
+
+TEXT = "we left the ground"
+
+
+class Browser:
+    """Stands for the toolbar in a browser: sees what it is sent, and reports what it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: Any = None
+        self.report: Shown | None = None
+
+    def mounted(self, *, key: str, data: Any, on_shown_change: Callable[[], None]) -> None:
+        self.sent = data["shown"]
+        if self.report is not None:
+            st.session_state[key] = {"shown": described(self.report)}
+            self.report = None
+            on_shown_change()
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Browser:
+    one = Browser()
+    monkeypatch.setattr(toolbar, "_component", one.mounted)
+    return one
+
+
+def test_the_later_choice_counts(browser: Browser) -> None:
+    app = opened(a=TEXT, show="table", layer="3", head="2")
+    first = app.session_state[shown.KEY]
+    assert browser.sent == described(first)
+    assert first.view == View(3, (1,))
+    chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
+    browser.report = Shown(first.revision + 2, first.of, chosen)
+    app.run().run()
+    assert browser.sent == described(Shown(first.revision + 2, first.of, chosen)), "as it was reported"
+    spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
+    assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
+    browser.report = Shown(first.revision + 1, first.of, View(1, "mean"))
+    app.run().run()
+    assert looks_at(app) == chosen, "what was reported before came later"
+    choose(app, layer="2")
+    held = app.session_state[shown.KEY]
+    assert held == Shown(first.revision + 3, first.of, replace(chosen, layer=2)), "chosen on another page"
+    browser.report = replace(held, view=replace(held.view, layer=5))
+    app.run().run()
+    assert looks_at(app).layer == 5, "at a tie it is the reader's own"
+
+
+def test_pins_are_of_one_text_and_all_else_outlives_it(browser: Browser) -> None:
+    app = opened(a=TEXT, show="table", layer="3", head="2", pins="query.1", specials="0")
+    before = app.session_state[shown.KEY]
+    assert before.view.pins == Pins("query", (1,))
+    browser.report = replace(before, revision=before.revision + 9, view=View(1, "mean"))
+    app.text_area(key="draft_a").set_value("another text")
+    next(one for one in app.button if one.label == "Run").click().run()
+    after = app.session_state[shown.KEY]
+    assert after.of != before.of
+    assert after.view == View(3, (1,), Options(specials=False)), "a report of the text before is of no use"
+    assert after.revision == before.revision + 1
+    assert "pins" not in address_of(app)
+
+
+def test_who_chose_nothing_sees_the_head_that_stands_out() -> None:
+    app = opened(a=TEXT, show="table")
+    look = first_look(shared_cache.open_checkpoint("", "").trace(TEXT))
+    assert look.measure
+    assert (looks_at(app).layer, looks_at(app).series) == (look.layer + 1, (look.head,))
+    assert f"Layer {look.layer + 1}, head {int(look.head) + 1} stands out: it {look.reason}." in said(app)
+    assert address_of(app) == {"a": TEXT, "show": "table"}, "so another text has its own"
+    choose(app, words="1")
+    assert "layer" not in address_of(app)
+    choose(app, layer="6")
+    assert looks_at(app).series == "mean"
+    assert "stands out" not in said(app)
+    app.switch_page("../../pages/steps.py").run()
+    app.switch_page("../../pages/attention.py").run()
+    assert (looks_at(app).layer, looks_at(app).series) == (6, "mean"), "Steps says nothing of its usual layer"

@@ -1,0 +1,139 @@
+"""The page of steps through Streamlit's test runner: its numbers, its choices, its refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from bert_probe import Steps
+from bert_probe.analyses import head_outputs
+from bert_probe.model.trace import Trace
+from bert_probe.runtime import shared_cache
+from tests.helpers.families import TEXT
+from tests.helpers.pages import looks_at, opened, refusal, said
+
+
+def metrics(app: AppTest) -> dict[str, str]:
+    return {metric.label: metric.value for metric in app.metric}
+
+
+def shown(value: float) -> str:
+    return f"{value:.4f}".replace("-", "−")
+
+
+def test_the_page_shows_the_library_s_numbers() -> None:
+    app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
+    checkpoint = shared_cache.open_checkpoint("", "")
+    steps = Steps(1, 2, 11).of(checkpoint.trace(TEXT))
+    assert metrics(app) == {
+        "Numbers in each": "32",
+        "q · k": shown(steps.dot_products[9]),
+        "q · k × scaling": shown(steps.scaled[9]),
+        "Score": shown(steps.scores[9]),
+        "Attention weight": shown(steps.weights[9]),
+        "Length of weight × v": shown(steps.weighted_lengths[9]),
+        "Length of the output": shown(steps.output_length),
+        "Largest absolute difference": f"{steps.difference:.1e}",
+    }
+    assert f"gives **left** (9) a weight of **{shown(steps.weights[9])}**" in said(app)
+    assert "query" not in app.query_params, "the last word is the default"
+    assert app.query_params["key"] == "9"
+    assert len(app.header) == 8
+
+
+def test_the_key_of_the_largest_weight_is_shown_at_first() -> None:
+    app = opened("steps", a=TEXT, layer="2", head="3")
+    checkpoint = shared_cache.open_checkpoint("", "")
+    row = checkpoint.trace(TEXT).attention(1, 2)[11]
+    assert metrics(app)["Attention weight"] == shown(row.max())
+    assert "the largest of its weights" in said(app)
+    assert "key" not in app.query_params
+
+
+def test_a_head_chosen_here_is_chosen_everywhere_and_the_mean_is_left_alone() -> None:
+    app = opened("steps", a=TEXT)
+    assert app.session_state["single_head"] == 1
+    assert app.session_state["head"] == "mean"
+    assert "head" not in app.query_params
+    app.pills(key="single_head").set_value(7).run()
+    assert not app.exception
+    assert app.session_state["head"] == 7
+    assert app.query_params["head"] == "7"
+    app.switch_page("../../pages/attention.py").run()
+    assert looks_at(app).series == (6,)
+
+
+@pytest.mark.parametrize("asked", ["14", "-1", "x", "1_0"])
+def test_a_token_in_the_address_that_does_not_exist_is_said(asked: str) -> None:
+    app = opened("steps", a=TEXT, query=asked)
+    assert not app.exception
+    assert "There is no token" in said(app)
+    assert "query" not in app.query_params
+
+
+def test_a_token_of_the_address_belongs_to_its_text() -> None:
+    app = opened("steps", a=TEXT, query="3")
+    assert "**we** (3) brings" in said(app)
+    app.text_area(key="draft_a").set_value("Mehdi loves AI")
+    next(one for one in app.button if one.label == "Run").click().run()
+    assert "**ai** (4) brings" in said(app)
+
+
+def test_layers_heads_and_queries_of_a_text_need_one_more_pass_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = []
+    original = head_outputs.head_outputs
+
+    def counted(trace: Trace) -> head_outputs.HeadOutputs:
+        passes.append(trace)
+        return original(trace)
+
+    monkeypatch.setattr(head_outputs, "head_outputs", counted)
+    app = opened("steps", a="nobody has asked for the steps of this sentence")
+    app.slider(key="layer").set_value(1).run()
+    app.slider(key="layer").set_value(2).run()
+    assert not app.exception
+    assert len(passes) == 1
+
+
+def test_what_an_architecture_does_is_said_where_it_matters(family_folder: Callable[[str], Path]) -> None:
+    long = f"{TEXT} {TEXT}"
+    plain = said(opened("steps", a=TEXT))
+    modern = said(opened("steps", a=long, model=str(family_folder("modernbert")), layer="2"))
+    grouped = said(opened("steps", a=TEXT, model=str(family_folder("eurobert")), head="3"))
+    assert "turns q and k" not in plain
+    assert "may attend to all 14. Nothing else is added." in plain
+    assert "turns q and k by the positions of their tokens" in modern
+    assert "sees only a window around the query" in modern
+    assert "keys may not be attended to: −∞ is added" in modern
+    assert "heads 3, 4 share these keys and values" in grouped
+
+
+def test_the_score_of_a_masked_key_is_minus_infinity(family_folder: Callable[[str], Path]) -> None:
+    app = opened(
+        "steps", a=f"{TEXT} {TEXT}", model=str(family_folder("modernbert")), layer="2", query="15", key="1"
+    )
+    assert not app.exception
+    assert metrics(app)["Score"] == "−∞"
+    assert metrics(app)["Attention weight"] == "0.0000"
+
+
+def test_a_model_that_hides_q_k_v_is_refused_and_nothing_is_lost(
+    family_folder: Callable[[str], Path],
+) -> None:
+    app = opened("steps", a=TEXT, model=str(family_folder("mpnet")))
+    assert not app.exception
+    assert "MPNetModel hides its queries, keys and values" in refusal(app)
+    assert app.text_area(key="draft_a").value == TEXT
+
+
+def test_outputs_are_made_once_for_a_text_whoever_asks() -> None:
+    checkpoint = shared_cache.open_checkpoint("", "")
+    ask = head_outputs.head_outputs
+    outputs = shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at"))
+    assert shared_cache.answers.of(ask, checkpoint.trace("a text that two sessions look at")) is outputs
+    assert shared_cache.answers.of(ask, checkpoint.trace("another text")) is not outputs

@@ -1,0 +1,286 @@
+"""The page that trains: what it offers and refuses, and what it makes of a training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import bert_probe
+from bert_probe import Evaluate, EvaluateMasks, Teach
+from bert_probe.runtime import shared_cache
+from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.sample_data import everyday_topics_file
+from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.tables import as_file
+from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.ui.components import matrix
+from bert_probe.ui.train import running
+from bert_probe.ui.train.data import Data
+from bert_probe.ui.train.running import Outcome
+from bert_probe.views.matrix import Cell
+from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
+
+Folder = Callable[[str], Path]
+
+ROWS = 24
+
+
+def table(hostile: str = "") -> bytes:
+    """Texts of a river, and of others."""
+    lines = [
+        f"a {word} {number},{label}"
+        for number in range(ROWS // 2)
+        for word, label in (("river", "wet" + hostile), ("ground", "dry"))
+    ]
+    return ("text,label\n" + "\n".join(lines) + "\n").encode()
+
+
+def given(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> AppTest:
+    """The page with a file of the reader's."""
+    app = opened("train", model=str(folder), data="file", **address)
+    app.file_uploader(key="train_data_upload").set_value((name, content, "text/plain"))
+    return app.run()
+
+
+def unescaped(markdown: str) -> list[str]:
+    """What would be read as markup."""
+    left = re.sub(r"\\.", "", markdown)
+    return [piece for piece in ("<img", "**bold", "x^2$", ":red[", "](http") if piece in left]
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    found = next(one for one in app.button if one.label == label)
+    app = found.click().run()
+    assert not app.exception
+    return app
+
+
+def trained(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> tuple[AppTest, Outcome]:
+    app = given(folder, content, name, **{"epochs": "2"} | address)
+    assert not app.exception
+    app = press(app, "Start training")
+    return app, app.session_state["train_outcome"]
+
+
+def test_a_first_visit_offers_the_example_and_counts_what_is_updated(family_folder: Folder) -> None:
+    app = opened("train", model=str(family_folder("bert")))
+    assert not app.exception
+    assert "300 texts, 6 classes" in said(app)
+    assert len(app.dataframe[0].value) == 100
+    assert app.dataframe[1].value["count"].tolist() == [50] * 6
+    plan = re.sub(r"\\", "", said(app))
+    assert "240 texts are taught and 60 held out." in plan
+    assert re.search(r"in 450 steps of 16 texts and about .* of memory", plan)
+    assert [one.label for one in app.button][:1] == ["Start training"]
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_from_it(family_folder: Folder) -> None:
+    asked = {"update": "top", "top_layers": "1", "epochs": "2", "rate": "0.002", "batch": "8", "seed": "7"}
+    app = given(family_folder("bert"), table(), held_out="0.5", **asked)
+    assert not app.exception
+    assert address_of(app) | asked == address_of(app)
+    assert "in 4 steps of 8 texts" in said(app)
+    app.radio(key="update").set_value("head").run()
+    assert "update" not in app.query_params
+    app = given(family_folder("bert"), table(), rate="fast")
+    assert "Learning rate" in refusal(app) or "rate is 'fast'" in refusal(app)
+    assert "what you chose is still there" in said(app)
+
+
+def test_a_training_is_what_the_library_gives(family_folder: Folder) -> None:
+    app, found = trained(family_folder("bert"), table(), held_out="0.5", rate="0.01", epochs="4")
+    checkpoint = bert_probe.load(family_folder("bert"))
+    again = Teach(epochs=4, rate=0.01, held_out=0.5).of(checkpoint, labelled_of(table(), "mine.csv"))
+    pd.testing.assert_frame_equal(found.taught.table(), again.table())
+    judged = Evaluate().of(again.checkpoint, again.held_out, again.data)
+    pd.testing.assert_frame_equal(found.evaluation.table(), judged.table())
+    assert f"right in **{judged.main:.1%}**" in said(app)
+    for value in judged.baselines.values():
+        assert f"{value:.1%}" in said(app)
+    shown = next(one.value for one in app.dataframe if "recall" in one.value)
+    pd.testing.assert_frame_equal(shown, judged.by_class(), check_dtype=False)
+    assert again.python in [one.value for one in app.get("code")]
+    assert again.shell in [one.value for one in app.get("code")]
+    app.number_input(key="seed").set_value(3).run()
+    assert app.session_state["train_outcome"] is found, "settings may change while the last one is shown"
+    app.switch_page("../../pages/tokens.py").run()
+    app.switch_page("../../pages/train.py").run()
+    assert "What was learned" in [one.value for one in app.header]
+
+
+def test_a_text_opens_in_answer_with_the_model_that_is_not_saved(family_folder: Folder) -> None:
+    app, found = trained(family_folder("bert"), table())
+    app.segmented_control(key="train_texts").set_value("uncertain").run()
+    first = found.evaluation.least_certain[0]
+    app = press(app, "Open in Answer")
+    address = address_of(app)
+    assert address["a"] == found.evaluation.texts[first]
+    assert shared_cache.opened(address["model"], "") is found.taught.checkpoint
+    app.switch_page("../../pages/answer.py").run()
+    assert not app.exception
+    shares = app.dataframe[0].value.set_index("label")["probability"]
+    np.testing.assert_allclose(shares.max(), found.evaluation.certainty[first], rtol=1e-4)
+    shared_cache.forget(address["model"])
+    app.run()
+    assert "trained here, never saved, and is kept no longer" in refusal(app)
+
+
+def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
+    family_folder: Folder, tmp_path: Path
+) -> None:
+    app, found = trained(family_folder("bert"), table())
+    app = press(app, "Save")
+    assert "No folder is given" in re.sub(r"\\", "", app.error[0].value)
+    place = tmp_path / "mine"
+    place.mkdir()
+    (place / "config.json").write_text("{}")
+    app.text_input(key="train_folder").set_value(str(place)).run()
+    (link,) = app.get("link_button")
+    assert link.proto.url == found.download.address
+    app = press(app, "Save")
+    assert "is there already" in re.sub(r"\\", "", app.error[0].value)
+    assert (place / "config.json").read_text() == "{}"
+    app.checkbox(key="train_replace").set_value(True).run()
+    app = press(app, "Save")
+    assert "because config.json was not saved by BERT Probe" in re.sub(r"\\", "", app.error[0].value)
+    assert (place / "config.json").read_text() == "{}"
+    (place / "config.json").unlink()
+    app = press(app, "Save")
+    app = press(app, "Save")
+    assert not app.error
+    assert found.folder == str(place)
+    app = press(app, "Open it")
+    assert address_of(app)["model"] == str(place)
+    opened_again = Evaluate().of(bert_probe.load(place), found.taught.held_out)
+    np.testing.assert_allclose(opened_again.certainty, found.evaluation.certainty, rtol=1e-5)
+
+
+def test_cancel_keeps_the_best_so_far(family_folder: Folder) -> None:
+    checkpoint = bert_probe.load(family_folder("bert"))
+    planned = Teach().plan(checkpoint, labelled_of(table(), "mine.csv"))
+    run = running.Run(Data(labelled_of(table(), "mine.csv"), None, 0.2, "mine.csv"), planned)
+    stopped: list[int] = []
+
+    def report(done: int, _total: int) -> None:
+        if run.reached:
+            run.stop.set()
+            stopped.append(done)
+
+    found = run.work(report)
+    assert len(stopped) == 1, "the step after is the last that is asked for"
+    assert found.taught.ended == "stopped"
+    assert found.evaluation is not None
+    assert "of 0 s" not in run.left(1, 2)
+
+
+def test_faults_of_a_file_are_a_list_and_nothing_is_lost(family_folder: Folder) -> None:
+    content = f"text,label\nfine,a\n,b\nno label,\n{HOSTILE},a,b\n".encode()
+    app = given(family_folder("bert"), content, f"{HOSTILE}.csv", seed="5")
+    assert not app.exception
+    assert "has 3 faults:" in said(app)
+    listed = next(one.value for one in app.markdown if one.value.startswith("- line"))
+    assert [line.split(":")[0] for line in listed.split("\n")] == ["- line 3", "- line 4", "- line 5"]
+    assert not unescaped(said(app))
+    assert not [one for one in app.button if one.label == "Start training"]
+    assert address_of(app)["seed"] == "5"
+    app = given(family_folder("bert"), b"a word without a tag\n\nx", "mine.conll")
+    assert "fault" in said(app)
+    app = given(family_folder("bert"), b"\xff\xfe", "mine.csv")
+    assert "UTF-8" in refusal(app)
+    app = given(family_folder("bert"), b"text,label\nOne,a\nTwo,a\n")
+    assert "All 2 texts have the label a" in refusal(app)
+
+
+def test_labels_that_are_markup_are_shown_as_they_are(family_folder: Folder) -> None:
+    hostile = HOSTILE.replace(",", "").replace('"', "")
+    app, found = trained(family_folder("bert"), table(hostile))
+    assert f"wet{hostile}" in found.evaluation.labels
+    assert not unescaped("\n".join(one.value for part in (app.markdown, app.caption) for one in part))
+
+
+def test_other_kinds_of_answers(family_folder: Folder) -> None:
+    numbers = table().replace(b"wet", b"1.5").replace(b"dry", b"-0.5")
+    app, found = trained(family_folder("bert"), numbers, held_out="0.5")
+    assert found.evaluation.kind == "number"
+    assert "mean squared error" in said(app)
+    assert "-0.5 to 1.5, on average 0.5" in said(app)
+    several = table().replace(b"text,label", b"text,labels").replace(b"wet", b"wet|cold")
+    app, found = trained(family_folder("bert"), several, held_out="0.5")
+    assert "has all labels right in" in said(app)
+    assert "What is taken for what" not in [one.value for one in app.header]
+    tags = "".join(f"Anna B-PER\nsees O\nboat{number} O\n\n" for number in range(ROWS)).encode()
+    app, found = trained(family_folder("bert"), tags, "mine.conll")
+    assert "24 sentences, 2 tags" in said(app)
+    assert "held-out words the model is right in" in said(app)
+    assert found.evaluation.kind == "tags"
+
+
+LINES = tuple(f"the river {number} runs past a small bridge" for number in range(20))
+
+
+def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> None:
+    app = opened("train", model=str(family_folder("bert")), data="lines", epochs="2", whole_words="1")
+    assert not app.exception
+    assert "No labels are needed" in said(app)
+    app.text_area(key="train_lines").set_value("\n\n".join(LINES)).run()
+    assert "20 texts, whose words are masked and guessed" in said(app)
+    assert address_of(app)["whole_words"] == "1"
+    app = press(app, "Start training")
+    found = app.session_state["train_outcome"]
+    again = Teach(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
+    pd.testing.assert_frame_equal(found.taught.table(), again.table())
+    judged = EvaluateMasks().of(again.checkpoint, again.held_out)
+    pd.testing.assert_frame_equal(found.guessed.table(), judged.table())
+    assert f"the first guess is right for **{judged.measures['first_guess']:.1%}**" in said(app)
+    assert judged.python in [one.value for one in app.get("code")]
+    assert again.shell in [one.value for one in app.get("code")]
+    app = press(app, "Open in Answer")
+    assert address_of(app)["a"] == again.held_out[0]
+    app.switch_page("../../pages/answer.py").run()
+    assert not app.exception
+    assert "Words at token" in said(app)
+    app.switch_page("../../pages/train.py").run()
+    assert app.text_area(key="train_lines").value.startswith("the river 0")
+
+
+def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
+    app = given(family_folder("bert"), "\n".join([*LINES, HOSTILE]).encode(), "mine.txt")
+    assert not app.exception
+    assert "21 texts, whose words are masked and guessed" in said(app)
+    assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
+    assert not unescaped(said(app))
+    assert sentences_of(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
+
+
+def test_a_cell_of_tags_opens_the_sentence_of_its_words(
+    family_folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tags = "".join(f"Anna B-PER\nsees O\n{HOSTILE.split()[1]}{number} O\n\n" for number in range(ROWS))
+    app, found = trained(family_folder("bert"), tags.encode(), "mine.conll")
+    judged = found.evaluation
+    true, answered = int(judged.true[2]), int(judged.predicted[2])
+    monkeypatch.setattr(matrix, "pinned_cell", lambda *_: Cell(true, answered))
+    app.run()
+    unit = judged.where(true, answered)[0]
+    sentence = found.taught.held_out[judged.rows[unit]]
+    assert sentence.words[judged.words[unit]] == judged.texts[unit]
+    assert not unescaped(said(app))
+    app.button(key="open cell 0").click().run()
+    assert address_of(app)["a"] == sentence.text
+    assert shared_cache.opened(address_of(app)["model"], "") is found.taught.checkpoint
+
+
+def test_the_files_of_the_lines_read_the_same_again() -> None:
+    for content in (everyday_topics_file(), b'text_a,text_b,label\n"a, ""b""",c,1.5\nd,e,2\n'):
+        rows = labelled_of(content, "a.csv")
+        assert labelled_of(as_file(rows), "a.csv").digest == rows.digest
+    several = labelled_of(b"text,labels\na,x|y\nb,\n", "a.csv")
+    assert labelled_of(as_file(several), "a.csv").digest == several.digest
+    tagged = tagged_of(b"One\tO\nRome\tB-LOC\n\nTwo\tO\n", "a.conll")
+    assert tagged_of(as_file(tagged), "a.conll") == tagged

@@ -1,0 +1,129 @@
+"""Vocabulary, positions, and the batch on the page of tokens through Streamlit's own test runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bert_probe import Fragmentation, Neighbours, Positions, Vocabulary
+from bert_probe.runtime import shared_cache
+from bert_probe.text import matching
+from tests.helpers.pages import HOSTILE, asked_by, opened, said
+
+FamilyFolder = Callable[[str], Path]
+
+
+def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
+    app = opened(
+        "vocabulary", search="^##.*ing$", match="regex", case="1", piece_kind="continuation", near="river"
+    )
+    assert not app.exception
+    checkpoint = shared_cache.open_checkpoint("", "")
+    asked = asked_by(app, Vocabulary)
+    assert asked == Vocabulary("^##.*ing$", "regex", case=True, kind="continuation")
+    table, near = (one.value for one in app.dataframe[:2])
+    assert table["token"].tolist() == asked.of(checkpoint).table()["token"].tolist()
+    assert near["cosine"].tolist() == Neighbours("river").of(checkpoint).cosines.tolist()
+    assert "drawn at random have a cosine of" in said(app)
+    assert "bert_probe.Neighbours(token='river')" in "\n".join(one.value for one in app.get("code"))
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ({"search": "(", "match": "regex"}, "Invalid regular expression: missing )"),
+        ({"search": ".{99999999}", "match": "regex"}, "invalid repetition size"),
+        ({"search": r"(a|aa)+\d$", "match": "regex"}, "takes more than"),
+        ({"near": "unhappiest"}, "as a text it becomes un, ##ha, ##pp, ##iest"),
+        ({"near": HOSTILE}, "is no piece of this vocabulary"),
+    ],
+)
+def test_what_cannot_be_searched_for_is_a_sentence_beside_the_rest(
+    address: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matching, "SECONDS", 0.0)
+    app = opened("vocabulary", **address)
+    assert not app.exception
+    assert sentence in said(app)
+    assert len(app.dataframe) == 1, "the other half is still there"
+    assert [app.text_input(key=name).value for name in address if name != "match"] == [
+        value for name, value in address.items() if name != "match"
+    ]
+
+
+def test_parameter_given_twice_is_reported() -> None:
+    app = opened("vocabulary", search=["river", "*boat*"])
+    assert not app.exception
+    assert any(
+        "gives search more than once; showing the last, \\*boat\\*" in one.value for one in app.caption
+    )
+    assert app.text_input(key="search").value == "*boat*"
+    assert app.query_params["search"] == "*boat*"
+
+
+def test_kinds_and_scripts_are_counted() -> None:
+    app = opened("vocabulary", vocabulary_part="kinds")
+    assert not app.exception
+    assert "continuation" in app.dataframe[0].value["kind"].tolist()
+    assert [button.label for button in app.get("download_button")].count("CSV") == 2
+
+
+def test_the_text_is_cut_up_also_by_another_vocabulary(family_folder: FamilyFolder) -> None:
+    text = "A small boat crosses"
+    app = opened("vocabulary", a=text, vocabulary_part="text")
+    assert not app.exception
+    found = Fragmentation().of(shared_cache.open_checkpoint("", "").trace(text))
+    assert app.metric[-4].value == f"{found.fertility:.2f}"
+    app = opened("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
+    assert not app.exception
+    assert app.dataframe[-1].value["word"].tolist() == text.split()
+    assert "--what fragmentation" in app.get("code")[-2].value
+
+
+@pytest.mark.parametrize("show", ["cosines", "distance", "spectrum", "table"])
+def test_positions_are_shown_beside_the_sinusoids(show: str) -> None:
+    app = opened("positions", positions_show=show)
+    assert not app.exception
+    assert "this model does not use them" in said(app)
+    asked = asked_by(app, Positions)
+    assert asked.show in (show, None)
+    assert f"show='{show}'" in app.get("code")[0].value or show == "cosines"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("modernbert", "**rotary**; Su et al. 2021"),
+        ("mpnet", "a **bias** to each score"),
+        ("deberta-v2", "learned vectors for **distances**"),
+    ],
+)
+def test_other_families_show_what_they_have_instead(
+    name: str, words: str, family_folder: FamilyFolder
+) -> None:
+    for show in (None, "bias" if name == "mpnet" else "distance" if name == "modernbert" else "relative"):
+        app = opened(
+            "positions", model=str(family_folder(name)), **({} if show is None else {"positions_show": show})
+        )
+        assert not app.exception
+        assert words in said(app)
+
+
+def test_a_batch_is_shown_with_its_padding_and_the_check() -> None:
+    app = opened("tokens", padding="1", a="we left the ground", b="", batch="One word\n" + HOSTILE)
+    assert not app.exception
+    grid = app.dataframe[-1].value
+    assert len(grid) == 3
+    assert grid.iloc[1].tolist()[:5] == ["[CLS]", "one", "word", "[SEP]", "[PAD]"]
+    assert "padding changes nothing: largest difference" in said(app)
+    app = opened("tokens", padding="1", a="we left", b="", batch="One word", padding_cells="input_ids")
+    assert app.dataframe[-1].value.iloc[0].tolist() == ["101", "2057", "2187", "102"]
+
+
+def test_a_batch_of_one_text_needs_none() -> None:
+    app = opened("tokens", padding="1", a="we left", b="")
+    app.text_area(key="batch").set_value("").run()
+    assert not app.exception
+    assert "One text needs no padding" in said(app)
