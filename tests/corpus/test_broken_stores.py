@@ -208,3 +208,12 @@ def named_pipe(path: Path, content: bytes) -> Iterator[None]:
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a writer that nothing read goes on
         writer.join()
         os.close(reader)
+
+
+def test_verification_compares_indexes_of_vectors(store: Path) -> None:
+    folder = store / "index"
+    folder.mkdir()
+    (folder / "06-0.faiss").write_bytes(b"forged")
+    (difference,) = bert_probe.verify_store(store).differences
+    assert difference.file == "index/06-0.faiss"
+    assert "is not the index" in difference.problem
