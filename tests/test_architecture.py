@@ -36,7 +36,7 @@ FLOORS = {
     "reports": 7,
     "api": 7,
     "notebook": 8,
-    "cli": 8,
+    "cli": 9,
     "bertviz": 9,
     "server": 8,
     "ui": 9,

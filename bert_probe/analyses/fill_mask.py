@@ -17,7 +17,7 @@ from bert_probe.core.provenance import Subject
 from bert_probe.core.question import asked, question
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.encoding import Token
+from bert_probe.model.encoding import Token, panics_as_errors
 from bert_probe.model.outputs import output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
@@ -144,7 +144,8 @@ def target(checkpoint: Checkpoint, word: str) -> tuple[int, str]:
     tokenizer = checkpoint.tokenizer
     found = tokenizer.get_vocab().get(word)
     if found is None:
-        pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
+        with panics_as_errors():
+            pieces = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
         if not pieces:
             raise SelectionError(
                 f"{word!r} holds no character that this model's tokenizer keeps. Leave it out."

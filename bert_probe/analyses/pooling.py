@@ -18,6 +18,7 @@ from tokenizers.normalizers import Lowercase
 
 from bert_probe.errors import CheckpointError, ProbeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.text.strict_json import whole_number
 
 POOLINGS: Mapping[str, str] = {
     "mean": "The mean of all the sentence's token vectors, [CLS] and [SEP] among them.",
@@ -185,7 +186,7 @@ def _modules(checkpoint: Checkpoint) -> tuple[list[str], Path]:
 
 def _read(path: Path, kind: type) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"), parse_int=whole_number)
     except (ValueError, OSError, RecursionError) as error:
         raise CheckpointError(f"{path.name} cannot be read: {error}. Download the model again.") from None
     if not isinstance(found, kind):

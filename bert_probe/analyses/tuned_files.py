@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.analyses.tuned_lens import ENDING, RECORD, TunedLens, TuneLens
+from bert_probe.core.files import described
 from bert_probe.core.provenance import Subject
 from bert_probe.errors import ProbeError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
@@ -125,6 +126,16 @@ def keep(lens: TunedLens, checkpoint: Checkpoint) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     lens.save(place)
     return place
+
+
+def lens_files(folder: Path) -> set[Path]:
+    """Return the files that `keep` saved in a folder, whatever checkpoint they are for."""
+    found: set[Path] = set()
+    for file in _by_age(folder):
+        with suppress(SafetensorError, OSError, WeightsError), safe_open(file, framework="np") as lens:
+            _record(file, (lens.metadata() or {}).get(RECORD))
+            found |= {*described(file)}
+    return found
 
 
 def newest(checkpoint: Checkpoint) -> tuple[Path, TunedLens] | None:

@@ -10,11 +10,13 @@ from collections.abc import AsyncIterator
 from typing import Any, BinaryIO, TextIO
 
 import anyio
+from anyio import to_thread
 from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import INVALID_REQUEST, PARSE_ERROR
 
+from bert_probe.api import limits
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
 
@@ -45,10 +47,10 @@ class _Input:
     """The lines of a stream that are messages; all others are answered here."""
 
     def __init__(self, stream: BinaryIO, answers: _Output) -> None:
-        self._stream, self._answers = anyio.wrap_file(stream), answers
+        self._stream, self._answers = stream, answers
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        async for line in self._stream:
+        while line := await to_thread.run_sync(self._read_line):
             if line.isspace():
                 continue
             refused = refusal(line)
@@ -58,9 +60,20 @@ class _Input:
                 await self._answers.write(refused.model_dump_json(by_alias=True, exclude_unset=True) + "\n")
                 await self._answers.flush()
 
+    def _read_line(self) -> bytes:
+        """Return the next line; of one that is too long, the first bytes, and the others are dropped."""
+        line = part = self._stream.readline(limits.MOST_BYTES + 1)
+        while len(part) > limits.MOST_BYTES and not part.endswith(b"\n"):
+            part = self._stream.readline(limits.MOST_BYTES + 1)
+        return line
+
 
 def refusal(line: bytes) -> types.JSONRPCError | None:
     """Return the error that answers a line which is not a message, None for a message."""
+    if len(line) > limits.MOST_BYTES:
+        return _error(
+            INVALID_REQUEST, f"The message has more than {limits.MOST_BYTES:,} bytes. Send a shorter one."
+        )
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except DuplicateKeyError as error:

@@ -34,7 +34,8 @@ def reserving(files: Iterable[Path], force: bool) -> Iterator[None]:
     """Reserve output files until the block ends, however it ends; see `reserved`.
 
     Raises:
-        ExportError: also if an output is a file that the command reads, even with `force`.
+        ExportError: also if an output is a file that the command reads, even with `force`, or a file of a
+            model or a store that it reads.
     """
     files = list(files)
     with cleaning_up_on_sigterm(), reserved(files, force):
@@ -52,8 +53,14 @@ def _check_inputs(outputs: Iterable[Path]) -> None:
         for written in value if isinstance(value, tuple) else (value,):
             for output in outputs if isinstance(written, str | Path) else ():
                 with suppress(OSError, ValueError):  # a text, or a file that does not exist
-                    if output.is_file() and output.samefile(written):
+                    if output.is_file() and (output.samefile(written) or _belongs_to(output, Path(written))):
                         raise ExportError(f"{output} is read by this command. Choose another file to write.")
+
+
+def _belongs_to(file: Path, folder: Path) -> bool:
+    """Return whether a file lies in the folder of a model or a store."""
+    is_read = any((folder / name).is_file() for name in ("config.json", "manifest.json"))
+    return is_read and file.resolve().is_relative_to(folder.resolve())
 
 
 class OutputPath(click.Path):

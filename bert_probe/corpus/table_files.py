@@ -14,6 +14,9 @@ import pyarrow.parquet as pq
 from bert_probe.corpus.tables import Layout
 from bert_probe.errors import ProbeError, StoreError
 
+LARGE, RATIO = 2**30, 100
+"""Decoded bytes from which a Parquet file is compared with its size, and the most times as many as in it."""
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -47,13 +50,15 @@ class TableFile:
             compares = every_byte or stat.st_mtime_ns > self.written
             if compares and self._digest(on_bytes) != self.sha256:
                 return "was changed: its SHA-256 is another"
-            schema, rows = _metadata(self.path, self.layout.ending)
+            schema, rows, decoded = _metadata(self.path, self.layout.ending)
         except FileNotFoundError:
             return "is gone or was cut"
         except (OSError, ValueError, pa.ArrowException) as error:
             return f"cannot be read: {str(error).splitlines()[0][:200]}"
         if not schema.equals(self.layout.schema):
             return f"has other columns: {_difference(schema, self.layout.schema)}"
+        if decoded > max(LARGE, RATIO * self.size):
+            return f"would take {decoded:,} bytes of memory, for {self.size:,} in the file"
         if self.rows is not None and rows != self.rows:
             return f"has {rows:,} rows instead of {self.rows:,}"
         return ""
@@ -67,13 +72,27 @@ class TableFile:
         return digest.hexdigest()
 
 
-def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int]:
-    """Return the columns and the number of rows of a file, of which no column is read."""
+def _metadata(path: Path, ending: str) -> tuple[pa.Schema, int, int]:
+    """Return the columns and the number of rows of a file, of which no column is read, and its decoded size.
+
+    The size is the least that its rows take in memory; a file of Arrow is not compressed.
+    """
     if ending == "parquet":
         metadata = pq.read_metadata(path)
-        return metadata.schema.to_arrow_schema(), metadata.num_rows
+        schema = metadata.schema.to_arrow_schema()
+        groups = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+        return schema, metadata.num_rows, max(groups, metadata.num_rows * sum(map(_width, schema.types)))
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-        return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+        rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+        return reader.schema, rows, path.stat().st_size
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of a value in memory, without the characters of a text."""
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:  # text
+        return 4
 
 
 def _difference(actual: pa.Schema, expected: pa.Schema) -> str:

@@ -10,6 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bert_probe.corpus.search import vector_index
+from bert_probe.corpus.search.method import FOLDER as INDEXES
 from bert_probe.corpus.store import Store, read_store, table_files
 from bert_probe.corpus.summary import SUMMARY, added_up, belongs_to
 from bert_probe.corpus.tables import STATISTICS
@@ -64,8 +66,8 @@ def verify_store(folder: str | os.PathLike[str], report: Report = ignore) -> Ver
     """Compare every byte of a store's tables with the digests that were written with them.
 
     A digest says that a file is the one that was written, and not that its numbers are right: whoever can
-    change a table can change its digest too. The index of vectors is not compared; it can be deleted and is
-    made again.
+    change a table can change its digest too. An index of vectors that differs can be deleted: it is made
+    again.
 
     Args:
         report: called with the number of bytes compared, and of all bytes.
@@ -88,13 +90,19 @@ def verify_store(folder: str | os.PathLike[str], report: Report = ignore) -> Ver
         for file, problem in problems
         if problem
     ]
+    indexes = vector_index.index_files(store.folder / INDEXES)
+    differences += [
+        Difference(index.relative_to(store.folder).as_posix(), problem)
+        for index in indexes
+        if (problem := vector_index.problem(index))
+    ]
     for before, after in pairwise(store.shards):
         if after.first != before.first + before.records:
             gap = f"begins with record {after.first:,} instead of {before.first + before.records:,}"
             differences.append(Difference(f"shards/{after.name}.json", gap))
     if not differences:
         differences += _of_summary(store)
-    return Verification(store.folder.name, len(files), total, tuple(differences))
+    return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences))
 
 
 def _of_summary(store: Store) -> list[Difference]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -17,6 +18,24 @@ from bert_probe.model.lengths import check_text, kept, most_tokens, too_many
 
 SPACE = "␣"
 """How a token of nothing but spaces is shown."""
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Raise a panic of the tokenizers library, which is not an `Exception`, as an error of the checkpoint.
+
+    Raises:
+        TokenizerError: it panicked, for example because a regular expression takes too many steps.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3 exports no class to compare with
+            raise
+        sentence = " ".join(str(error).split())[:300].rstrip(".")
+        raise TokenizerError(
+            f"The tokenizer stopped with an error: {sentence}. Use another tokenizer, or another text."
+        ) from None
 
 
 class Token(str):
@@ -317,14 +336,15 @@ class Encoder:
 
     def _tokenize(self, texts: tuple[str, ...]) -> _Pieces:
         # Never cut by the tokenizer: it would keep that as a setting, and threads would have to take turns.
-        encoded = self.tokenizer(
-            *texts,
-            padding=False,
-            truncation=False,
-            return_special_tokens_mask=True,
-            return_attention_mask=True,
-            verbose=False,
-        )
+        with panics_as_errors():
+            encoded = self.tokenizer(
+                *texts,
+                padding=False,
+                truncation=False,
+                return_special_tokens_mask=True,
+                return_attention_mask=True,
+                verbose=False,
+            )
         fast = encoded.encodings[0]
         return _Pieces(
             dict(encoded),

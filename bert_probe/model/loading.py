@@ -32,7 +32,7 @@ from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.checks import listens, pads, projections, self_check
 from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
-from bert_probe.model.encoding import Encoder
+from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.output_loading import checked, modern, open_heads
 from bert_probe.model.outputs import Output
@@ -174,9 +174,12 @@ def _tokenizer(source: Source, config: Any) -> Any:
         )
     check_tokenizer_files(source.folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            source.folder, config=config, local_files_only=True, trust_remote_code=False
-        )
+        with panics_as_errors():
+            tokenizer = AutoTokenizer.from_pretrained(
+                source.folder, config=config, local_files_only=True, trust_remote_code=False
+            )
+    except TokenizerError:
+        raise
     except Exception as error:  # each tokenizer's loader has its own errors
         raise TokenizerError(
             f"The tokenizer cannot be opened: {reason(error)}. Save it again with save_pretrained."

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import safe_open
 
 from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
-from bert_probe.model.encoding import Encoder, Encoding
+from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
 from bert_probe.model.progress import Report
 from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
 
@@ -123,7 +123,8 @@ def _opened(folder: Path, name: str) -> Any:
     import transformers
 
     try:
-        tokenizer = getattr(transformers, name).from_pretrained(folder, local_files_only=True)
+        with panics_as_errors():
+            tokenizer = getattr(transformers, name).from_pretrained(folder, local_files_only=True)
     except Exception:  # each loader has its own errors; `load` meets the same one and says it
         return None
     return tokenizer if tokenizer.is_fast else None

@@ -93,7 +93,8 @@ class Authorization:
     def refusal(self, request: Request) -> Problem | None:
         """Why this is not answered, or None."""
         origins = request.headers.getlist("origin")
-        if origins and not hosts.is_same_page(origins, request.headers.get("host", ""), self._names):
+        host, is_secure = request.headers.get("host", ""), request.url.scheme == "https"
+        if origins and not hosts.is_same_page(origins, host, self._names, is_secure):
             return Problem(
                 errors.NOT_FROM_HERE,
                 "Pages of other sites may not ask. Ask from a program, or from a page of the app itself.",

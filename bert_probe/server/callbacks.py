@@ -2,7 +2,8 @@
 
 Streamlit drops a running script as soon as the reader clicks again. It checks for that at every access to
 ``st.session_state``, also within callbacks and right before the first, and calls no callback twice. And it
-reports a click on a button to a single run, even if that is dropped before it comes to the button.
+reports a click on a button to a single run, even if that is dropped before it comes to the button. A late
+request of the page that the reader leaves can undo the change of page.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.runtime.scriptrunner import RerunException, get_script_run_ctx
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 from streamlit.runtime.scriptrunner_utils import script_requests
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests, ScriptRequestType
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 
 _MARK: Final = "keeps clicks"
@@ -28,6 +30,7 @@ def keep_clicks() -> None:
         setattr(ScriptRunner, _MARK, True)
         _finish_callbacks()
         _remember_buttons()
+        _skip_fragments_of_other_pages()
 
 
 def _finish_callbacks() -> None:
@@ -84,6 +87,43 @@ def _remember_buttons() -> None:
             raise RerunException(replace(stop.rerun_data, replay_trigger_states=both)) from None
 
     ScriptRunner._maybe_handle_execution_control_request = remembering  # type: ignore[method-assign]
+
+
+def _skip_fragments_of_other_pages() -> None:
+    """Let neither fragments nor ``st.rerun()`` of a page undo that the reader has left it.
+
+    The browser reruns a fragment with ``run_every`` until it has heard of the new page. Streamlit would give
+    the pending rerun of the new page the page of that request, or, if the new page is already running, run
+    the fragment afterwards and clear the new page in the browser.
+    """
+    request, run = ScriptRequests.request_rerun, ScriptRunner._run_script
+
+    @wraps(request)
+    def request_rerun(self: ScriptRequests, new_data: RerunData) -> bool:
+        pending, context = self._rerun_data, get_script_run_ctx(suppress_warning=True)
+        by_script = context is not None and new_data.page_script_hash == context.page_script_hash
+        is_full = self._state == ScriptRequestType.RERUN and not _is_fragment_run(pending)
+        if is_full and (by_script or _is_fragment_run(new_data)):
+            new_data = replace(
+                new_data,
+                page_script_hash=pending.page_script_hash,
+                page_name=pending.page_name,
+                query_string=pending.query_string,
+            )
+        return request(self, new_data)
+
+    @wraps(run)
+    def run_script(self: ScriptRunner, rerun_data: RerunData) -> None:
+        page = self._get_script_run_ctx().page_script_hash
+        if not _is_fragment_run(rerun_data) or rerun_data.page_script_hash == page:
+            run(self, rerun_data)
+
+    ScriptRequests.request_rerun = request_rerun  # type: ignore[method-assign]
+    ScriptRunner._run_script = run_script  # type: ignore[method-assign]
+
+
+def _is_fragment_run(data: RerunData) -> bool:
+    return bool(data.fragment_id or data.fragment_id_queue)
 
 
 def _unseen_clicks(runner: ScriptRunner) -> WidgetStates:

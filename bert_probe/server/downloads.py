@@ -5,11 +5,12 @@ It is made when it is asked for, on the disk and not in memory, and is gone when
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, BinaryIO, Final
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,8 @@ AT_ONCE: Final = 2
 """Zips that there are at the same time, for all sessions."""
 _NAME: Final = "taught-model"
 _CHUNK: Final = 1 << 20
+_CHUNK_SECONDS: Final = 60.0
+"""In which a reader must take a chunk; a slower one would keep others from downloading."""
 
 
 class Download:
@@ -97,9 +100,11 @@ class _Sent(Response):
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
             self._file.seek(0)
-            while part := await run_in_threadpool(self._file.read, _CHUNK):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            with suppress(TimeoutError):  # the server closes the connection, as the response is incomplete
+                while part := await run_in_threadpool(self._file.read, _CHUNK):
+                    async with asyncio.timeout(_CHUNK_SECONDS):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
         finally:
             self._held.close()
 

@@ -93,7 +93,7 @@ class AllowedHosts:
             )
         if scope["type"] == "http" or not origins:
             return None
-        if is_same_page(origins, hosts[0], self._given):
+        if is_same_page(origins, hosts[0], self._given, is_secure=scope.get("scheme") == "wss"):
             return None
         page = _shown(", ".join(origins))
         return sentence(
@@ -103,13 +103,21 @@ class AllowedHosts:
         )
 
 
-def is_same_page(origins: Sequence[str], host: str, names: Sequence[str]) -> bool:
+def is_same_page(origins: Sequence[str], host: str, names: Sequence[str], is_secure: bool) -> bool:
     """Return whether a request comes from a page of the same host and port, or of one of `names`.
 
     The names of this machine do not count among `names`: at another port they belong to another program.
+
+    Args:
+        is_secure: whether the request came over TLS. Then a page of the same host must be https. Without TLS
+            it may be either, as a proxy may add TLS.
     """
-    origin = origins[0].lower().partition("://")[2]
-    return len(origins) == 1 and (origin == host.lower() or (_is_among(origin, names) and not is_own(origin)))
+    scheme, _, origin = origins[0].lower().partition("://")
+    if len(origins) != 1 or scheme not in ("http", "https"):
+        return False
+    if origin == host.lower():
+        return scheme == "https" or not is_secure
+    return _is_among(origin, names) and not is_own(origin)
 
 
 def is_own(host: str) -> bool:

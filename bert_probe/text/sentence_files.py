@@ -29,6 +29,8 @@ MAX_BYTES = 50_000_000
 """Of a file of sentences; counted while it is read, as a pipe or a device may have no end."""
 MAX_SENTENCES = 1_000_000
 """In a file."""
+MAX_LINES = 5_000_000
+"""In a file, with those that hold nothing: each takes time, and a blank one a single byte."""
 _CHUNK = 1 << 16
 
 
@@ -203,7 +205,7 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
     """The lines of a file, each with its end, which is always "\\n" here, however it was written.
 
     Raises:
-        TextError: not UTF-8, a NUL in it, or larger than `MAX_BYTES`.
+        TextError: not UTF-8, a NUL in it, or larger than `MAX_BYTES` or `MAX_LINES`.
     """
     begun = ""
     line = 1
@@ -213,6 +215,8 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
             line += before.count("\n")
             raise TextError(f"{name} is no text file: line {line:,} holds a NUL. Save it as UTF-8 text.")
         line += text.count("\n")
+        if line > MAX_LINES:
+            raise TextError(f"{name} has more than {MAX_LINES:,} lines. Give a part of it.")
         *whole, rest = text.split("\n")
         if whole:
             yield f"{begun}{whole[0]}\n"

@@ -1,8 +1,9 @@
-"""JSON in which an object has no key twice."""
+"""JSON in which an object has no key twice; its errors are sentences of this program."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,10 @@ class DuplicateKeyError(ValueError):
         super().__init__(f"the key {shortened(json.dumps(key), 60)} is given twice; give it once")
 
 
+class LongNumberError(ValueError):
+    """Raised for a whole number of so many digits that Python would take long to read it."""
+
+
 def loads(
     text: str | bytes,
     parse_float: Callable[[str], Any] | None = None,
@@ -25,12 +30,32 @@ def loads(
 
     Raises:
         DuplicateKeyError: an object has a key twice.
+        LongNumberError: a whole number has too many digits.
         ValueError: not JSON.
         RecursionError: nested too deeply.
     """
     return json.loads(
-        text, parse_float=parse_float, parse_constant=parse_constant, object_pairs_hook=_without_duplicates
+        text,
+        parse_float=parse_float,
+        parse_int=whole_number,
+        parse_constant=parse_constant,
+        object_pairs_hook=_without_duplicates,
     )
+
+
+def whole_number(text: str) -> int:
+    """Return a whole number of JSON; for `parse_int` of `json.loads`.
+
+    Raises:
+        LongNumberError: it has too many digits.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        digits, limit = len(text.lstrip("-")), sys.get_int_max_str_digits()
+        raise LongNumberError(
+            f"a number of it has {digits:,} digits; at most {limit:,} are allowed"
+        ) from None
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A model folder that is reserved before training, and written completely or not at all.
 
 A folder that this program wrote lists its files with their SHA-256 in ``bert_probe.json``. Only such a folder
-is ever replaced, and only as long as it holds exactly these files.
+is ever replaced, and only as long as it holds exactly these files, apart from tuned lenses of the model.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from safetensors import SafetensorError
 
+from bert_probe.analyses.tuned_files import lens_files
 from bert_probe.core.writing import is_reserved, locked
 from bert_probe.errors import CheckpointError, ExportError
 from bert_probe.model.memory import in_words
@@ -115,7 +116,7 @@ def _check_replaceable(place: Path, real: Path, replaces: bool) -> None:
 
 
 def _own_files(place: Path, folder: Path) -> list[Path]:
-    """Return the files of a folder, all of which this program wrote.
+    """Return the files of a folder, all of which this program wrote: a model, and lenses trained for it.
 
     Args:
         place: what an error calls the folder.
@@ -123,13 +124,16 @@ def _own_files(place: Path, folder: Path) -> list[Path]:
     Raises:
         ExportError: if it holds anything else; the message names the first such file.
     """
-    files = _sealed(folder)
+    files, lenses = _sealed(folder), lens_files(folder)
     folders = {parent for name in files for parent in (folder / name).parents}
     found = []
     for above, below, names in os.walk(folder, onerror=_raise):
         below.sort()
         for path in (Path(above, name) for name in sorted([*below, *names])):
             name = path.relative_to(folder).as_posix()
+            if path in lenses and not path.is_symlink():
+                found.append(path)
+                continue
             if path.is_symlink() or not (path in folders if path.is_dir() else name in files or name == FILE):
                 raise _not_replaced(place, f"{name} was not saved by BERT Probe")
             if name in files and _digest(path) != files[name]:

@@ -104,7 +104,7 @@ def _from_address() -> Request:
 def ask(asked: Request) -> None:
     """Make this the request: in the session, in the form and in the address."""
     st.session_state["request"] = asked
-    plain = Request("")
+    plain, before = Request(""), _drafts()
     for name in _WRITTEN:  # what was asked before takes no room from what is asked now
         url_texts.remember(name, None)
     for field in fields(Request):
@@ -113,6 +113,49 @@ def ask(asked: Request) -> None:
         written = ("1" if value else "0") if isinstance(value, bool) else value
         url_texts.remember(field.name, None if value == getattr(plain, field.name) else written)
     st.session_state["draft_model"] = asked.model or BUILT_IN
+    changes = {key: (before[key], value) for key, value in _drafts().items() if value != before[key]}
+    st.session_state[_UNCONFIRMED] = Unconfirmed(changes)
+
+
+def _drafts() -> dict[str, Any]:
+    keys = (f"draft_{field.name}" for field in fields(Request))
+    return {key: st.session_state.get(key) for key in keys}
+
+
+@dataclass
+class Unconfirmed:
+    """Values of the form that the server set and that no request of the browser has contained yet.
+
+    Attributes:
+        changes: by widget key, the value before and the value that was set.
+        is_new: whether no script has run since.
+    """
+
+    changes: dict[str, tuple[Any, Any]]
+    is_new: bool = True
+
+
+_UNCONFIRMED = "unconfirmed drafts"
+
+
+def _restore_drafts() -> None:
+    """Undo what a request did that the browser sent before it received the values that the server had set.
+
+    Each request contains the values of all widgets. Those of a form change only when it is submitted, so an
+    old value in another request is outdated.
+    """
+    unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
+    if unconfirmed is None:
+        return
+    drafts = _drafts()
+    is_outdated = any(drafts[key] == before for key, (before, _) in unconfirmed.changes.items())
+    if is_outdated:
+        for key, (before, value) in unconfirmed.changes.items():
+            if drafts[key] == before:
+                st.session_state[key] = value
+    elif not unconfirmed.is_new:
+        del st.session_state[_UNCONFIRMED]
+    unconfirmed.is_new = False
 
 
 def _run() -> None:
@@ -134,6 +177,7 @@ def _run_example() -> None:
 def sidebar() -> None:
     """Draw the workbench."""
     now = request()
+    _restore_drafts()
     with st.sidebar:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown("**Your text**")

@@ -6,9 +6,11 @@ import re
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from tests.helpers.browser import App, Watch, settled, turn_to, visit
+from tests.helpers.browser import App, Watch, settled, still, turn_to, visit
 
 pytestmark = pytest.mark.browser
 
@@ -69,3 +71,49 @@ def test_an_unknown_path_says_so_and_offers_the_pages(page: Page, app: App, watc
     settled(page)
     expect(page.get_by_role("heading", name="Heads")).to_be_visible()
     expect(page.get_by_label("Sentence A")).to_have_value(TEXT)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_late_rerun_of_a_fragment_does_not_undo_a_change_of_page(page: Page, app: App, order: str) -> None:
+    """The browser reruns a fragment of the page that it leaves until the server has answered."""
+    current, fragments, sent = "", set[str](), 0
+
+    def connect(browser: WebSocketRoute) -> None:
+        server = browser.connect_to_server()
+
+        def to_browser(data: str | bytes) -> None:
+            nonlocal current
+            assert isinstance(data, bytes)
+            message = ForwardMsg.FromString(data)
+            if message.WhichOneof("type") == "navigation":
+                current = message.navigation.page_script_hash
+            elif message.delta.fragment_id:
+                fragments.add(message.delta.fragment_id)
+            browser.send(data)
+
+        def to_server(data: str | bytes) -> None:
+            nonlocal sent
+            assert isinstance(data, bytes)
+            message = BackMsg.FromString(data)
+            late = BackMsg()
+            if message.rerun_script.page_script_hash not in ("", current) and fragments:
+                late.rerun_script.CopyFrom(message.rerun_script)
+                late.rerun_script.page_script_hash = current
+                late.rerun_script.fragment_id = fragments.pop()
+                late.rerun_script.is_auto_rerun = True
+                sent += 1
+            both = [data, late.SerializeToString()] if late.WhichOneof("type") else [data]
+            for one in reversed(both) if order == "before" else both:
+                server.send(one)
+
+        browser.on_message(to_server)
+        server.on_message(to_browser)
+
+    page.route_web_socket(re.compile("_stcore/stream"), connect)
+    visit(page, f"{app.origin}/attention?a={quote(TEXT)}")
+    turn_to(page, "Tokens")
+    expect(page.get_by_text("Every token")).to_be_visible()
+    settled(page)
+    still(page)
+    assert sent == 1
+    expect(page.get_by_role("heading", name="Tokens", level=1)).to_be_visible()

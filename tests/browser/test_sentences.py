@@ -51,7 +51,10 @@ def computed(page: Page) -> Page:
 
 
 def show(page: Page, part: str) -> None:
+    """Choose another part, and wait for the end of the run that shows it, which changes the URL."""
+    before = page.url
     page.get_by_text(part, exact=True).click()
+    page.wait_for_url(lambda url: url != before)
     settled(page)
 
 

@@ -103,6 +103,19 @@ def test_input_is_not_replaced_by_an_output_even_with_force(link: str) -> None:
     assert Path("lines.csv").read_text() == "text\nWe left.\n"
 
 
+@pytest.mark.parametrize(
+    ("marker", "output"), [("config.json", "tokenizer.json"), ("manifest.json", "rows/00000.parquet")]
+)
+def test_file_of_a_folder_that_is_read_is_not_replaced_even_with_force(marker: str, output: str) -> None:
+    file = Path("m") / output
+    file.parent.mkdir(parents=True)
+    for path in (file, Path("m") / marker):
+        path.write_text("{}")
+    ended = run("tokens", "We left.", "--model", "m", "--out", f"./m/{output}", "--force")
+    assert ended.refusal == f"{file} is read by this command. Choose another file to write."
+    assert file.read_text() == "{}"
+
+
 def test_training_does_not_replace_its_held_out_file_by_a_log() -> None:
     Path("held.txt").write_text('{"step": 1}')
     words = ("train", "lines.txt", "--held-out", "held.txt", "--out", "taught", "--model", "no-such-model")

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_probe
-from bert_probe.corpus import summary
+from bert_probe.corpus import summary, table_files
+from bert_probe.corpus.tables import Layout
 from bert_probe.corpus.verify import Difference
 from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
@@ -208,3 +209,26 @@ def named_pipe(path: Path, content: bytes) -> Iterator[None]:
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a writer that nothing read goes on
         writer.join()
         os.close(reader)
+
+
+def test_verification_compares_indexes_of_vectors(store: Path) -> None:
+    folder = store / "index"
+    folder.mkdir()
+    (folder / "06-0.faiss").write_bytes(b"forged")
+    (difference,) = bert_probe.verify_store(store).differences
+    assert difference.file == "index/06-0.faiss"
+    assert "is not the index" in difference.problem
+
+
+def test_table_that_grows_far_beyond_its_file_is_refused(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "LARGE", 2**20)
+    layout = Layout(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    table = pa.table([pa.nulls(10**6, field.type) for field in layout.schema], schema=layout.schema)
+    path = tmp_path / "bomb.parquet"
+    pq.write_table(table, path, compression="zstd")
+    size = path.stat().st_size
+    file = table_files.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
+    assert file.problem() == f"would take 12,000,000 bytes of memory, for {size:,} in the file"
+    assert bert_probe.verify_store(store).differences == ()

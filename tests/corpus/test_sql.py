@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +20,7 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus import sql
+from bert_probe.corpus.sql_child import Connection
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
 from tests.helpers.command_line import bert_probe as run
@@ -292,7 +295,7 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     frame = pa.table({"a": [1]})  # noqa: F841 - what a replacement scan finds
-    with sql.opened(stores("tokens")) as tables:
+    with closing(Connection(sql._setup(stores("tokens"), str(tmp_path / "spill"))).duckdb) as connection:
         for query in (
             f"COPY rows TO '{file}.copy'",
             f"ATTACH '{file}.db'",
@@ -306,7 +309,7 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
             "SELECT * FROM frame",
         ):
             with pytest.raises(duckdb.Error):
-                tables.connection.execute(query)
+                connection.execute(query)
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -349,6 +352,37 @@ def test_an_endless_query_is_ended(stores: Stores) -> None:
 
     with pytest.raises(Cancelled):
         bert_probe.Query(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
+
+
+def test_query_after_one_that_was_ended_is_answered(stores: Stores) -> None:
+    with sql.opened(stores("tokens")) as tables:
+        with pytest.raises(SelectionError, match="longer than"):
+            tables.select(ENDLESS, seconds=0.05)
+        assert tables.select("SELECT count(*) FROM rows").column(0).to_pylist() == [6]
+
+
+DOUBLING = (
+    "WITH RECURSIVE t(n, s) AS (SELECT 1, 'a' UNION ALL SELECT n + 1, s || s FROM t WHERE n < {}) "
+    "SELECT max(length(s)) FROM t"
+)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits the address space")
+def test_memory_that_duckdb_does_not_count_is_limited(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "ADDRESS_SPACE", 2**28)
+    with sql.opened(stores("tokens")) as tables:
+        with pytest.raises(SelectionError, match="more than 1GB of memory"):
+            tables.select(DOUBLING.format(28))
+        assert tables.select(DOUBLING.format(8)).column(0).to_pylist() == [128]
+
+
+def test_process_of_a_query_ends_with_its_input(stores: Stores, tmp_path: Path) -> None:
+    child = sql._start(sql._setup(stores("tokens"), str(tmp_path)))
+    sql._send(child, ENDLESS)
+    child.communicate(timeout=60)  # closes its input, as the end of the parent does
+    assert child.returncode == 0
 
 
 @pytest.mark.usefixtures("beside")

@@ -24,9 +24,9 @@ def copy(source: Path, target: Path) -> Path:
     return target
 
 
-def change_config(folder: Path, **changes: Any) -> None:
-    """Other settings in the folder's config.json."""
-    path = folder / "config.json"
+def change_config(folder: Path, name: str = "config.json", /, **changes: Any) -> None:
+    """Change settings in a JSON file of a folder."""
+    path = folder / name
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 

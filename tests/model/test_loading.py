@@ -211,6 +211,20 @@ def test_a_broken_tokenizer_is_refused(folder: Path, text: str) -> None:
     refused(TokenizerError, folder, "tokenizer")
 
 
+def test_tokenizer_that_panics_when_it_is_opened_is_refused(folder: Path) -> None:
+    change_config(
+        folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    )
+    refused(TokenizerError, folder, "stopped with an error: Precompiled", "Use another tokenizer")
+
+
+def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(a|a)*$"}, "behavior": "Isolated", "invert": False}
+    change_config(folder, "tokenizer.json", pre_tokenizer=split)
+    with pytest.raises(TokenizerError, match=r"stopped with an error: Onig: .*retry-limit-in-match over"):
+        bert_probe.load(folder).trace("a" * 40 + "c")
+
+
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_reads_past_its_end(
     folder: Path,
 ) -> None:

@@ -98,7 +98,15 @@ def test_a_foreign_name_is_no_address_of_the_api() -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.com", "null", "http://localhost:1", "file://", "http://localhost.evil.com"]
+    "origin",
+    [
+        "http://evil.com",
+        "null",
+        "http://localhost:1",
+        "file://",
+        "http://localhost.evil.com",
+        "x://localhost",
+    ],
 )
 def test_a_page_of_another_site_may_not_ask(origin: str, here: TestClient) -> None:
     answer = here.post("/api/v1/tokens", json=TOKENS, headers={"Origin": origin})

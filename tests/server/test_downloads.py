@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import shutil
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
+from starlette.types import Message
 
 import bert_probe
 from bert_probe import Teach
@@ -69,6 +73,24 @@ def test_only_a_few_at_once_and_none_where_there_is_no_room(
         assert status == 507
         assert b"To be packed the model needs about" in body
     assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.usefixtures("temporary")
+def test_reader_who_takes_nothing_gives_up_its_place(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloads, "_CHUNK_SECONDS", 0.01)
+    monkeypatch.setattr(downloads, "AT_ONCE", 1)
+    monkeypatch.setattr(downloads, "_room", threading.BoundedSemaphore(1))
+    link = downloads.Download(taught)
+    request = Mock(path_params={"name": link.address.split("/")[2]})
+    response = downloads._serve(request)
+    assert downloads._serve(request).status_code == 503
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    asyncio.run(response({}, Mock(), send))
+    assert downloads._room.acquire(blocking=False)
 
 
 def test_a_link_ends_with_its_session_and_its_holder(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:

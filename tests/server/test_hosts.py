@@ -155,6 +155,9 @@ def test_the_app_s_own_pages_and_programs_connect(host: str, origins: list[str])
         ("localhost:8501", ["null"], 403),
         ("localhost:8501", [""], 403),
         ("localhost:8501", ["localhost:8501"], 403),
+        ("localhost:8501", ["x://localhost:8501"], 403),
+        ("localhost:8501", ["chrome-extension://localhost:8501"], 403),
+        ("localhost:8501", ["ws://localhost:8501"], 403),
         ("localhost:8501", ["http://localhost:8501", "http://evil.com"], 403),
         ("localhost:8501", ["http://localhost:8501/evil.com"], 403),
     ],
@@ -166,6 +169,16 @@ def test_no_other_page_connects(host: str, origins: list[str], status: int) -> N
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     assert found["content-security-policy"] == asgi.app_policy()
     assert b"BERT_PROBE_HOSTS" in sent[1]["body"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "is_secure", "expected"),
+    [("http", False, True), ("https", False, True), ("https", True, True), ("http", True, False)],
+)
+def test_page_without_tls_is_foreign_to_a_server_with_tls(
+    scheme: str, is_secure: bool, expected: bool
+) -> None:
+    assert hosts.is_same_page([f"{scheme}://localhost"], "localhost", (), is_secure) is expected
 
 
 def test_a_server_that_cannot_say_why_closes() -> None:
@@ -181,4 +194,5 @@ def test_behind_a_proxy_the_page_s_own_name_counts_and_is_the_one_that_streamlit
         assert dict(seen["headers"])[b"host"] == b"lab.example.org"
         assert [name for name, _ in seen["headers"]].count(b"host") == 1
     assert connected("127.0.0.1:8501", page)[0] is None
+    assert connected("127.0.0.1:8501", "x://lab.example.org", names=("lab.example.org",))[0] is None
     assert connected("127.0.0.1:8501", "https://other.example.org", names=("lab.example.org",))[0] is None

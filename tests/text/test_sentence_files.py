@@ -186,6 +186,15 @@ def test_more_sentences_than_the_bound_are_refused() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+@pytest.mark.parametrize("name", ["blank.txt", "blank.csv", "blank.jsonl"])
+def test_more_blank_lines_than_the_bound_are_refused(name: str) -> None:
+    first = b'{"text": "A boat."}\n' if name.endswith("jsonl") else b"text\nA boat.\n"
+    with patch.object(sentence_files, "MAX_LINES", 200_000):
+        assert sentences_of(first + b"\n" * 100_000, name)
+        with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Give a part of it\."):
+            sentences_of(first + b"\n" * 200_000, name)
+
+
 def test_a_device_is_no_text() -> None:
     with pytest.raises(TextError, match="zero is no text file: line 1 holds a NUL"):
         read_sentences("/dev/zero")

@@ -22,6 +22,13 @@ def test_duplicate_key_is_named(text: str) -> None:
         strict_json.loads(text)
 
 
+@pytest.mark.parametrize("text", ["1" * 5_000, '{"a": [-' + "1" * 5_000 + "]}"])
+def test_number_of_many_digits_is_an_error_in_our_words(text: str) -> None:
+    with pytest.raises(strict_json.LongNumberError) as caught:
+        strict_json.loads(text)
+    assert str(caught.value) == "a number of it has 5,000 digits; at most 4,300 are allowed"
+
+
 def test_long_key_is_shortened() -> None:
     key = "a" * 10_000
     with pytest.raises(strict_json.DuplicateKeyError) as caught:

@@ -228,6 +228,27 @@ def test_replacing_a_folder_with_foreign_files_names_the_first_and_keeps_all(
     assert contents(tmp_path) == before
 
 
+def lens(folder: Path, metadata: dict[str, str]) -> None:
+    file = folder / "tuned-lens-0123456789ab.safetensors"
+    save_file({"weights": torch.ones(1)}, file, metadata=metadata)
+    file.with_name(f"{file.name}.meta.json").write_text("{}")
+
+
+def test_model_with_a_tuned_lens_is_replaced(tmp_path: Path) -> None:
+    place = saved(tmp_path / "model")
+    lens(place, {"bert_probe": '{"weights_sha256": ""}'})
+    write_folder(place, model, replaces=True)
+    assert names(tmp_path) == ["model"]
+    assert names(place) == ["bert_probe.json", "config.json"]
+
+
+def test_file_that_is_only_named_like_a_tuned_lens_is_foreign(tmp_path: Path) -> None:
+    place = saved(tmp_path / "model")
+    lens(place, {"format": "pt"})
+    with pytest.raises(ExportError, match=r"tuned-lens-0123456789ab\.\w+ was not saved by BERT Probe"):
+        write_folder(place, model, replaces=True)
+
+
 def test_file_added_while_the_new_model_is_written_is_kept(tmp_path: Path) -> None:
     place = saved(tmp_path / "model")
 

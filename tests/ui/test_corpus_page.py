@@ -26,7 +26,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import sessions, store_paths
 from bert_probe.ui.corpus import build, stores
 from bert_probe.ui.corpus.lines import MOST, NOTHING, OTHER, line, named
-from tests.helpers.pages import HOSTILE, address_of, refusal, said, table_of_both_codes
+from tests.helpers.pages import HOSTILE, address_of, choose, refusal, said, table_of_both_codes
 from tests.helpers.pages import opened as page
 from tests.helpers.treebank import SAILING_FILE, SLEEPING_FILE
 
@@ -358,16 +358,40 @@ def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
 
 
 def test_sql_reads_the_store_and_nothing_else(shelf: Path) -> None:
-    app = corpus(corpus_part="sql", sql="SELECT count(*) AS n FROM rows")
+    app = press(corpus(corpus_part="sql", sql="SELECT count(*) AS n FROM rows"), "Run")
     assert app.dataframe[0].value["n"].tolist() == [len(TEXTS)]
     secret = shelf / TAGGED / "manifest.json"
-    refused = corpus(corpus_part="sql", sql=f"SELECT * FROM read_text('{secret}')")
+    refused = press(corpus(corpus_part="sql", sql=f"SELECT * FROM read_text('{secret}')"), "Run")
     assert "The table function 'read_text' is not allowed" in refusal(refused)
     assert not refused.dataframe
     app = corpus(corpus_part="sql")
-    assert not app.dataframe, "nothing is asked before somebody does"
-    app = press(app, "Ask")
+    assert not app.dataframe, "no query runs before the reader starts one"
+    app = press(app, "Run")
     assert len(app.dataframe[0].value) == len(TEXTS)
+
+
+def test_query_of_a_link_runs_only_after_a_click() -> None:
+    first, second = "SELECT 1 AS n", "SELECT 2 AS n"
+    app = corpus(corpus_part="sql", sql=first)
+    field = "corpus_sql_written"
+    assert app.text_area(key=field).value == first
+    assert "has not run" in said(app)
+    assert not app.dataframe
+    app = press(app, "Run")
+    assert app.dataframe[0].value["n"].tolist() == [1]
+    assert "has not run" not in said(app)
+    app = choose(app, sql=second)
+    assert app.text_area(key=field).value == second, "the reader sees what Run would run"
+    assert not app.dataframe
+    app = choose(app, sql=first)
+    assert app.dataframe[0].value["n"].tolist() == [1], "this session ran it before"
+
+
+def test_draft_of_a_query_stays_while_the_address_stays() -> None:
+    app = press(corpus(corpus_part="sql", sql="SELECT 1 AS n"), "Run")
+    app = app.text_area(key="corpus_sql_written").set_value("SELECT 3 AS n").run()
+    assert app.dataframe[0].value["n"].tolist() == [1]
+    assert press(app, "Run").dataframe[0].value["n"].tolist() == [3]
 
 
 def test_about_names_model_files_and_digest(shelf: Path) -> None:

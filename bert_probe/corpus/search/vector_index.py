@@ -8,6 +8,7 @@ the ten truly nearest, for some vectors of the store itself; what is said of it 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -52,6 +53,7 @@ class About:
         lists, probes: how many lists there are, and are searched.
         recall: share of the ten nearest that are found, and of how many vectors of the store it is the mean.
         bytes: of its file.
+        sha256: of its file.
     """
 
     digest: str
@@ -62,6 +64,7 @@ class About:
     recall: float
     recall_of: int
     bytes: int
+    sha256: str
 
 
 class VectorIndex:
@@ -135,7 +138,8 @@ def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Re
         _write(part, vectors, lambda done, _: report(done, count))
         lists = _read(part)
         measured = _measured(lists, vectors, lambda done, _: report(len(vectors) + done, count))
-        about = About(digest, layer, lists.ntotal, lists.nlist, *measured, part.stat().st_size)
+        size, sha256 = part.stat().st_size, _sha256(part)
+        about = About(digest, layer, lists.ntotal, lists.nlist, *measured, size, sha256)
     write_json(file.with_suffix(_ABOUT), asdict(about))
     for other in file.parent.glob(f"{layer:02}-*"):
         if other.stem != file.stem:
@@ -153,6 +157,24 @@ def _said(file: Path) -> About | None:
         if file.is_file() and file.stat().st_size == about.bytes:
             return about
     return None
+
+
+def index_files(folder: Path) -> list[Path]:
+    """Return the files of all indexes in a folder, in order."""
+    return sorted(folder.glob(f"*{_LISTS}"))
+
+
+def problem(file: Path) -> str:
+    """Return what is wrong with the file of an index, of which every byte is read; "" if nothing is."""
+    about = _said(file)
+    if about is None:
+        return "is not the index that its description is about"
+    return "" if _sha256(file) == about.sha256 else "was changed: its SHA-256 is another"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _read(file: Path) -> faiss.IndexIVF:

@@ -10,7 +10,7 @@ from bert_probe.corpus.query import Query, QueryAnswer
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
-from bert_probe.ui import jobs, url_texts
+from bert_probe.ui import jobs, state, url_texts
 from bert_probe.ui.export import export
 
 SECONDS: Final = 20.0
@@ -29,15 +29,22 @@ EXAMPLES: Final = {
 }
 
 _WRITTEN, _ASKED = "corpus_sql_written", "sql"
+_FILLED: Final = "corpus_sql_filled"
+"""Session key of the query of the address that was last put into the text field."""
+_RUN: Final = "corpus queries run"
+"""Session key of the queries that the reader ran. Anybody can write a link: its query waits for a click."""
 
 
 def part(corpus: Store) -> None:
-    """Draw it."""
+    """Draw the text field of the query, its buttons, and the rows that it selects."""
     examples = {
         name: sql for name, sql in EXAMPLES.items() if "profiles" not in sql or corpus.has("profiles")
     }
-    if _WRITTEN not in st.session_state:
-        st.session_state[_WRITTEN] = url_texts.recall(_ASKED) or next(iter(examples.values()))
+    sql = url_texts.recall(_ASKED)
+    if sql and sql != st.session_state.get(_FILLED):
+        st.session_state[_WRITTEN] = st.session_state[_FILLED] = sql
+    elif _WRITTEN not in st.session_state:
+        st.session_state[_WRITTEN] = next(iter(examples.values()))
     st.text_area(
         "A SELECT in DuckDB's dialect",
         key=_WRITTEN,
@@ -46,11 +53,13 @@ def part(corpus: Store) -> None:
         persist_state="session",
     )
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Ask", type="primary", on_click=_ask)
+        st.button("Run", type="primary", on_click=_run)
         st.menu_button("Examples", list(examples), key="corpus_sql_example", on_click=_example)
         place = st.container(width="content")
-    sql = url_texts.recall(_ASKED)
     if not sql:
+        return
+    if sql not in _queries_run():
+        st.caption("This query comes from the address of this page and has not run. Read it, then press Run.")
         return
     asked = Query(sql)
     try:
@@ -58,7 +67,7 @@ def part(corpus: Store) -> None:
             "corpus query",
             asked.of,
             corpus,
-            label="Ask again",
+            label="Run again",
             unit="seconds",
             start=True,
             limits=(SECONDS,),
@@ -73,15 +82,23 @@ def part(corpus: Store) -> None:
         _show(found)
 
 
-def _ask() -> None:
-    url_texts.remember(_ASKED, st.session_state[_WRITTEN].strip() or None)
+def _run() -> None:
+    sql = st.session_state[_WRITTEN].strip()
+    url_texts.remember(_ASKED, sql or None)
+    _queries_run().add(sql)
+
+
+def _queries_run() -> set[str]:
+    state.hold(_RUN)
+    queries: set[str] = st.session_state.setdefault(_RUN, set())
+    return queries
 
 
 def _example() -> None:
     chosen = EXAMPLES.get(st.session_state["corpus_sql_example"])
     if chosen is not None:
         st.session_state[_WRITTEN] = chosen
-        _ask()
+        _run()
 
 
 def _show(found: QueryAnswer) -> None:

@@ -208,6 +208,18 @@ def test_an_index_is_made_once_and_again_where_it_does_not_fit(clouds: list[Path
     assert {one.stem for one in folder.iterdir()} == {f"06-{DIGEST[::-1][:16]}"}
 
 
+def test_changed_index_is_a_difference(clouds: list[Path], tmp_path: Path) -> None:
+    VectorIndex.of(tmp_path, DIGEST, 6, LayerVectors(clouds, 6))
+    (file,) = vector_index.index_files(tmp_path)
+    assert vector_index.problem(file) == ""
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert vector_index.problem(file) == "was changed: its SHA-256 is another"
+    file.write_bytes(content[:-1])
+    assert vector_index.problem(file) == "is not the index that its description is about"
+
+
 def test_an_index_is_whole_or_not_there(
     clouds: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

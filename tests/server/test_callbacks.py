@@ -1,0 +1,55 @@
+"""Requests of the page that a reader leaves do not undo the change of page."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from streamlit.runtime.scriptrunner_utils.script_requests import RerunData, ScriptRequests
+
+from bert_probe.server import callbacks
+
+
+@pytest.fixture(autouse=True)
+def patched() -> None:
+    callbacks.keep_clicks()
+
+
+def pending(*requests: RerunData) -> RerunData:
+    """Return what the script runner would run after these requests."""
+    queue = ScriptRequests()
+    for data in requests:
+        queue.request_rerun(data)
+    request = queue.on_scriptrunner_ready()
+    assert request.rerun_data is not None
+    return request.rerun_data
+
+
+NEW_PAGE = RerunData(page_script_hash="new", query_string="layer=2")
+
+
+def test_fragment_does_not_replace_the_page_of_a_pending_rerun() -> None:
+    fragment = RerunData(page_script_hash="old", query_string="layer=1", fragment_id="progress")
+    data = pending(NEW_PAGE, fragment)
+    assert (data.page_script_hash, data.query_string) == ("new", "layer=2")
+    assert data.fragment_id_queue == []
+
+
+def test_rerun_by_the_script_does_not_replace_the_page_of_a_pending_rerun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context: Any = SimpleNamespace(page_script_hash="old")
+    monkeypatch.setattr(callbacks, "get_script_run_ctx", lambda **_: context)
+    assert pending(NEW_PAGE, RerunData(page_script_hash="old")).page_script_hash == "new"
+    assert pending(NEW_PAGE, RerunData(page_script_hash="third")).page_script_hash == "third"
+
+
+def test_newer_request_of_the_browser_replaces_an_older_one() -> None:
+    data = pending(NEW_PAGE, RerunData(page_script_hash="third", query_string="head=1"))
+    assert (data.page_script_hash, data.query_string) == ("third", "head=1")
+
+
+def test_fragment_of_the_same_page_is_run() -> None:
+    data = pending(RerunData(page_script_hash="new", fragment_id="progress"))
+    assert (data.page_script_hash, data.fragment_id_queue) == ("new", ["progress"])

@@ -1,0 +1,53 @@
+"""The form keeps up with texts that the server sets."""
+
+from __future__ import annotations
+
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    from dataclasses import replace
+
+    import streamlit as st
+
+    from bert_probe.ui import workbench
+
+    def ask() -> None:
+        workbench.ask(replace(workbench.request(), a="set by a button"))
+
+    def arrive() -> None:
+        # What the widget states of a request do before the script runs; the test runner sends none of a form.
+        st.session_state["draft_a"] = "from the address"
+
+    st.button("Set", on_click=ask)
+    st.button("Outdated request", on_click=arrive)
+    st.button("Another request")
+    workbench.sidebar()
+    st.text(workbench.request().a)
+
+
+def click(app: AppTest, label: str) -> str:
+    """Return the text in the form after a click."""
+    next(button for button in app.button if button.label == label).click().run()
+    return str(app.text_area(key="draft_a").value)
+
+
+def test_request_sent_before_the_form_was_updated_does_not_undo_the_update() -> None:
+    app = AppTest.from_function(page)
+    app.query_params["a"] = "from the address"
+    app.run()
+    assert app.text_area(key="draft_a").value == "from the address"
+    assert click(app, "Set") == app.text[0].value == "set by a button"
+    assert click(app, "Outdated request") == "set by a button"
+    assert click(app, "Outdated request") == "set by a button"
+    assert click(app, "Another request") == "set by a button"
+    assert click(app, "Outdated request") == "from the address", "the browser had confirmed the update"
+
+
+def test_text_that_is_submitted_at_once_replaces_the_update() -> None:
+    app = AppTest.from_function(page)
+    app.query_params["a"] = "from the address"
+    app.run()
+    click(app, "Set")
+    app.text_area(key="draft_a").set_value("from the address")
+    assert click(app, "Run") == app.text[0].value == "from the address"
