@@ -28,12 +28,12 @@ SECONDS: Final = 60.0
 STALL_SECONDS: Final = 10.0
 """After which an upload ends of which nothing arrives."""
 
-_PATH: Final = re.compile(r"/_stcore/upload_file/([^/]+)/[^/]+$")
+_PATH: Final = re.compile(r"/_stcore/upload_file/([^/]+)/([^/]+)$")
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
 class _RefusedError(Exception):
-    """Raised while a file arrives for which there is no longer room."""
+    """Raised to end an upload that was passed on with another response."""
 
     def __init__(self, response: PlainTextResponse) -> None:
         super().__init__()
@@ -71,7 +71,13 @@ class BoundedUploads:
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        await self._receive(session, size, scope, receive, send)
+
+        async def check_name(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _refuse_null(session, match[2])
+            await send(message)
+
+        await self._receive(session, size, scope, receive, check_name)
 
     async def _receive(self, session: str, size: int, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = 0
@@ -137,6 +143,17 @@ class BoundedUploads:
         if sum(used[name] for name in used if self._clients.get(name) == client) + size > CLIENT_BYTES:
             return f"The files from your address would be more than {CLIENT_BYTES / 1e6:.0f} MB together."
         return ""
+
+
+def _refuse_null(session: str, file_id: str) -> None:
+    """Remove a file whose name holds a NUL: every run of the page would end with an error of Streamlit.
+
+    Raises:
+        _RefusedError: the name of the file holds a NUL.
+    """
+    if any("\0" in file.name for file in _manager().get_files(session, [file_id])):
+        _manager().remove_file(session, file_id)
+        raise _RefusedError(sentence("The name of the file holds a NUL character. Rename the file.", 400))
 
 
 def _end(response: PlainTextResponse) -> PlainTextResponse:

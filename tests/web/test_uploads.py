@@ -29,6 +29,7 @@ class Place:
         self.gate = uploads.BoundedUploads(self.take)
         self.meanwhile: list[tuple[str, int]] = []
         self.answers: list[int] = []
+        self.name = "a.txt"  # of the files of `slow`
 
     async def take(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """What Streamlit does with a file; others may come while it is on its way."""
@@ -164,7 +165,7 @@ def slow(place: Place) -> Place:
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
         size = len(await Request(scope, receive).body())
         *_, session, file = scope["path"].split("/")
-        place.uploaded_file_mgr.add_file(session, UploadedFileRec(file, "a.txt", "", b"x" * size))
+        place.uploaded_file_mgr.add_file(session, UploadedFileRec(file, place.name, "", b"x" * size))
         await Response(status_code=204)(scope, receive, send)
 
     place.gate = uploads.BoundedUploads(read)
@@ -233,6 +234,23 @@ def test_upload_without_progress_ends(slow: Place, monkeypatch: pytest.MonkeyPat
         await upload.give(70)
         assert await upload.status() == 408
         assert upload.text() == "70 of 5,000,000 bytes of the file arrived in time. Try again.\n"
+
+    finish(attack())
+
+
+def test_file_with_null_in_its_name_is_refused(slow: Place) -> None:
+    slow.name = "nul\0.csv"
+
+    async def attack() -> None:
+        upload = Upload(slow, "one", 3)
+        await upload.give(3, more=False)
+        assert await upload.status() == 400
+        assert upload.text() == "The name of the file holds a NUL character. Rename the file.\n"
+        assert slow.kept == 0
+        slow.name = "a.csv"
+        upload = Upload(slow, "one", 3)
+        await upload.give(3, more=False)
+        assert (await upload.status(), slow.kept) == (204, 3)
 
     finish(attack())
 
