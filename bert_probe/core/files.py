@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -26,9 +27,13 @@ from bert_probe.errors import ExportError
 
 FORMATS = ("csv", "json", "parquet", "npz")
 PROVENANCE_KEY = "bert_probe"
-CSV_SAFE = "In CSV a ' goes before text that begins with = + - @ ', a tab or a line end: no formula runs."
+CSV_SAFE = (
+    "In CSV, a ' precedes text that begins with = + - @ ', also after a ; tab or line end: no formula runs."
+)
 """What ``csv_safe`` does, for those who choose it."""
 _FORMULAS = ("=", "+", "-", "@", "'", "\t", "\r", "\n")
+# A spreadsheet whose separator is not a comma splits cells at these, also within quotation marks.
+_CELL_START = re.compile(r"([;\t\r\n])(?=[=+\-@'])")
 
 
 def save(frame: pd.DataFrame, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
@@ -100,8 +105,8 @@ def to_csv(frame: pd.DataFrame) -> str:
 def defused(frame: pd.DataFrame) -> pd.DataFrame:
     """A table in which no text is a formula to a spreadsheet; numbers stay as they are.
 
-    A ' goes before names and cells of text that begin as a formula may, or with a ' of their own, so that
-    taking it off where it stands first gives back every one of them.
+    A ' is added to names and cells of text where a formula, or a ' of their own, begins: at their start and
+    after a semicolon, a tab or a line end. Removing a ' in these places gives back the original text.
     """
     safe = frame.copy(deep=False)
     for place, (_, column) in enumerate(frame.items()):
@@ -116,7 +121,10 @@ def defused(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _defused(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULAS) else cell
+    if not isinstance(cell, str):
+        return cell
+    text = _CELL_START.sub(r"\1'", cell)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
 
 
 def csv_zip(frame: pd.DataFrame, name: str, csv_safe: bool = False) -> bytes:

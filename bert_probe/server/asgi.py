@@ -168,6 +168,20 @@ class SecurityHeaders:
             raise
 
 
+class WithoutMetrics:
+    """ASGI middleware that hides Streamlit's own metrics, which ask for no token; those of the API do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer that nothing is here."""
+        # Not a route: Streamlit keeps paths under _stcore for itself. A base path may come before it.
+        is_metrics = scope["type"] == "http" and scope["path"].rstrip("/").endswith("/_stcore/metrics")
+        await (_NO_METRICS if is_metrics else self.app)(scope, receive, send)
+
+
+_NO_METRICS = sentence("Nothing is here. The numbers of the app are at /metrics.", 404)
 _NO_CONNECTION = PlainTextResponse("There is nothing to connect to here.\n", status_code=403)
 _FAILED = sentence(
     "This could not be answered; the reason is in the log of the app. Reload the page, or try again.", 500
@@ -235,6 +249,7 @@ def middleware(names: Sequence[str] = (), address: str = "") -> list[Middleware]
     return [
         Middleware(SecurityHeaders),
         Middleware(hosts.AllowedHosts, hosts.given(names), address),
+        Middleware(WithoutMetrics),
         Middleware(uploads.BoundedUploads),
     ]
 

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bert_probe.errors import TextError
+from bert_probe.text.csv_reader import csv_reader
 
 LINES, TABLE, JSON_LINES, CONLL, CONLLU = "lines", "table", "JSON lines", "CoNLL", "CoNLL-U"
 _JSON, _MARKUP = "JSON", "markup"
@@ -140,7 +141,7 @@ def _is_table(filled: Sequence[str], separators: str) -> bool:
         return False
     for separator in separators:
         try:
-            rows = list(csv.reader((f"{line}\n" for line in filled), delimiter=separator, strict=True))
+            rows = list(csv_reader((f"{line}\n" for line in filled), separator))
         except csv.Error:  # also a quoted cell whose lines go on behind the sample
             continue
         header = [cell.casefold() for cell in rows[0]]

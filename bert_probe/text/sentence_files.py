@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.text.csv_reader import csv_reader, describe
 from bert_probe.text.formats import JSON_LINES, LINES, TABLE, checked, format_of
 from bert_probe.text.json_lines import NoText, json_table
 
@@ -280,14 +281,15 @@ def separator_of(header: str) -> str:
 
 def _rows(written: Iterator[str], separator: str, name: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that hold something, each with the line that it begins on."""
-    reader = csv.reader(written, delimiter=separator, strict=True)
+    reader = csv_reader(written, separator)
     while True:
         line = reader.line_num + 1
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise TextError(
-                f"{name} is a broken table: line {line:,}, {error}. Save it as CSV again."
+                f"{name} is a broken table: line {line:,}, {describe(error)}. Correct the row, or save the "
+                "table as CSV again."
             ) from None
         if row is None:
             return

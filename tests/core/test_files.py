@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -357,7 +358,7 @@ def test_a_folder_whose_name_is_no_unicode_can_be_named(form: str, tmp_path: Pat
     assert zipfile.ZipFile(io.BytesIO(files.csv_zip(frame, "x"))).testzip() is None
 
 
-FORMULAS = ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1"]
+FORMULAS = ["=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx", "'=1"]
 
 
 def test_csv_safe_leaves_no_formula_and_every_number_and_can_be_undone() -> None:
@@ -375,6 +376,25 @@ def test_csv_safe_leaves_no_formula_and_every_number_and_can_be_undone() -> None
     assert [row[0].removeprefix("'") for row in safe[1:]] == texts == [row[0] for row in exact[1:]]
     assert list(frame) == ["token", "-weight", "count"]
     assert list(frame["token"]) == texts, "the table itself is left as it was"
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("before", ["", 'a"'])
+@pytest.mark.parametrize("mark", [";", "\t", "\n", "\r"])
+def test_csv_safe_leaves_no_formula_whatever_the_separator(separator: str, before: str, mark: str) -> None:
+    texts = [f"{before}{mark}{start}1+1" for start in "=+-@"]
+    frame = pd.DataFrame({"n": [1] * 4, f"x{mark}=name": texts, "last": texts})
+    written = files.to_bytes(frame, "csv", csv_safe=True).decode()
+    for row in csv.reader(io.StringIO(written, newline=""), delimiter=separator):
+        assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@"))]
+
+
+@pytest.mark.parametrize(
+    "text", ["a;=1", "a;'=1", ";;=1", "';'=1", "a\t\t'-1", "\n\r\n=1;@", "a;'", "a; =1;b"]
+)
+def test_csv_safe_can_be_undone_within_a_cell(text: str) -> None:
+    safe = files.defused(pd.DataFrame({"text": [text]}))["text"][0]
+    assert re.sub(r"(^|[;\t\r\n])'", r"\1", safe) == text
 
 
 def test_csv_safe_holds_for_both_axes_of_a_matrix_with_names_that_repeat(minilm: Checkpoint) -> None:

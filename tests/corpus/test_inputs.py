@@ -149,7 +149,7 @@ LONG = "x" * 1_000_001
 TOO_LONG = "The line is longer than 1,000,000 bytes."
 NOT_UTF_8 = "The line is not UTF-8."
 BREAKS_OFF = "From here on the file cannot be read, and what comes before may be damaged: "
-QUOTES = "Its quotes are not closed as they should be: "
+QUOTES = "The row cannot be read: "
 
 
 def cells(found: int, due: int) -> str:
@@ -182,7 +182,16 @@ BAD = [
     (
         "a.csv",
         f'text,n\n"One,1\nTwo,2\n{LONG}\nThree,3',
-        [(2, QUOTES + "no end in sight."), (3, "Two"), (4, TOO_LONG), (5, "Three")],
+        [(2, QUOTES + "a quotation mark is not closed."), (3, "Two"), (4, TOO_LONG), (5, "Three")],
+    ),
+    (
+        "a.csv",
+        f'text\n"{"a" * 200_000}"\n"{"b" * 250_001}"\nThree',
+        [
+            (2, "a" * 200_000),
+            (3, QUOTES + "a cell has more than 250,000 characters, or its quotation mark is not closed."),
+            (4, "Three"),
+        ],
     ),
     (
         "a.jsonl",
@@ -263,7 +272,7 @@ def test_quotes_that_never_close_are_looked_for_no_further_than_a_row_may_be_lon
     file.write_text("text,n\n" + f'{LONG[:997]}","\n' * 3000)
     with patch.object(table._Table, "_next", counted):
         every = records([FoundFile("a.csv", file)])
-        assert next(every).trouble == QUOTES + "no end in sight."
+        assert next(every).trouble == QUOTES + "a quotation mark is not closed."
         assert taken < 1010
         assert len([*every]) == 2999
     assert taken < 3 * 3000

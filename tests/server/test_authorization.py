@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from bert_probe.errors import AddressError
@@ -30,6 +34,19 @@ def test_another_machine_is_told_to_bring_a_token(path: str, address: str) -> No
     with asking(address=address) as client:
         answer = client.get(path) if path == "/metrics" else client.post(path, json=TOKENS)
     assert "BERT_PROBE_TOKEN" in problem(answer, 403, "not-from-here")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "POST"])
+@pytest.mark.parametrize("path", ["/_stcore/metrics", "/_stcore/metrics/", "/base/_stcore/%6detrics"])
+def test_metrics_of_streamlit_are_hidden(path: str, method: str) -> None:
+    async def streamlit(_request: Request) -> PlainTextResponse:
+        return PlainTextResponse("active_sessions 1")
+
+    app = Starlette(routes=[Route("/{path:path}", streamlit, methods=[method])], middleware=asgi.middleware())
+    with TestClient(app, "http://localhost", client=("127.0.0.1", 50_000)) as client:
+        assert client.request(method, "/_stcore/health").status_code == 200
+        answer = client.request(method, path)
+    assert (answer.status_code, "active_sessions" in answer.text) == (404, False)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])

@@ -245,8 +245,8 @@ def test_settings_of_another_file_give_way_and_those_of_the_command_line_stay(
 def test_under_another_server_the_settings_are_ours_in_any_folder(tmp_path: Path) -> None:
     """Such a server imports `app`, and that is all that it has to do with Streamlit."""
     tell = (
-        "import app, json; from streamlit import config; from bert_probe.ui import places; "
-        "print(json.dumps({name: config.get_option(name) for name in places.settings()}))"
+        "import app, json; from streamlit import config; from bert_probe.server import paths; "
+        "print(json.dumps({name: config.get_option(name) for name in paths.settings()}))"
     )
     with foreign_settings(tmp_path):
         done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import csv
 import io
 import pickle
 from pathlib import Path
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from bert_probe import read_sentences
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
+from bert_probe.model.lengths import MOST_CHARACTERS
 from bert_probe.text import sentence_files
+from bert_probe.text.labeled_texts import labelled_of
 from bert_probe.text.sentence_files import Sentence, columns_of, lines, sentences_of, usual_column
 
 
@@ -38,6 +41,15 @@ def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
 )
 def test_a_table_has_them_in_a_column(content: str, column: str | None, expected: tuple[str, ...]) -> None:
     assert sentences_of(content.encode(), "table.csv", column) == expected
+
+
+@pytest.mark.parametrize("written", ["{}", '"{}"'], ids=["bare", "quoted"])
+def test_cell_may_be_as_long_as_a_text(written: str) -> None:
+    csv.field_size_limit(131_072)  # the default, which another test may have raised
+    text = "a" * MOST_CHARACTERS
+    content = f"text,label\n{written.format(text)},x\n".encode()
+    assert sentences_of(content, "a.csv", "text") == (text,)
+    assert [row.text for row in labelled_of(content, "a.csv").rows] == [text]
 
 
 def test_the_reference_file_names_its_sentences() -> None:
@@ -70,7 +82,13 @@ def test_the_usual_column() -> None:
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
         (b"a\nb\n", "a.txt", "a", SelectionError, "has no columns"),
         (b'a\n\n"open\nand on\n', "a.csv", None, TextError, "a.csv is a broken table: line 3, "),
-        (b"a\n" + b"x" * 200_000, "a.csv", None, TextError, "a.csv is a broken table: line 2, "),
+        (
+            b"a\n" + b"x" * 250_001,
+            "a.csv",
+            None,
+            TextError,
+            "line 2, a cell has more than 250,000 characters",
+        ),
     ],
 )
 def test_files_that_cannot_be_read(
@@ -172,7 +190,9 @@ class Endless(io.RawIOBase):
 @pytest.mark.parametrize("line", [b"We left\n", b"one line "])
 def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None:
     endless = Endless(line)
-    refused = pytest.raises(TextError, match=r"larger than 1 MB|line 1, field larger than field limit")
+    refused = pytest.raises(
+        TextError, match=r"larger than 1 MB|line 1, a cell has more than 250,000 characters"
+    )
     with patch.object(sentence_files, "MAX_BYTES", 1_000_000), refused:
         sentence_files._sentences(endless, name, None)
     assert endless.read_of_it <= 1_000_000 + sentence_files._CHUNK

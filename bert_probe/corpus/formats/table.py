@@ -11,6 +11,7 @@ from typing import NamedTuple
 from bert_probe.corpus.formats.row import Row, refused, row_of
 from bert_probe.corpus.lines import MAX_LINE, Line
 from bert_probe.errors import EmptyTextError, TextError
+from bert_probe.text.csv_reader import csv_reader, describe
 from bert_probe.text.sentence_files import column_of, separator_of
 
 
@@ -85,10 +86,10 @@ class _Table:
         taken = [line]
         written = iter([text]) if self._swallowed else chain([f"{text}\n"], self._following(taken))
         try:
-            cells = next(csv.reader(written, delimiter=self._separator, strict=True))
+            cells = next(csv_reader(written, self._separator))
         except csv.Error as error:
             self._swallowed.extendleft(reversed(taken[1:]))
-            return _Written(line.number, [], f"Its quotes are not closed as they should be: {error}.")
+            return _Written(line.number, [], f"The row cannot be read: {describe(error)}.")
         return _Written(line.number, cells, next((one.trouble for one in taken if one.trouble), ""))
 
     def _following(self, taken: list[Line]) -> Iterator[str]:
@@ -98,5 +99,5 @@ class _Table:
             taken.append(line)
             size += len(line.text or "")
             if line.text is None or size > MAX_LINE:
-                raise csv.Error("no end in sight")
+                raise csv.Error("a quotation mark is not closed")
             yield f"{line.text}\n"
