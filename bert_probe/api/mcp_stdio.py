@@ -77,7 +77,11 @@ def refusal(line: bytes) -> types.JSONRPCError | None:
     try:
         message = strict_json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
     except DuplicateKeyError as error:
-        return _error(INVALID_REQUEST, f"In the message {error}.", json.loads(line))
+        sentence = f"In the message {error}."
+        try:
+            return _error(INVALID_REQUEST, sentence, json.loads(line))
+        except (ValueError, RecursionError):  # the key was reported before the end of the line was read
+            return _error(PARSE_ERROR, sentence)
     except RecursionError:
         return _error(PARSE_ERROR, "The message is nested too deeply. Send it flatter.")
     except ValueError as error:
