@@ -85,7 +85,7 @@ def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
         for took, work in sides if number % 2 else reversed(sides):
             took.append(_seconds(work))
     ratio = sum(ours) / sum(theirs)
-    low, _, high = statistics.quantiles([one / other for one, other in zip(ours, theirs, strict=True)], n=4)
+    low, _, high = statistics.quantiles([own / rival for own, rival in zip(ours, theirs, strict=True)], n=4)
     return Line(
         f"A store of {ROUNDS * PART:,} sentences: measures of all heads and a layer of vectors, "
         "all-MiniLM-L6-v2",

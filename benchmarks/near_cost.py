@@ -70,13 +70,13 @@ def lines() -> Iterator[Line]:
 
 
 def _share(found: NearContexts, exact: NearContexts) -> float:
-    true = {one.row for one in exact.contexts}
-    return len(true & {one.row for one in found.contexts}) / len(true)
+    true = {context.row for context in exact.contexts}
+    return len(true & {context.row for context in found.contexts}) / len(true)
 
 
 def _texts() -> list[str]:
     """Everyday sentences, two by two."""
-    sentences, drawn = [one.text for one in everyday_topics().rows], random.Random(0)
+    sentences, drawn = [row.text for row in everyday_topics().rows], random.Random(0)
     return [f"{drawn.choice(sentences)} {drawn.choice(sentences)}" for _ in range(TEXTS)]
 
 
@@ -85,13 +85,13 @@ def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
     drawn = random.Random(1)
     for text in drawn.sample(_texts(), QUERIES + 1):
         trace = checkpoint.trace(text)
-        unit = drawn.choice([one for one in word_lens(trace).units if not one.special and one.isalpha()])
+        unit = drawn.choice([unit for unit in word_lens(trace).units if not unit.special and unit.isalpha()])
         yield text, word_name(trace, unit)
 
 
 def _store(folder: Path) -> Store:
     """A store of so many vectors."""
-    (folder / "texts.txt").write_text("".join(f"{one}\n" for one in _texts()), encoding="utf-8")
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in _texts()), encoding="utf-8")
     store = bert_probe.make_store(
         bert_probe.load(),
         bert_probe.Gather(keep=("vectors",)),

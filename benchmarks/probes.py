@@ -72,15 +72,16 @@ def _layers(
     yield Line(
         "UPOS by layer, every layer of all-MiniLM-L6-v2, with control task and code length",
         "figures by independent code",
-        ", ".join(f"{one:.1f}" for one in accuracies) + f" %; baseline {100 * found.baseline:.1f} %",
+        ", ".join(f"{accuracy:.1f}" for accuracy in accuracies)
+        + f" %; baseline {100 * found.baseline:.1f} %",
         f"each at most {WITHIN} points below; layer {BEST_LAYER} at least {AT_LEAST} %",
         bool((accuracies > np.array(UPOS) - WITHIN).all() and accuracies[BEST_LAYER] >= AT_LEAST),
     )
     yield Line(
         "Beside it, by layer",
         "the same",
-        f"selectivity {', '.join(f'{100 * one:.1f}' for one in found.selectivities)} points; "
-        f"compression {', '.join(f'{one:.2f}' for one in found.compressions)} ×",
+        f"selectivity {', '.join(f'{100 * selectivity:.1f}' for selectivity in found.selectivities)} points; "
+        f"compression {', '.join(f'{compression:.2f}' for compression in found.compressions)} ×",
         "",
         None,
     )

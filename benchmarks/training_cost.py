@@ -62,7 +62,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
         schedule = get_linear_schedule_with_warmup(optimizer, 3, STEPS)
         start = time.monotonic()
         model.train()
-        for places in Alike([len(one) for one in examples], BATCH, 0):
+        for places in Alike([len(example) for example in examples], BATCH, 0):
             loss = model(**lesson.batch([examples[place] for place in places])).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -80,7 +80,11 @@ def head_view(
         shown = views.head_view(
             trace, layers.index(first), range(trace.heads) if heads is None else list(heads)
         )
-        return shown if layers == list(range(picture.layers)) else shown.numbered([one + 1 for one in layers])
+        return (
+            shown
+            if layers == list(range(picture.layers))
+            else shown.numbered([layer + 1 for layer in layers])
+        )
 
     return _done([frame(picture) for picture in given], html_action)
 

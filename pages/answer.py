@@ -98,7 +98,7 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
         of = found.at(number)
         title = f"Words at token {mask.position}"
         st.markdown(f"**{title}**" + (f", in place of {state.plain(found.hidden)}" if found.hidden else ""))
-        bars([shown(one) for one in of.tokens], of, title, scale.high)
+        bars([shown(token) for token in of.tokens], of, title, scale.high)
     numbers(found, "Words for each mask, with rank, probability and logit")
     blocks.caveat(
         "All words of the vocabulary share out a probability of 1, as they would in the texts that the model "
@@ -120,7 +120,10 @@ def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
     }
     st.markdown(about[found.problem])
     bars(
-        [shown(one) for one in found.labels], found, "Classes", None if found.problem == "regression" else 1.0
+        [shown(label) for label in found.labels],
+        found,
+        "Classes",
+        None if found.problem == "regression" else 1.0,
     )
     if len(found.labels) > MOST_BARS:
         st.caption(f"The likeliest {MOST_BARS} of {len(found.labels):,}; the table has all.")
@@ -173,9 +176,11 @@ def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | N
         )
     found = shared_cache.answers.of(FindAnswer(top, no_answer=nothing).of, trace)
     marks = [
-        highlight.Mark(one.start, one.end or one.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1])
-        for rank, one in enumerate(found.answers, start=1)
-        if one.start is not None
+        highlight.Mark(
+            answer.start, answer.end or answer.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1]
+        )
+        for rank, answer in enumerate(found.answers, start=1)
+        if answer.start is not None
     ]
     st.markdown(f"**{state.plain(request.a, 1_000)}**")
     with st.container(border=True):
@@ -273,7 +278,7 @@ def main() -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         task = state.pick(
-            "task", "Task", {one: TASKS[one] for one in tasks}, tasks[0], "What it was trained for."
+            "task", "Task", {task: TASKS[task] for task in tasks}, tasks[0], "What it was trained for."
         )
         st.space("stretch")
         menu = st.container(width="content")

@@ -96,7 +96,7 @@ def imported(files: Iterator[Path]) -> dict[str, Path]:
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [str(node.module)]
-            for name in {one.partition(".")[0] for one in names} - set(sys.stdlib_module_names):
+            for name in {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names):
                 found |= {canonicalize_name(owner): path for owner in owners.get(name, [name])}
     return found
 

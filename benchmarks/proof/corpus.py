@@ -193,7 +193,7 @@ def _unnoticed(made: Path) -> list[str]:
     for path in sorted((*made.rglob("*.parquet"), *made.rglob("*.arrow"))):
         name, before = path.relative_to(made).as_posix(), path.read_bytes()
         flip(path)
-        if [one.file for one in verify_store(made).differences] != [name]:
+        if [difference.file for difference in verify_store(made).differences] != [name]:
             unnoticed.append(name)
         path.write_bytes(before)
     return unnoticed

@@ -93,4 +93,6 @@ class Session:
 
     def raised(self) -> list[str]:
         """Errors that the last run showed."""
-        return [one.exception.type for one in self.elements() if one.WhichOneof("type") == "exception"]
+        return [
+            element.exception.type for element in self.elements() if element.WhichOneof("type") == "exception"
+        ]

@@ -244,7 +244,7 @@ def _spans(asked_for: AnswerChange, trace: Trace) -> _Side:
         here = (every["start"] == key[0]) & (every["end"] == key[1])
         return float(every["probability"][here].max(initial=0.0))
 
-    keys = [(one.start, one.end, found.text(one)) for one in found.answers]
+    keys = [(answer.start, answer.end, found.text(answer)) for answer in found.answers]
     return _Side("probability", keys, number)
 
 

@@ -76,7 +76,7 @@ class FindAnswer(Prediction):
             else self._read(checkpoint, output, encoding)
         )
         shares = [(window, *self._shares(window, logits)) for window, logits in windows]
-        found = _together([_candidates(*one, self.longest) for one in shares])
+        found = _together([_candidates(*share, self.longest) for share in shares])
         if self.no_answer:
             found = _together(
                 [found, _NOTHING | {"probability": [min(float(one[0].prod()) for _, one, _ in shares)]}]
@@ -189,9 +189,9 @@ class Answers(Predicted):
         return pd.DataFrame(
             {
                 "rank": range(1, len(self.answers) + 1),
-                "start": frames.optional([one.start for one in self.answers]),
-                "end": frames.optional([one.end for one in self.answers]),
-                "text": pd.Series([self.text(one) for one in self.answers], dtype=object),
-                "probability": [one.probability for one in self.answers],
+                "start": frames.optional([answer.start for answer in self.answers]),
+                "end": frames.optional([answer.end for answer in self.answers]),
+                "text": pd.Series([self.text(answer) for answer in self.answers], dtype=object),
+                "probability": [answer.probability for answer in self.answers],
             }
         )

@@ -58,8 +58,7 @@ class Baseline(Question):
                 if group[0].size:
                     found.append(_summary(cosines[group]))
         unrelated, same_word = (
-            _spread(found, group[0].size) if found else None
-            for found, group in zip(rows, groups, strict=True)
+            _spread(row, group[0].size) if row else None for row, group in zip(rows, groups, strict=True)
         )
         assert unrelated is not None  # such pairs were looked for above
         # As the traces have it: a model in memory may be trained on meanwhile.
@@ -89,7 +88,7 @@ class Spread:
 
     def columns(self, prefix: str = "") -> dict[str, tuple[float, ...]]:
         """Mean and percentiles as columns of a table."""
-        *names, _ = (one.name for one in fields(self))
+        *names, _ = (field.name for field in fields(self))
         *values, _ = astuple(self)
         return {f"{prefix}{name}": column for name, column in zip(names, values, strict=True)}
 

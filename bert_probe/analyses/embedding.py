@@ -48,7 +48,7 @@ class Embedding(Question):
         """With the first token of the text where none is named."""
         if self.token is not None:
             return super().resolved(trace)
-        return replace(self, token=next((one.position for one in trace.tokens if not one.special), 0))
+        return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
 
     def of(self, trace: Trace) -> EmbeddingAnatomy:
         """The steps of all tokens of a text.

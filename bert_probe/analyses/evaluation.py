@@ -140,7 +140,7 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
 def _given(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
     """Line and labels of each row."""
     if not isinstance(rows, Labelled):
-        return [(one.line, one.tags) for one in rows]
+        return [(row.line, row.tags) for row in rows]
     return [(row.line, row.label if isinstance(row.label, tuple) else (str(row.label),)) for row in rows.rows]
 
 
@@ -199,7 +199,7 @@ def _baselines(rows: Rows, training: Rows, found: Answers, predicted: Array) -> 
             for name, answers in given.items()
         }
     return {
-        name: sum(one == other for one, other in zip(known, answers, strict=True)) / len(predicted)
+        name: sum(one == answer for one, answer in zip(known, answers, strict=True)) / len(predicted)
         for name, answers in given.items()
     }
 

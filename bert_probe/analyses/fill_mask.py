@@ -117,7 +117,7 @@ def masked(trace: Trace, position: int) -> tuple[str, str | None]:
         for one in trace.tokens
         if not one.special and (one.segment, one.word) == (token.segment, token.word)
     ]
-    start, end = min(int(one.start or 0) for one in pieces), max(int(one.end or 0) for one in pieces)
+    start, end = min(int(piece.start or 0) for piece in pieces), max(int(piece.end or 0) for piece in pieces)
     texts = [trace.encoding.text, trace.encoding.pair]
     whole = texts[token.segment] or ""
     texts[token.segment] = whole[:start] + mask + whole[end:]

@@ -84,8 +84,8 @@ class HeadMeans(Question):
         values = self._measured(checkpoint, encodings, report)
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
         mean = _named(values.mean(axis=0))
-        dropped = sum(one.dropped for one in encodings)
-        subject = Subject.of_sentences(checkpoint, [one.text for one in encodings], dropped)
+        dropped = sum(encoding.dropped for encoding in encodings)
+        subject = Subject.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
         return ProfileMeans(self, subject, mean, _named(low), _named(high), head_labels(mean))
 
     def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Report) -> Array:
@@ -97,7 +97,7 @@ class HeadMeans(Question):
             values = np.empty((len(encodings), len(MEASURES), about.layers, about.heads))
         profile = Heads(self.words)
         done = 0
-        for group in batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads):
+        for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
             traces = checkpoint.trace_encodings([encodings[index] for index in group])
             for index, trace in zip(group, traces, strict=True):
                 measured = profile.of(trace).values

@@ -112,7 +112,9 @@ def of_words(
     Raises:
         TextError, UnavailableError: as `of_texts`.
     """
-    encodings = encoded(checkpoint, [(one.line, one.text, None) for one in sentences], truncate)
+    encodings = encoded(
+        checkpoint, [(sentence.line, sentence.text, None) for sentence in sentences], truncate
+    )
     places = [
         _first_tokens(encoding, sentence) for encoding, sentence in zip(encodings, sentences, strict=True)
     ]
@@ -129,7 +131,9 @@ def of_words(
     if not units:
         raise TextError("The tokenizer keeps no word of these sentences. Give other ones.")
     texts, words = np.array(units).T
-    return Answers(np.stack([one for answers in found for one in answers]), texts, words, _dropped(encodings))
+    return Answers(
+        np.stack([answer for answers in found for answer in answers]), texts, words, _dropped(encodings)
+    )
 
 
 def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | None]:
@@ -152,7 +156,7 @@ def _logits(
     """Index of a text and the head's numbers for it, many texts in a pass: [label], or [token, label]."""
     done = 0
     report(done, len(encodings))
-    for group in batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads):
+    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         chosen = [encodings[index] for index in group]
         given, _ = forward(checkpoint, chosen)
         with torch.inference_mode(), checkpoint.running():

@@ -222,7 +222,7 @@ def _vectors(
 ) -> list[Array]:
     """Vectors of the chosen tokens after each layer from 0, each [token, hidden] and centred."""
     found: list[Array] = []
-    for group in batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads):
+    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         traces = checkpoint.trace_encodings([encodings[index] for index in group])
         for index, trace in zip(group, traces, strict=True):
             if not found:

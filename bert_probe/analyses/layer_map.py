@@ -101,14 +101,14 @@ class LayerMap(_OnPlanes):
         """
         traces = [trace] if other is None else [trace, other]
         subject = Subject.of(*traces)
-        paired = any(one.encoding.pair is not None for one in traces)
-        read = [self._marks(one.encoding, i, None if paired else 0) for i, one in enumerate(traces)]
+        paired = any(trace.encoding.pair is not None for trace in traces)
+        read = [self._marks(trace.encoding, i, None if paired else 0) for i, trace in enumerate(traces)]
         states = [
-            np.concatenate([seen.of(one.vectors(layer)) for seen, one in zip(read, traces, strict=True)])
+            np.concatenate([seen.of(trace.vectors(layer)) for seen, trace in zip(read, traces, strict=True)])
             for layer in range(trace.layers + 1)
         ]
         marks = _all_of(read)
-        texts = tuple((one.encoding.text, one.encoding.pair) for one in traces)
+        texts = tuple((trace.encoding.text, trace.encoding.pair) for trace in traces)
         laid = planes(states, self.basis)
         return MappedLayers(self, subject, texts, marks, SEGMENTS if paired else (), laid)
 
@@ -149,22 +149,24 @@ class LayerMapOfMany(_OnPlanes):
         encodings = encoded(checkpoint, _lines(rows), truncate, report)
         parts = _parts(rows)
         read = [
-            self._marks(one, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, Labelled) else 0)
-            for i, one in enumerate(encodings)
+            self._marks(
+                encoding, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, Labelled) else 0
+            )
+            for i, encoding in enumerate(encodings)
         ]
         marks = _all_of(read)
-        dropped = sum(one.dropped for one in encodings)
+        dropped = sum(encoding.dropped for encoding in encodings)
         subject = (
             Subject.of_tagged(checkpoint, {"rows": rows}, dropped)
             if isinstance(rows, Labelled)
-            else Subject.of_sentences(checkpoint, [one.text for one in encodings], dropped)
+            else Subject.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
         )
         with memory_errors(
             f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
         ):
             states = _vectors(checkpoint, encodings, read, report)
             laid = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
-        texts = tuple((one.text, one.pair) for one in encodings)
+        texts = tuple((encoding.text, encoding.pair) for encoding in encodings)
         return MappedLayers(self, subject, texts, marks, parts, laid)
 
     def arguments(self) -> list[str]:
@@ -292,7 +294,7 @@ def _vectors(
         )
     held: list[Array] = []
     done = 0
-    for group in batches([len(one) for one in encodings], BATCH_TOKENS, checkpoint.pads):
+    for group in batches([len(encoding) for encoding in encodings], BATCH_TOKENS, checkpoint.pads):
         output, _ = forward(checkpoint, [encodings[index] for index in group], states=True)
         for layer, state in enumerate(output.hidden_states):
             vectors = as_array(state)

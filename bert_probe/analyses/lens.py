@@ -187,7 +187,7 @@ class LayerAnswers(Result):
         each = 1 if self.question.show == "entropy" else count
         columns: dict[str, Any] = {"layer": np.repeat(np.arange(layers), places * each)}
         if self.places:
-            columns["position"] = np.tile(np.repeat([one.position for one in self.places], each), layers)
+            columns["position"] = np.tile(np.repeat([place.position for place in self.places], each), layers)
         if self.question.show == "entropy":
             columns |= {frames.TOKEN: frames.names(self.places) * layers} if self.places else {}
             return pd.DataFrame(columns | {"entropy_bits": self.entropy.ravel()})

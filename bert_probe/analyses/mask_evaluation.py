@@ -87,14 +87,14 @@ class EvaluateMasks(Question):
         found: list[list[_Guess]] = [[] for _ in lines]
         done = 0
         report(done, len(lines))
-        for group in batches([len(one) for one in texts], BATCH_TOKENS, checkpoint.pads):
+        for group in batches([len(text) for text in texts], BATCH_TOKENS, checkpoint.pads):
             asked_of, right = [texts[index] for index in group], [given[index] for index in group]
             guesses = _asked(checkpoint, output, asked_of, right)
             for index in group:
                 found[index] = [next(guesses) for _ in places[index]]
             done += len(group)
             report(done, len(lines))
-        every = [one for guesses in found for one in guesses]
+        every = [guess for guesses in found for guess in guesses]
         rank, log, first = (np.array(values) for values in zip(*every, strict=True))
         counts = [len(own) for own in places]
         subject = Subject.of_sentences(

@@ -74,8 +74,8 @@ class Compare(Question):
             rows = one.rows(*place), two.rows(*place)
             variation[place], distance[place], shift[place] = _changes(*rows)
             more = shift[place] > most
-            for kept, found in zip(strongest, rows, strict=True):
-                kept[more] = found.numpy()[more]
+            for kept, row in zip(strongest, rows, strict=True):
+                kept[more] = row.numpy()[more]
             most[more] = shift[place][more]
         moved = _moved(one, two)
         arrays = map(read_only, (variation, distance, moved, shift, *strongest))

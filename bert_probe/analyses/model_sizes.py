@@ -43,7 +43,9 @@ class ModelSizes(Question):
                     f"ModelSizes is asked of configs and checkpoints, and a {type(one).__name__} was given. "
                     "They come from open_config and load."
                 )
-        about = tuple(one.about if isinstance(one, ModelConfig) else one.provenance() for one in models)
+        about = tuple(
+            model.about if isinstance(model, ModelConfig) else model.provenance() for model in models
+        )
         subject = Subject({"libraries": libraries()}, configs=about)
         return SizesSideBySide(self, subject, tuple(map(_size, models)))
 
@@ -97,7 +99,7 @@ class SizesSideBySide(Result):
     @property
     def part_names(self) -> tuple[str, ...]:
         """All parts that any of the models has."""
-        return tuple(dict.fromkeys(part for one in self.sizes for part in one.parts))
+        return tuple(dict.fromkeys(part for size in self.sizes for part in size.parts))
 
     @property
     def finding(self) -> str:
@@ -115,11 +117,11 @@ class SizesSideBySide(Result):
         """A row for each model: name, family, layers, heads, hidden_size, vocabulary_size, tensors,
         parameters, a column for each part that any of them has, and bytes of the weights in three types."""
         rows: list[dict[str, Any]] = []
-        for one in self.sizes:
-            sizes = {name: value for name, value in vars(one).items() if name != "parts"}
-            parts = {_column(part): one.parts.get(part, 0) for part in self.part_names}
-            memory = {f"bytes_{dtype}": one.bytes(dtype) for dtype in MEMORY}
-            rows.append({**sizes, "parameters": one.parameters, **parts, **memory})
+        for size in self.sizes:
+            sizes = {name: value for name, value in vars(size).items() if name != "parts"}
+            parts = {_column(part): size.parts.get(part, 0) for part in self.part_names}
+            memory = {f"bytes_{dtype}": size.bytes(dtype) for dtype in MEMORY}
+            rows.append({**sizes, "parameters": size.parameters, **parts, **memory})
         return pd.DataFrame(rows)
 
 

@@ -86,7 +86,7 @@ class Number:
         checkpoint, done = self.trace.checkpoint, 0
         found = np.empty(len(variants))
         report(0, len(variants))
-        for group in batches([len(one.inputs) for one in variants], pads=checkpoint.pads):
+        for group in batches([len(variant.inputs) for variant in variants], pads=checkpoint.pads):
             texts = [variants[index].inputs for index in group]
             output, mask = forward(checkpoint, texts)
             with torch.inference_mode(), checkpoint.running():

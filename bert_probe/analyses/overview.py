@@ -149,7 +149,7 @@ class TextOverview(Result):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Those that are told, the most unusual ones first; see `Overview`."""
-        clear = [one for one in self.candidates if one.clear]
+        clear = [candidate for candidate in self.candidates if candidate.clear]
         if self.tokens is None:
             return tuple(_varied(clear))[:MOST]
         # What could not be measured is told after all that could.
@@ -162,7 +162,9 @@ class TextOverview(Result):
     def ranked(self, numbers: Usual) -> TextOverview:
         """The same, with all findings beside the numbers of the shipped sentences."""
         return replace(
-            self, candidates=tuple(one.measured(numbers) for one in self.candidates), tokens=numbers.tokens
+            self,
+            candidates=tuple(candidate.measured(numbers) for candidate in self.candidates),
+            tokens=numbers.tokens,
         )
 
     def link(self, finding: Finding) -> str:
@@ -173,7 +175,11 @@ class TextOverview(Result):
     @property
     def nbytes(self) -> int:
         """Bytes of the pictures, and of the texts."""
-        grids = [one.picture.cells.nbytes for one in self.candidates if isinstance(one.picture, Grid)]
+        grids = [
+            candidate.picture.cells.nbytes
+            for candidate in self.candidates
+            if isinstance(candidate.picture, Grid)
+        ]
         return super().nbytes + sum(grids)
 
     @property
@@ -207,9 +213,9 @@ def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> TextO
         TextError: a pair beside another text.
     """
     traces = [trace] if other is None else [trace, other]
-    if other is not None and any(one.encoding.pair is not None for one in traces):
+    if other is not None and any(trace.encoding.pair is not None for trace in traces):
         raise TextError("Two texts are each read by themselves. Give one text with its pair, or two texts.")
-    seen = [Seen(one) for one in traces]
+    seen = [Seen(trace) for trace in traces]
     candidates: list[Finding] = []
     for kind in kinds(2) if other is not None else ():
         if quick and kind.sentences:
@@ -251,11 +257,11 @@ def forms(trace: Trace, other: Trace | None = None) -> Sequence[Form]:
 def _varied(findings: Sequence[Finding]) -> list[Finding]:
     """The same without what is of a kind that was told often enough, or of a head that was told of."""
     kept: list[Finding] = []
-    for one in findings:
-        alike = sum(other.kind.name == one.kind.name for other in kept)
+    for finding in findings:
+        alike = sum(other.kind.name == finding.kind.name for other in kept)
         heads = [other.choices for other in kept if "head" in other.choices]
-        if alike < OF_A_KIND and one.choices not in heads:
-            kept.append(one)
+        if alike < OF_A_KIND and finding.choices not in heads:
+            kept.append(finding)
     return kept
 
 

@@ -66,7 +66,7 @@ class Padding(Question):
             )
         checkpoint = traces[0].checkpoint.now()
         padded = batch(checkpoint, encodings)
-        alone = [_states(checkpoint, batch(checkpoint, [one]), [one])[0] for one in encodings]
+        alone = [_states(checkpoint, batch(checkpoint, [encoding]), [encoding])[0] for encoding in encodings]
         together = _states(checkpoint, padded, encodings)
         seen = padded | {MASK: torch.ones_like(padded["input_ids"])}
         unmasked = _states(checkpoint, seen, encodings) if MASK in padded else together
@@ -119,7 +119,7 @@ class PaddedBatch(Result):
     @property
     def padding(self) -> Array:
         """Whether a place is padding, [text, place]."""
-        lengths = np.array([len(one) for one in self.encodings])
+        lengths = np.array([len(encoding) for encoding in self.encodings])
         found: Array = np.arange(self.length) >= lengths[:, None]
         return found
 
@@ -187,8 +187,8 @@ class PaddedBatch(Result):
         return pd.DataFrame(
             {
                 "text": texts + 1,
-                "tokens": [len(self.encodings[one]) for one in texts],
-                "padding": [self.length - len(self.encodings[one]) for one in texts],
+                "tokens": [len(self.encodings[text]) for text in texts],
+                "padding": [self.length - len(self.encodings[text]) for text in texts],
                 "layer": layers,
                 "difference": self.differences.ravel(),
                 "without_mask": self.unmasked.ravel(),

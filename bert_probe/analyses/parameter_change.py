@@ -87,12 +87,12 @@ class ChangedParameters(Result):
     @property
     def compared(self) -> tuple[TensorChange, ...]:
         """Those that both have in one shape."""
-        return tuple(one for one in self.tensors if one.there == BOTH)
+        return tuple(tensor for tensor in self.tensors if tensor.there == BOTH)
 
     @property
     def others(self) -> tuple[TensorChange, ...]:
         """Those without a counterpart."""
-        return tuple(one for one in self.tensors if one.there != BOTH)
+        return tuple(tensor for tensor in self.tensors if tensor.there != BOTH)
 
     def relative(self, of: Callable[[Parameter], bool] = lambda _: True) -> float:
         """‖B − A‖ ÷ ‖A‖ of several tensors as one vector, shared ones once; NaN where none is in both."""
@@ -127,15 +127,15 @@ class ChangedParameters(Result):
         """One row a parameter: name, group, part, shape, count, in, norm, change, relative."""
         return pd.DataFrame(
             {
-                "name": [one.parameter.name for one in self.tensors],
-                "group": [one.parameter.group for one in self.tensors],
-                "part": [one.parameter.part for one in self.tensors],
-                "shape": ["×".join(map(str, one.parameter.shape)) for one in self.tensors],
-                "count": [one.parameter.count for one in self.tensors],
-                "in": [one.there for one in self.tensors],
-                "norm": [one.norm for one in self.tensors],
-                "change": [one.change for one in self.tensors],
-                "relative": [one.relative for one in self.tensors],
+                "name": [tensor.parameter.name for tensor in self.tensors],
+                "group": [tensor.parameter.group for tensor in self.tensors],
+                "part": [tensor.parameter.part for tensor in self.tensors],
+                "shape": ["×".join(map(str, tensor.parameter.shape)) for tensor in self.tensors],
+                "count": [tensor.parameter.count for tensor in self.tensors],
+                "in": [tensor.there for tensor in self.tensors],
+                "norm": [tensor.norm for tensor in self.tensors],
+                "change": [tensor.change for tensor in self.tensors],
+                "relative": [tensor.relative for tensor in self.tensors],
             }
         )
 

@@ -231,7 +231,7 @@ def _length(given: Any, checkpoint: Checkpoint) -> int | None:
     limit = given if given is not None else checkpoint.tokenizer.model_max_length
     limits = [limit, checkpoint.description.max_tokens]
     # A tokenizer without a limit names a number with thirty digits.
-    return min((int(one) for one in limits if one is not None and one < 10**9), default=None)
+    return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 
 def pool(output: Any, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:

@@ -90,9 +90,9 @@ def of_numbers(true: Array, predicted: Array) -> dict[str, float]:
 def of_tags(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """Of a tag a word, a list for each sentence: accuracy by word, and where tags are BIO, by entity."""
     right = sum(
-        one == other
+        one == answer
         for sentence, answers in zip(true, predicted, strict=True)
-        for one, other in zip(sentence, answers, strict=True)
+        for one, answer in zip(sentence, answers, strict=True)
     )
     found = {"accuracy": right / sum(map(len, true))}
     if not is_bio(true):

@@ -57,7 +57,9 @@ class SentenceSimilarity(Prediction):
         how, subject = recipe(a.checkpoint, "model"), Subject.of(a, b)
         read = as_trained(a, how), as_trained(b, how)
         vectors = [pooled_text(trace, how) for trace in read]
-        return TwoTexts(self, subject, *read, how, float(cosine_of_rows(*(one[None] for one in vectors))[0]))
+        return TwoTexts(
+            self, subject, *read, how, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
+        )
 
 
 def as_trained(trace: Trace, how: Recipe) -> Trace:

@@ -100,7 +100,10 @@ class Sentences(Question):
             raise EmptyTextError("There are no sentences. Give one a line.")
         checkpoint = checkpoint.now()
         how = recipe(checkpoint, self.pooling)
-        inputs = [_inputs(checkpoint, how, number, one, truncate) for number, one in enumerate(sentences, 1)]
+        inputs = [
+            _inputs(checkpoint, how, number, sentence, truncate)
+            for number, sentence in enumerate(sentences, 1)
+        ]
         ids = [tuple(one.inputs["input_ids"].tolist()) for one in inputs]
         # Equal sentences are read once, and the batches do not depend on the order given: nor does a digit.
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))

@@ -216,10 +216,10 @@ class TokenLabels(Predicted):
         text, parts = self.trace.encoding.text, self.parts_of_text
         return pd.DataFrame(
             {
-                "start": [one.start for one in parts],
-                "end": [one.end for one in parts],
-                "text": pd.Series([text[one.start : one.end] for one in parts], dtype=object),
-                "label": pd.Series([one.label for one in parts], dtype=object),
-                "probability": [one.probability for one in parts],
+                "start": [part.start for part in parts],
+                "end": [part.end for part in parts],
+                "text": pd.Series([text[part.start : part.end] for part in parts], dtype=object),
+                "label": pd.Series([part.label for part in parts], dtype=object),
+                "probability": [part.probability for part in parts],
             }
         )

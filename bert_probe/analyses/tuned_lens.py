@@ -111,7 +111,7 @@ class TuneLens(Question):
             with torch.enable_grad():
                 weights, biases = trained(head, learned, self.steps, self.seed, tick)
             plain, tuned = losses(head, kept, weights, biases, tick)
-        dropped = sum(one.dropped for one in texts)
+        dropped = sum(text.dropped for text in texts)
         subject = Subject.of_sentences(checkpoint, [text for _, text in lines], dropped)
         maps, told = (read_only(weights), read_only(biases)), (read_only(plain), read_only(tuned))
         return TunedLens(self, subject, *maps, *told, len(learned), len(kept))

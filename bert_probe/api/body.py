@@ -93,7 +93,7 @@ class Body:
         Raises:
             ProbeError: it cannot be answered, and why.
         """
-        checkpoints = [shared.open_checkpoint(*one, report) for one in self.models]
+        checkpoints = [shared.open_checkpoint(*model, report) for model in self.models]
         report(0, 0)
         question = self.served.question.from_plain(self.asked, checkpoints[0].description)
 
@@ -119,7 +119,7 @@ class Body:
         """What `of` is given, in its order."""
         read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
         if self.served.models > 1:
-            traces = [read(one)[0] for one in checkpoints if self.texts]
+            traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]
         else:
             traces = read(checkpoints[0])
         rest, models = iter(traces), iter(checkpoints)
@@ -205,7 +205,7 @@ def read(served: Served, given: Any) -> Body:
     return Body(
         served,
         asked,
-        tuple((_name(one, "model"), _name(one, "revision")) for one in models),
+        tuple((_name(model, "model"), _name(model, "revision")) for model in models),
         _texts(served, body),
         _sentences(body) if served.sentences and "files" not in body else (),
         _files(served, body),

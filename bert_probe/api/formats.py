@@ -74,7 +74,7 @@ def table_of(result: Result) -> pd.DataFrame:
     parts: list[pd.DataFrame] = []
     for part in result.parts():
         parts.append(part)
-        if sum(one.size for one in parts) > MOST_CELLS:
+        if sum(part.size for part in parts) > MOST_CELLS:
             raise TooLargeError(
                 f"The table has more than {MOST_CELLS:,} cells. Ask for less of it, such as fewer layers, or "
                 "use the command line."

@@ -78,7 +78,7 @@ class Served:
     @property
     def shut(self) -> frozenset[str]:
         """Fields that name a file of the machine that answers, which nobody outside of it may choose."""
-        return frozenset(one.name for one in fields(self.question) if _names_a_file(kind_of(one)))
+        return frozenset(field.name for field in fields(self.question) if _names_a_file(kind_of(field)))
 
     @property
     def summary(self) -> str:

@@ -37,9 +37,9 @@ def of_question(served: Served) -> Schema:
     """The fields of a question; what is left out is as usual."""
     properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
     needed = []
-    for one in fields(served.question):
-        properties[one.name] = _field(one) if one.name not in served.shut else {"type": "null"}
-        needed += [one.name] if one.default is MISSING else []
+    for field in fields(served.question):
+        properties[field.name] = _field(field) if field.name not in served.shut else {"type": "null"}
+        needed += [field.name] if field.default is MISSING else []
     return _object(properties, needed)
 
 
@@ -138,9 +138,9 @@ def example(served: Served) -> dict[str, Any]:
     """A body that a question takes."""
     _, most = served.texts
     asked = {
-        one.name: next(given for kind, given in _EXAMPLES.items() if isinstance(kind_of(one), kind))
-        for one in fields(served.question)
-        if one.default is MISSING
+        field.name: next(given for kind, given in _EXAMPLES.items() if isinstance(kind_of(field), kind))
+        for field in fields(served.question)
+        if field.default is MISSING
     }
     given: dict[str, Any] = {"question": asked} if asked else {}
     given |= {"other_model": {"model": None}} if served.models > 1 else {}

@@ -106,4 +106,4 @@ def rollout(
     return Reach(unit.position, **asked).of(trace)
 
 
-_ATTENTION = {one.name for one in fields(Attention)}
+_ATTENTION = {field.name for field in fields(Attention)}

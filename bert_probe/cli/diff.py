@@ -102,8 +102,10 @@ def _check(
 ) -> None:
     """Refuse what the question has no use for, and ask for what it needs."""
     what = question.what
-    known = {one.name for one in fields(question)}
-    foreign = [one for cls in _QUESTIONS.values() for one in fields(cls) if one.name in asked.keys() - known]
+    known = {field.name for field in fields(question)}
+    foreign = [
+        field for cls in _QUESTIONS.values() for field in fields(cls) if field.name in asked.keys() - known
+    ]
     if foreign:
         raise SelectionError(f"{option_of(foreign[0])} has no meaning for --what {what}. Leave it out.")
     needed = {ParameterChange: "", LayerAlikeness: "--file LINES"}.get(question, "a TEXT")

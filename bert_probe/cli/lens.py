@@ -75,7 +75,9 @@ def _tell(sentence: str) -> None:
 
 def _check(asked: dict[str, Any], cls: type[Question]) -> None:
     """Refuse what goes with the other question alone."""
-    known = {one.name for one in fields(cls)}
-    foreign = [one for other in (Lens, TuneLens) for one in fields(other) if one.name in asked.keys() - known]
+    known = {field.name for field in fields(cls)}
+    foreign = [
+        field for other in (Lens, TuneLens) for field in fields(other) if field.name in asked.keys() - known
+    ]
     if foreign:
         raise SelectionError(f"{option_of(foreign[0])} has no meaning here. Leave it out.")

@@ -255,7 +255,7 @@ def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
     The command gets what was given as its argument ``asked``: arguments for the question, or for another
     one that has such fields too. They are read against its checkpoint, or against its store.
     """
-    taken = [one for one in fields(cls) if option_of(one) and one.name not in left_out]
+    taken = [field for field in fields(cls) if option_of(field) and field.name not in left_out]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)

@@ -52,8 +52,10 @@ def predict(
     """
     task = task or first_task(checkpoint)
     question = _QUESTIONS[task]
-    known = {one.name for one in fields(question)}
-    foreign = [one for cls in _QUESTIONS.values() for one in fields(cls) if one.name in asked.keys() - known]
+    known = {field.name for field in fields(question)}
+    foreign = [
+        field for cls in _QUESTIONS.values() for field in fields(cls) if field.name in asked.keys() - known
+    ]
     if foreign:
         raise SelectionError(f"{option_of(foreign[0])} has no meaning for {task}. Leave it out.")
     result: Predicted = question(**asked).of(*traces_for(checkpoint, task, text, pair, truncate))

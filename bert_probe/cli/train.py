@@ -89,7 +89,7 @@ def train(
     read = partial(_reading(data, task, kind), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if others is None else read(others))
     check_space(out, int(_SPARE * plan.bytes))
-    for sentence in (str(plan), *(f"Warning: {one}" for one in plan.warnings), *plan.notes):
+    for sentence in (str(plan), *(f"Warning: {warning}" for warning in plan.warnings), *plan.notes):
         _say(sentence)
     with (
         _logging(log, force) as told,

@@ -31,7 +31,7 @@ def vocabulary(
 
     See docs/methods.md, "Vocabulary", for the kinds. Regular expressions follow RE2 syntax.
     """
-    foreign = asked.keys() & {one.name for one in fields(Vocabulary if near is not None else Neighbours)}
+    foreign = asked.keys() & {field.name for field in fields(Vocabulary if near is not None else Neighbours)}
     if near is None:
         if foreign:
             raise SelectionError("--count goes with --near WORD. Add it, or leave it out.")

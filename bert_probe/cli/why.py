@@ -100,8 +100,8 @@ def why(
 
 def _question(cls: type[Question], asked: dict[str, Any]) -> Any:
     """The question, if it has all that was given."""
-    known = {one.name for one in fields(cls)}
-    named = {one.name: option_of(one) for other in _ALL for one in fields(other)}
+    known = {field.name for field in fields(cls)}
+    named = {field.name: option_of(field) for other in _ALL for field in fields(other)}
     foreign = [named[name] for name in asked if name not in known]
     if foreign:
         raise SelectionError(f"{foreign[0]} has no meaning here. Leave it out; see bert-probe why --help.")

@@ -111,8 +111,8 @@ class Subject:
         models = {**self.model, **({"other_model": dict(self.other)} if self.other else {})}
         if len(self.texts) == 1:
             return {**models, **self.texts[0], **self.store}
-        several = {"texts": [dict(one) for one in self.texts]} if self.texts else {}
-        sizes = {"configs": [dict(one) for one in self.configs]} if self.configs else {}
+        several = {"texts": [dict(text) for text in self.texts]} if self.texts else {}
+        sizes = {"configs": [dict(config) for config in self.configs]} if self.configs else {}
         return {**models, **several, **sizes, **self.sentences, **self.store}
 
 
@@ -123,7 +123,7 @@ def told_of(name: str, rows: Labelled | Sequence[TaggedSentence]) -> dict[str, A
 
 def digest_of(sentences: Sequence[str]) -> str:
     """SHA-256 of many sentences, a line each."""
-    return hashlib.sha256("".join(f"{one}\n" for one in sentences).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{sentence}\n" for sentence in sentences).encode()).hexdigest()
 
 
 def _labelled(name: str, rows: Labelled) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _tagged(name: str, sentences: Sequence[TaggedSentence]) -> dict[str, Any]:
     for one in sentences:
         parts = [one.words, one.tags, one.heads, one.relations, one.text, dict(one.about)]
         digest.update(json.dumps(parts, sort_keys=True).encode())
-    ending = "conllu" if any(one.heads for one in sentences) else "conll"
-    words = sum(len(one.words) for one in sentences)
+    ending = "conllu" if any(sentence.heads for sentence in sentences) else "conll"
+    words = sum(len(sentence.words) for sentence in sentences)
     return {
         "file": f"{name}.{ending}",
         "sentences": len(sentences),

@@ -130,9 +130,9 @@ class Question:
     one."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            # Frozen for everybody else.
-            object.__setattr__(self, one.name, kind_of(one).check(one.name, getattr(self, one.name)))
+        for spec in fields(self):
+            # Bypass the frozen dataclass during initialization.
+            object.__setattr__(self, spec.name, kind_of(spec).check(spec.name, getattr(self, spec.name)))
 
     def __repr__(self) -> str:
         given = [f"{one.name}={getattr(self, one.name)!r}" for one in self._unusual()]
@@ -140,7 +140,7 @@ class Question:
 
     def _unusual(self) -> list[Field[Any]]:
         """Fields that differ from what is meant where nothing is said."""
-        return [one for one in fields(self) if getattr(self, one.name) != one.default]
+        return [field for field in fields(self) if getattr(self, field.name) != field.default]
 
     def resolved(self, trace: Trace) -> Self:
         """The same question about this text, with every "last" and every word as an index from 0.
@@ -149,13 +149,14 @@ class Question:
             SelectionError: the text or its model has no such thing.
         """
         found = {
-            one.name: kind_of(one).resolve(one.name, getattr(self, one.name), trace) for one in fields(self)
+            field.name: kind_of(field).resolve(field.name, getattr(self, field.name), trace)
+            for field in fields(self)
         }
         return replace(self, **found)
 
     def plain(self) -> dict[str, Any]:
         """All fields for JSON, and so for provenance and HTTP; layers and heads count from 1."""
-        values = {one.name: kind_of(one).plain(getattr(self, one.name)) for one in fields(self)}
+        values = {field.name: kind_of(field).plain(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
     def said(self) -> dict[str, Any]:
@@ -170,7 +171,7 @@ class Question:
         Raises:
             SelectionError: a field that is not there, or something that this model does not have.
         """
-        known = {one.name: one for one in fields(cls)}
+        known = {field.name: field for field in fields(cls)}
         unknown = [name for name in given if name not in known and name != "analysis"]
         if unknown or given.get("analysis", cls.analysis) != cls.analysis:
             wrong = unknown[0] if unknown else str(given["analysis"])
@@ -197,16 +198,18 @@ class Question:
             SelectionError: something that this model does not have.
         """
         values = {
-            one.name: kind_of(one).read(one.name, given[key_of(one)], sizes)
-            for one in fields(cls)
-            if key_of(one) in given
+            field.name: kind_of(field).read(field.name, given[key_of(field)], sizes)
+            for field in fields(cls)
+            if key_of(field) in given
         }
         cls._check_all_there(values)
         return cls(**values)
 
     @classmethod
     def _check_all_there(cls, values: Mapping[str, Any]) -> None:
-        missing = [one.name for one in fields(cls) if one.default is MISSING and one.name not in values]
+        missing = [
+            field.name for field in fields(cls) if field.default is MISSING and field.name not in values
+        ]
         if missing:
             raise SelectionError(f"{', '.join(missing)} must be given for {cls.analysis}.")
 

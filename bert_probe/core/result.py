@@ -74,7 +74,7 @@ class Result(ABC):
         Raises:
             SelectionError: a field that is no facet, for which it would have to be computed again.
         """
-        free = {one.name for one in fields(self.question) if one.metadata["facet"]}
+        free = {field.name for field in fields(self.question) if field.metadata["facet"]}
         if set(facets) - free:
             names = ", ".join(sorted(set(facets) - free))
             raise SelectionError(
@@ -142,14 +142,14 @@ class Result(ABC):
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays and texts that it holds."""
-        return _bytes(self.subject.texts) + sum(_bytes(getattr(self, one.name)) for one in fields(self))
+        return _bytes(self.subject.texts) + sum(_bytes(getattr(self, field.name)) for field in fields(self))
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.subject.texts]
         of = ", ".join(f"“{shortened(text)}”" for text in texts if text)
         if self.subject.sentences:
             of = f"{self.subject.sentences['sentences']:,} sentences"
-        models = ", ".join(str(one.get("model", "given")) for one in self.subject.models)
+        models = ", ".join(str(model.get("model", "given")) for model in self.subject.models)
         return f"<{self.question!r} of {of or 'the model'} · {models}>"
 
     def _repr_html_(self) -> str:

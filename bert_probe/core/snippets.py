@@ -72,7 +72,7 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
         csv_safe: the CSV that it prints holds no text that is a formula.
     """
     model = subject.model
-    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
+    if any(model.get("origin") in ("given", "in memory") for model in subject.models):
         return "# What is only in memory cannot be reached from the command line; use Python."
     if subject.configs:
         return _sizes(question, subject, csv_safe)
@@ -81,7 +81,7 @@ def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     paired = any(text["pair"] is not None for text in subject.texts)
     if len(subject.texts) > 1 and paired and not question.pair_options:
         return "# The command line compares texts that have no second segment; use Python."
-    if len({one.get("dtype") for one in subject.models}) > 1:
+    if len({model.get("dtype") for model in subject.models}) > 1:
         return "# The command line opens both models in one dtype; use Python."
     words = ["bert-probe", question.command, *question.options(), *_models(subject)]
     words += ["--dtype", model["dtype"]] if model.get("dtype", "float32") != "float32" else []
@@ -142,10 +142,10 @@ def _sizes(question: Question, subject: Subject, csv_safe: bool) -> str:
     """The command on sizes of models: configs, then at most one model that was opened."""
     *configs, last = subject.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
-    if any("weights_sha256" in one for one in configs):
+    if any("weights_sha256" in config for config in configs):
         return "# The command line puts one opened model after the configs; use Python."
     words = ["bert-probe", question.command]
-    words += [word for one in configs for word in ("--config", _called(one))]
+    words += [word for config in configs for word in ("--config", _called(config))]
     if opened is not None:
         words += ["--model", opened["model"]]
         words += ["--revision", opened["revision"]] if opened["revision"] else []
@@ -163,9 +163,9 @@ def http(question: Question, subject: Subject, at: str = AT) -> str:
     """
     if subject.store:
         return "# A store is asked where it lies; use Python or the command line."
-    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
+    if any(model.get("origin") in ("given", "in memory") for model in subject.models):
         return "# What is only in memory cannot be reached over HTTP; use Python."
-    if any(one.get("dtype", "float32") != "float32" for one in subject.models):
+    if any(model.get("dtype", "float32") != "float32" for model in subject.models):
         return "# The app computes in float32; use Python."
     given = body(question, subject)
     written = json.dumps(given, ensure_ascii=False)
@@ -176,7 +176,7 @@ def http(question: Question, subject: Subject, at: str = AT) -> str:
             f"{LONGEST_ARGUMENT:,}; use Python."
         )
     files = [*given.get("files", {}).values(), *filter(None, [given.get("sentences")])]
-    names = ", ".join(dict.fromkeys(one["file"] for one in files))
+    names = ", ".join(dict.fromkeys(file["file"] for file in files))
     note = [f'# Put what is in {names} beside its name, as "content".'] if names else []
     line = shlex.join(["curl", f"{at}/api/v1/{name_of(question.analysis)}", "--json", written])
     return "\n".join([*note, line])
@@ -219,7 +219,7 @@ def _paired(text: Mapping[str, Any]) -> dict[str, Any]:
 
 def address(subject: Subject) -> dict[str, str] | None:
     """Parameters by which the app reads the same with the same model; None for what is in memory only."""
-    if any(one.get("origin") in ("given", "in memory") for one in subject.models):
+    if any(model.get("origin") in ("given", "in memory") for model in subject.models):
         return None
     texts = [str(text["text"]) for text in subject.texts]
     pair = next((text["pair"] for text in subject.texts if text["pair"] is not None), None)
@@ -245,7 +245,7 @@ def _models(subject: Subject) -> list[str]:
 
 def _texts(question: Question, subject: Subject) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
-    models = [str(one["model"]) for one in subject.models] if subject.other else []
+    models = [str(model["model"]) for model in subject.models] if subject.other else []
     if "files" in subject.sentences:
         files = subject.sentences["files"].items()
         parted = [

@@ -81,7 +81,7 @@ class FindRows(Question):
         queries, keys, weights = (table[name].to_numpy() for name in ("query", "key", "weight"))
         shown = {"layer": str(layer + 1), "head": str(head + 1)}
         # Words of a file may be others than those of the head view: only tokens are pinned there.
-        pins = [{} if store.question.words else {"pins": f"query.{one - 1}"} for one in queries]
+        pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return FoundPairs(
             replace(self, head=(layer, head)),
             store.subject,
@@ -91,7 +91,7 @@ class FindRows(Question):
             weights,
             query_words,
             key_words,
-            tuple(links(store, found, [shown | one for one in pins])),
+            tuple(links(store, found, [shown | pin for pin in pins])),
         )
 
     def _check_named(self, store: Store, tables: Tables) -> None:
@@ -116,7 +116,9 @@ class FindRows(Question):
             raise UnavailableError(
                 f"The words of {name} have no relations. Run the corpus on CoNLL-U files, which have them."
             )
-        if not any(one == self.relation or one.startswith(f"{self.relation}:") for one in relations):
+        if not any(
+            relation == self.relation or relation.startswith(f"{self.relation}:") for relation in relations
+        ):
             raise SelectionError(
                 f"No word of {name} has the relation {self.relation}. There are {_some(relations)}."
             )
@@ -216,7 +218,7 @@ class FoundPairs(Result):
                 "key": self.keys,
                 "query_word": list(self.query_words),
                 "key_word": list(self.key_words),
-                "text": [one.text for one in self.sentences],
+                "text": [sentence.text for sentence in self.sentences],
                 "link": list(self.links),
             }
         )

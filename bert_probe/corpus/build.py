@@ -190,7 +190,7 @@ def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
                 f"{folder} was begun with {what}. Give it the same again to go on, or choose another --out."
             )
     sweep(folder)
-    return {one.number: one for one in before.shards}
+    return {shard.number: shard for shard in before.shards}
 
 
 _CAUSES = {

@@ -106,7 +106,7 @@ def links(store: Store, found: Sequence[Sentence], choices: Sequence[dict[str, s
     Args:
         choices: of each what of the view is to be seen.
     """
-    return [_link(store, one, chosen) for one, chosen in zip(found, choices, strict=True)]
+    return [_link(store, one, choice) for one, choice in zip(found, choices, strict=True)]
 
 
 def _link(store: Store, one: Sentence, chosen: dict[str, str]) -> str:

@@ -90,7 +90,7 @@ class _Numbers:
         """One pass."""
         checkpoint, keep = self._checkpoint, self._question.keep
         members = [self._found[one] for one in group]
-        inputs = batch(checkpoint, [one.encoding for one in members])
+        inputs = batch(checkpoint, [member.encoding for member in members])
         with memory_errors(no_memory(inputs)), torch.inference_mode(), checkpoint.running() as model:
             output, calls = watched(checkpoint, model, inputs)
             if PROFILES in keep or NEIGHBOURS in keep:

@@ -124,7 +124,7 @@ class HeadRows(Result):
             {
                 **ranked(self.sentences),
                 "value": self.values,
-                "text": [one.text for one in self.sentences],
+                "text": [sentence.text for sentence in self.sentences],
                 "link": list(self.links),
             }
         )

@@ -104,7 +104,7 @@ def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Report)
     found = []
     for number, turn in enumerate(turns):
         values = profile(store, measure, turn, part_of(report, number, len(turns)))
-        found += [np.quantile(one.astype(np.float64), QUANTILES) for one in values]
+        found += [np.quantile(value.astype(np.float64), QUANTILES) for value in values]
     return np.stack(found)
 
 

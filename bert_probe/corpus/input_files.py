@@ -48,8 +48,8 @@ def _within(folder: Path, base: Path) -> list[tuple[Path, Path]]:
 
     found = []
     for place, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [one for one in folders if not one.startswith(".")]
-        paths = (Path(place, one) for one in files if not one.startswith("."))
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        paths = (Path(place, file) for file in files if not file.startswith("."))
         found += [(base, path) for path in paths if ending_of(path)]
     return found
 

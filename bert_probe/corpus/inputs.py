@@ -192,7 +192,7 @@ def _check(file: FoundFile, column: str | None) -> None:
     if ending_of(file.path):
         with rows_of(file.path, file.name, column):
             return
-    if {".json", PARQUET} & {one.lower() for one in file.path.suffixes[-2:]}:
+    if {".json", PARQUET} & {suffix.lower() for suffix in file.path.suffixes[-2:]}:
         raise TextError(f"{file.name} is not read as it is. Give {' or '.join(ENDINGS)}.")
     try:
         with unpacked(file.path) as stream:

@@ -16,17 +16,17 @@ def rows(read: Sequence[ReadRecord], layout: Layout) -> pa.Table:
     """A line a sentence."""
     records = [one.record for one in read]
     columns = {
-        "row": [one.row for one in records],
-        "file": [one.file for one in records],
-        "line": [one.line for one in records],
-        "text": [one.text for one in records],
+        "row": [record.row for record in records],
+        "file": [record.file for record in records],
+        "line": [record.line for record in records],
+        "text": [record.text for record in records],
         "tokens": [len(one.encoding) for one in read],
         "tokens_dropped": [one.encoding.dropped for one in read],
         "about": [
-            json.dumps(dict(one.tagged.about), ensure_ascii=False)
-            if one.tagged and one.tagged.about
+            json.dumps(dict(record.tagged.about), ensure_ascii=False)
+            if record.tagged and record.tagged.about
             else None
-            for one in records
+            for record in records
         ],
     }
     return pa.table(columns, layout.schema)

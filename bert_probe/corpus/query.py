@@ -67,7 +67,7 @@ class QueryAnswer(Result):
     def frame(self) -> pd.DataFrame:
         """Its rows, columns called as in the query: numbers, truth values, and texts; lists are JSON."""
         names = _named(self.answer.column_names)
-        columns = [_column(one) for one in self.answer.columns]
+        columns = [_column(column) for column in self.answer.columns]
         return pd.DataFrame(dict(zip(names, columns, strict=True)))
 
 
@@ -98,14 +98,14 @@ def _column(values: pa.ChunkedArray) -> Any:
         return optional(cells) if None in cells else values.to_numpy()
     if pa.types.is_decimal(kind):
         return _decimals(cells, kind.scale)
-    return pd.array([None if one is None else _text(one) for one in cells], dtype="str")
+    return pd.array([None if cell is None else _text(cell) for cell in cells], dtype="str")
 
 
 def _decimals(cells: list[Any], scale: int) -> Any:
     """Sums of whole numbers come as decimals: whole again where they fit, else as floats."""
-    if scale == 0 and all(one is None or abs(one) < 2**63 for one in cells):
-        return optional([None if one is None else int(one) for one in cells])
-    return pd.array([float("nan") if one is None else float(one) for one in cells], dtype="float64")
+    if scale == 0 and all(cell is None or abs(cell) < 2**63 for cell in cells):
+        return optional([None if cell is None else int(cell) for cell in cells])
+    return pd.array([float("nan") if cell is None else float(cell) for cell in cells], dtype="float64")
 
 
 def _text(cell: Any) -> str:

@@ -115,22 +115,22 @@ class Store:
     @property
     def records(self) -> int:
         """Those that have been read, or refused."""
-        return sum(one.records for one in self.shards)
+        return sum(shard.records for shard in self.shards)
 
     @property
     def rows(self) -> int:
         """Sentences in it."""
-        return sum(one.rows for one in self.shards)
+        return sum(shard.rows for shard in self.shards)
 
     @property
     def tokens(self) -> int:
         """Tokens in it, or words where pieces are merged."""
-        return sum(one.tokens for one in self.shards)
+        return sum(shard.tokens for shard in self.shards)
 
     @property
     def refusals(self) -> int:
         """Records that were not read."""
-        return sum(one.refusals for one in self.shards)
+        return sum(shard.refusals for shard in self.shards)
 
     @cached_property
     def shard_of(self) -> Callable[[int], int]:
@@ -138,7 +138,7 @@ class Store:
 
         Whoever keeps this function does not keep the store.
         """
-        firsts = [one.first for one in self.shards]
+        firsts = [shard.first for shard in self.shards]
         return lambda row: bisect_right(firsts, row) - 1
 
     def has(self, table: str) -> bool:
@@ -156,7 +156,7 @@ class Store:
                 f"{self.folder.name} holds no {table}; it has {', '.join(self.layouts)}. "
                 f"Run the corpus with --keep {','.join([*self.question.keep, table])}."
             )
-        return [place(self.folder, table, self.layouts[table], one.name) for one in self.shards]
+        return [place(self.folder, table, self.layouts[table], shard.name) for shard in self.shards]
 
     def table(self, name: str) -> ds.Dataset:
         """A table of all shards, read as it is asked for.
@@ -235,7 +235,7 @@ class Store:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all its shards' digests, and so of all numbers in it."""
-        every = [dict(one.files) for one in self.shards]
+        every = [dict(shard.files) for shard in self.shards]
         return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
 
 

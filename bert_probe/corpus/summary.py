@@ -60,9 +60,9 @@ def added_up(store: Store) -> pa.Table:
     first = parts[0]
 
     def stacked(name: str) -> Array:
-        return np.stack([one[name].to_numpy() for one in parts])
+        return np.stack([part[name].to_numpy() for part in parts])
 
-    bins = sum(one["bins"].combine_chunks().flatten().to_numpy() for one in parts)
+    bins = sum(part["bins"].combine_chunks().flatten().to_numpy() for part in parts)
     columns = {
         **{name: first[name] for name in ("layer", "head", "measure")},
         **{name: stacked(name).sum(axis=0) for name in ("count", "sum", "squares")},

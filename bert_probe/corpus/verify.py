@@ -52,7 +52,8 @@ class Verification:
         """Return a table with a line for each difference: file and problem."""
         names = ("file", "problem")
         return pd.DataFrame(
-            {name: [getattr(one, name) for one in self.differences] for name in names}, dtype=str
+            {name: [getattr(difference, name) for difference in self.differences] for name in names},
+            dtype=str,
         )
 
     def summary(self) -> str:

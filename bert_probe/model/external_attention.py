@@ -212,7 +212,7 @@ def _encoding(names: list[str], second: int | None, specials: Collection[str | i
         if position not in special:
             before.append(name)
             ends[segment] += len(name) + 1
-    text, pair = (" ".join(one) for one in texts)
+    text, pair = (" ".join(text) for text in texts)
     return Encoding(text, None if second is None else pair, tuple(tokens), {}, None, 0)
 
 
@@ -223,7 +223,7 @@ def _special(names: list[str], specials: Collection[str | int] | None) -> set[in
     if isinstance(specials, str):
         raise SelectionError("Special tokens must be a list of names or positions, not one string.")
     known = {*names, *range(len(names))}
-    missing = [one for one in specials if one not in known]
+    missing = [special for special in specials if special not in known]
     if missing:
         raise SelectionError(f"There is no token {missing[0]!r} to be special. Give names or positions.")
     return {position for position, name in enumerate(names) if name in specials or position in specials}

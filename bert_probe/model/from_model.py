@@ -158,7 +158,7 @@ class _InMemory(Checkpoint):
                 dtype=seen.dtype,
                 device=seen.device,
                 weights_sha256=digest(self.model),
-                outputs_sha256=next((_digest(one.weights) for one in self.outputs.values()), ""),
+                outputs_sha256=next((_digest(output.weights) for output in self.outputs.values()), ""),
             )
             same = ("name", "origin", "weights_sha256", "notes", "outputs_sha256")
             if replace(seen, **{field: getattr(about, field) for field in same}) != about:
@@ -180,13 +180,13 @@ class _InMemory(Checkpoint):
 
     def now(self) -> Checkpoint:
         """The checkpoint as it is now."""
-        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
         return _AtThatTime(**held | {"opened": self.description})
 
     @contextmanager
     def running(self) -> Iterator[Any]:
         """The model in our hands, and as it was when they let go."""
-        around = [one.whole for one in self.outputs.values()]
+        around = [output.whole for output in self.outputs.values()]
         with _turns, _ready(self.model, self.implementation, *around):
             yield self.model
 

@@ -199,7 +199,7 @@ def frozen(*models: torch.nn.Module) -> Iterator[Frozen]:
         return as_factor(args[0], output) if threading.get_ident() == me else None
 
     with ExitStack() as stack:
-        for module in {one for model in models for one in model.modules()}:
+        for module in {module for model in models for module in model.modules()}:
             if type(module).__module__ == "transformers.activations":
                 stack.callback(module.register_forward_hook(hook).remove)
         yield stack.enter_context(Frozen())

@@ -112,7 +112,7 @@ def load(
         checkpoint = Checkpoint(about, encoder, network, versions, folder=source.folder, before=trainings)
         self_check(checkpoint)
         outputs, failing = checked(checkpoint, heads)
-        taken = {*network.state_dict(), *(name for one in outputs for name in one.weights)}
+        taken = {*network.state_dict(), *(name for output in outputs for name in output.weights)}
         left = [name for name in unused if not any(modern(name).endswith(one) for one in taken)]
         notes += (*((unused_note(left),) if left else ()), *refused, *failing)
         return replace(
@@ -120,13 +120,13 @@ def load(
             opened=replace(about, notes=notes, outputs_sha256=_digest_of(outputs)),
             pads=pads(checkpoint),
             projections=projections(checkpoint),
-            outputs={one.task: one for one in outputs},
+            outputs={output.task: output for output in outputs},
         )
 
 
 def _digest_of(outputs: Sequence[Output]) -> str:
     """Of what the config says of the heads; "" for none."""
-    said = repr([one.about for one in outputs])
+    said = repr([output.about for output in outputs])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""
 
 

@@ -47,7 +47,7 @@ def open_heads(
         try:
             with memory_errors(f"The head for {task} needs more memory than is free here."):
                 empty = check_sizes(settings, found, made)
-                if named or _names(empty) <= {modern(one) for one in found.names}:
+                if named or _names(empty) <= {modern(name) for name in found.names}:
                     heads.append(_opened(task, made, folder, settings, found, network))
         except OutOfMemoryError:
             raise

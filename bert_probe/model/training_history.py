@@ -49,7 +49,7 @@ def _is_whole(one: Training) -> bool:
 
 def write_trainings(folder: Path, trainings: Sequence[Training]) -> None:
     """Into a folder that is being made."""
-    told = {"trainings": [asdict(one) for one in trainings]}
+    told = {"trainings": [asdict(training) for training in trainings]}
     (folder / FILE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 

@@ -34,7 +34,7 @@ class Tray:
 
     def to_bytes(self) -> bytes:
         """A file that opens again."""
-        views = [{"view": one.view.plain(), "note": one.note} for one in self.entries]
+        views = [{"view": entry.view.plain(), "note": entry.note} for entry in self.entries]
         text = json.dumps({KIND: FORMAT, "title": self.title, "views": views}, ensure_ascii=False)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 

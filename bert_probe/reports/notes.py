@@ -83,7 +83,7 @@ def _is_reference(match: re.Match[str]) -> bool:
 
 
 def _cell(row: str, name: str, table: Table) -> tuple[int, int]:
-    names = [one.name for one in table.columns]
+    names = [column.name for column in table.columns]
     if name not in names:
         known = ", ".join(_some(names))
         raise ReportError(f"The note refers to a column {name!r}; this view's table has {known}.")

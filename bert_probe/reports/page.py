@@ -31,14 +31,14 @@ def written(stated: Mapping[str, Any]) -> str:
         ReportError: a part of it is not what a report holds.
     """
     views = stated["views"]
-    components = sorted({one["picture"].get("component", "") for one in views} - {""})
+    components = sorted({view["picture"].get("component", "") for view in views} - {""})
     fields = {
         "title": _text(stated["title"]),
         "style": theme("system") + (_FOLDER / "report.css").read_text(encoding="utf-8"),
         "lead": _lead(stated),
         "contents": _contents(views),
-        "views": "\n".join(_view(number, one) for number, one in enumerate(views, start=1)),
-        "styles": "".join(_styles(one) for one in components),
+        "views": "\n".join(_view(number, view) for number, view in enumerate(views, start=1)),
+        "styles": "".join(_styles(component) for component in components),
         "script": built.script("report_page"),
         # A < of a text would end the script that holds it.
         "stated": json.dumps(stated, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -71,7 +71,7 @@ def _text(text: object) -> str:
 def _lead(stated: Mapping[str, Any]) -> str:
     views, made_with = stated["views"], stated["made_with"]
     models = dict.fromkeys(
-        str(one["provenance"].get("model", "")) for one in views if one["provenance"].get("model")
+        str(view["provenance"].get("model", "")) for view in views if view["provenance"].get("model")
     )
     versions = ", ".join(f"{name} {version}" for name, version in made_with.items() if name not in _OURS)
     count = f"{len(views)} views" if len(views) != 1 else "One view"
@@ -86,8 +86,8 @@ def _contents(views: Sequence[Mapping[str, Any]]) -> str:
     if len(views) < 2:
         return ""
     lines = (
-        f'<li><a href="#view-{number}">{_text(one["title"])}</a></li>'
-        for number, one in enumerate(views, start=1)
+        f'<li><a href="#view-{number}">{_text(view["title"])}</a></li>'
+        for number, view in enumerate(views, start=1)
     )
     return f"<nav aria-label=Views><ol>{''.join(lines)}</ol></nav>"
 
@@ -141,11 +141,12 @@ def _picture(number: int, one: Mapping[str, Any]) -> str:
 def _table(number: int, table: Table, is_open: bool) -> str:
     columns = table.columns[:MOST_COLUMNS]
     rows = range(min(table.rows, MOST_ROWS))
-    head = "".join(f"<th scope=col{_align(one.kind)}>{_text(one.name)}</th>" for one in columns)
+    head = "".join(f"<th scope=col{_align(column.kind)}>{_text(column.name)}</th>" for column in columns)
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td{_align(one.kind)}>{_text(table.cell(row, place))}</td>" for place, one in enumerate(columns)
+            f"<td{_align(column.kind)}>{_text(table.cell(row, place))}</td>"
+            for place, column in enumerate(columns)
         )
         + "</tr>"
         for row in rows
@@ -198,7 +199,7 @@ def _exactness(bounds: Bounds, table: Table) -> str:
         f"<td class=n>{one.allowed:.2e}</td></tr>"
         for name, one in lines
     )
-    kinds = {one.kind for one in table.columns}
+    kinds = {column.kind for column in table.columns}
     exact = " Texts and whole numbers must be equal." if kinds - {"number"} else ""
     return (
         "<details><summary>How exact</summary>"

@@ -87,10 +87,10 @@ class Item:
         """The same with what it is checked by: a SHA-256 of each part, a mark of each row and column."""
         return {
             **self.parts,
-            "payloads": [list(as_text(one)) for one in self.payloads],
+            "payloads": [list(as_text(payload)) for payload in self.payloads],
             "sha256": {
                 **{name: digest(part) for name, part in self.parts.items()},
-                "payloads": [digest(one) for one in self.payloads],
+                "payloads": [digest(payload) for payload in self.payloads],
             },
             "marks": self.numbers.table.marks(),
         }
@@ -242,7 +242,7 @@ def text_files(view: ViewFile, parts: Mapping[str, Any]) -> dict[str, bytes]:
         "view.json": view.to_bytes(),
         "code.py": f"{code['python']}\n".encode("utf-8", "backslashreplace"),
         "code.sh": f"{code['shell']}\n".encode("utf-8", "backslashreplace"),
-        **{held.file: held.content.encode("utf-8", "surrogatepass") for held in view.files.values()},
+        **{file.file: file.content.encode("utf-8", "surrogatepass") for file in view.files.values()},
         **({"note.txt": f"{note}\n".encode("utf-8", "backslashreplace")} if note else {}),
     }
 

@@ -77,15 +77,15 @@ class Table:
 
     def row_name(self, row: int) -> str:
         """A row by its number from 1, and its first text."""
-        texts = (one.cells[row] for one in self.columns if one.kind == "text")
+        texts = (column.cells[row] for column in self.columns if column.kind == "text")
         name = next(texts, None)
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         columns = [
-            {"name": one.name, "kind": one.kind, "cells": [_written(cell) for cell in one.cells]}
-            for one in self.columns
+            {"name": column.name, "kind": column.kind, "cells": [_written(cell) for cell in column.cells]}
+            for column in self.columns
         ]
         return {"matrix": self.matrix, "columns": columns}
 
@@ -105,7 +105,7 @@ class Table:
 
     def marks(self) -> dict[str, list[str]]:
         """A short mark of each row and each column, by which a change is found where it is."""
-        written = [[_written(cell) for cell in one.cells] for one in self.columns]
+        written = [[_written(cell) for cell in column.cells] for column in self.columns]
         rows = zip(*written, strict=True) if written else ()
         return {"rows": [_mark(row) for row in rows], "columns": [_mark(column) for column in written]}
 
@@ -222,5 +222,5 @@ def paired(table: Table, other: Table) -> list[int | None]:
 
 
 def _keys(table: Table) -> list[tuple[Any, ...]]:
-    exact = [one.cells for one in table.columns if one.kind != "number"]
+    exact = [column.cells for column in table.columns if column.kind != "number"]
     return [tuple(cells[row] for cells in exact) for row in range(table.rows)]

@@ -70,15 +70,15 @@ class Bound:
 def of_table(single: Table, double: Table) -> tuple[Bound, ...]:
     """Of each column with measured numbers, or of a matrix as a whole."""
     rows = paired(single, double)
-    theirs = {one.name: one for one in double.columns}
+    theirs = {column.name: column for column in double.columns}
     pairs = {
-        one.name: [
-            (cell, theirs[one.name].cells[row])
-            for cell, row in zip(one.cells, rows, strict=True)
-            if row is not None and one.name in theirs
+        column.name: [
+            (cell, theirs[column.name].cells[row])
+            for cell, row in zip(column.cells, rows, strict=True)
+            if row is not None and column.name in theirs
         ]
-        for one in single.columns
-        if one.kind == "number"
+        for column in single.columns
+        if column.kind == "number"
     }
     if single.matrix:
         return (_bound("", [pair for column in pairs.values() for pair in column]),) if pairs else ()

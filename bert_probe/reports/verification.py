@@ -55,7 +55,7 @@ class Verdict:
     def frame(self) -> pd.DataFrame:
         """A row for each difference."""
         columns = list(Difference.__dataclass_fields__)
-        rows = [[getattr(one, name) for name in columns] for one in self.differences]
+        rows = [[getattr(difference, name) for name in columns] for difference in self.differences]
         return pd.DataFrame(rows, columns=columns)
 
 

@@ -96,7 +96,10 @@ class ViewCheck:
 
     def _table(self, now: Table, own: Sequence[Bound]) -> Iterator[Difference]:
         stated = self.stated.table
-        names, theirs = [one.name for one in stated.columns], {one.name: one for one in now.columns}
+        names, theirs = (
+            [column.name for column in stated.columns],
+            {column.name: column for column in now.columns},
+        )
         if names != [*theirs]:
             yield self.difference("table", "", "columns", ", ".join(names), ", ".join(theirs))
         if stated.rows != now.rows:

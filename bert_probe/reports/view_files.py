@@ -160,9 +160,12 @@ class ViewFile:
                 )
         return cls(
             type(question).__name__,
-            {key_of(one): kind_of(one).write(getattr(question, one.name)) for one in fields(question)},
+            {
+                key_of(field): kind_of(field).write(getattr(question, field.name))
+                for field in fields(question)
+            },
             tuple(_model_of(model) for model in subject.models),
-            tuple(Text(one["text"], one["pair"], bool(one["tokens_dropped"])) for one in subject.texts),
+            tuple(Text(text["text"], text["pair"], bool(text["tokens_dropped"])) for text in subject.texts),
             _sentences_of(result, data or {}),
             held_of(data or {}, subject.sentences.get("files", {})),
             bool(subject.sentences.get("tokens_dropped")),
@@ -182,8 +185,8 @@ class ViewFile:
         said = {
             "question": self.question,
             "asked": dict(self.asked),
-            "models": [_said(one) for one in self.models],
-            "texts": [_said(one) for one in self.texts],
+            "models": [_said(model) for model in self.models],
+            "texts": [_said(text) for text in self.texts],
             "sentences": list(self.sentences),
             "files": {name: one.plain() for name, one in self.files.items()},
             "truncate": self.truncate,
@@ -215,12 +218,14 @@ class ViewFile:
             )
         if not view.question and not view.page:
             raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
-        fields_asked = {key_of(one) for one in fields(question_named(view.question))} if view.question else {}
+        fields_asked = (
+            {key_of(field) for field in fields(question_named(view.question))} if view.question else {}
+        )
         for key in view.asked:
             if key not in fields_asked:
                 raise ReportError(f"This view asks with {key[:60]!r}, which its question does not have.")
         check_size(
-            sum(len(one.content.encode("utf-8", "replace")) for one in view.files.values()), ReportError
+            sum(len(file.content.encode("utf-8", "replace")) for file in view.files.values()), ReportError
         )
         for name, held in view.files.items():
             if PurePath(held.file).stem != name:
@@ -286,12 +291,12 @@ class ViewFile:
         if self.sentences:
             return [*checkpoints, list(self.sentences)], ()
         if question.listed:
-            pairs = [(one.text, one.pair) for one in self.texts]
-            traces = checkpoints[0].traces(pairs, any(one.truncate for one in self.texts))
+            pairs = [(text.text, text.pair) for text in self.texts]
+            traces = checkpoints[0].traces(pairs, any(text.truncate for text in self.texts))
             return [traces], tuple(traces)
         traces = [
-            checkpoint.trace(one.text, one.pair, one.truncate)
-            for one in self.texts
+            checkpoint.trace(text.text, text.pair, text.truncate)
+            for text in self.texts
             for checkpoint in checkpoints
         ]
         return [*(traces or checkpoints)], tuple(traces)
@@ -359,7 +364,9 @@ def _sentences_of(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
 def _said(value: Named | Text) -> dict[str, Any]:
     """Fields that differ from the usual."""
     return {
-        one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != one.default
+        field.name: getattr(value, field.name)
+        for field in fields(value)
+        if getattr(value, field.name) != field.default
     }
 
 
@@ -368,7 +375,7 @@ def _named(held: Any) -> Named:
         return Named(*(one.text(name) or usual for name, usual in _USUAL.items()))
 
 
-_USUAL: Final = {one.name: str(one.default) for one in fields(Named)}
+_USUAL: Final = {field.name: str(field.default) for field in fields(Named)}
 
 
 def _text(held: Any) -> Text:
@@ -382,19 +389,19 @@ def asked_in(view: ViewFile) -> tuple[str, str]:
         return "", ""
     asked = question_named(view.question)
     said = []
-    for one in fields(asked):
-        value = view.asked.get(key_of(one), "")
-        usual = "" if one.default is MISSING else kind_of(one).write(one.default)
+    for spec in fields(asked):
+        value = view.asked.get(key_of(spec), "")
+        usual = "" if spec.default is MISSING else kind_of(spec).write(spec.default)
         if value not in ("", usual):
-            said.append(f"{one.name.replace('_', ' ')} {value}")
+            said.append(f"{spec.name.replace('_', ' ')} {value}")
     return f"{asked.analysis[:1].upper()}{asked.analysis[1:]}", ", ".join(said)
 
 
 def subject_of(view: ViewFile) -> str:
     """The texts of a view in a line, for people; "" where it has none."""
-    texts = [part for one in view.texts for part in (one.text, one.pair) if part]
+    texts = [part for text in view.texts for part in (text.text, text.pair) if part]
     if view.sentences:
         return f"{len(view.sentences):,} sentences"
     if view.files:
-        return ", ".join(one.file for one in view.files.values())
+        return ", ".join(file.file for file in view.files.values())
     return " + ".join(f"“{text if len(text) <= 80 else text[:79] + '…'}”" for text in texts)

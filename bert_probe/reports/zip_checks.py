@@ -36,7 +36,7 @@ def file_differences(checked: ViewCheck, held: Mapping[str, bytes], now: Numbers
     picture = now.picture
     if picture is not None and picture.still is None:
         # Drawn from what is stated, so that no digit depends on the processor.
-        payloads = [checked.unpacked(place, len(one)) for place, one in enumerate(picture.payloads)]
+        payloads = [checked.unpacked(place, len(payload)) for place, payload in enumerate(picture.payloads)]
         whole = [payload for payload in payloads if payload is not None]
         if len(whole) == len(payloads):
             picture = replace(picture, payloads=whole)
@@ -52,7 +52,7 @@ def file_differences(checked: ViewCheck, held: Mapping[str, bytes], now: Numbers
             is_same = content == table
             differences = [] if is_same else [*islice(_parquet_differences(checked, content, table), MOST)]
             is_same = is_same or not differences
-            yield from (one for one in differences if one.row)
+            yield from (difference for difference in differences if difference.row)
         else:
             is_same = content == expected.get(name) or (
                 name in drawn and is_same_picture(content, drawn[name])

@@ -90,7 +90,12 @@ def is_lent(model: str) -> bool:
 def with_weights(weights_sha256: str) -> Checkpoint | None:
     """Return an open checkpoint with these weights, or None."""
     return next(
-        (one for one in _checkpoints.values() if one.description.weights_sha256 == weights_sha256), None
+        (
+            checkpoint
+            for checkpoint in _checkpoints.values()
+            if checkpoint.description.weights_sha256 == weights_sha256
+        ),
+        None,
     )
 
 
@@ -170,7 +175,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
 
 def _let_go() -> None:
     """A trace holds its model: those of models that had to go for another go too."""
-    held = {one.description for one in _checkpoints.values()}
+    held = {checkpoint.description for checkpoint in _checkpoints.values()}
     _traces.drop(lambda key: key[0] not in held)
 
 

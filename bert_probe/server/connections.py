@@ -169,7 +169,7 @@ def _limit_messages(protocol: Any) -> None:
     def counted(self: Any, data: bytes) -> None:
         self.incomplete_bytes = getattr(self, "incomplete_bytes", 0) + len(data)
         data_received(self, data)
-        others = (getattr(other, "incomplete_bytes", 0) for other in list(self.connections))
+        others = (getattr(connection, "incomplete_bytes", 0) for connection in list(self.connections))
         if self.incomplete_bytes > HEAD_BYTES and sum(others) > INCOMPLETE_BYTES:
             self.transport.abort()
 

@@ -34,7 +34,9 @@ class Link:
     def __init__(self, picture: Picture) -> None:
         """A link for the session whose script is running."""
         self._session, self._trace = sessions.current(), ref(picture.trace)
-        self._rest = {one.name: getattr(picture, one.name) for one in fields(picture) if one.name != "trace"}
+        self._rest = {
+            field.name: getattr(picture, field.name) for field in fields(picture) if field.name != "trace"
+        }
         name = secrets.token_urlsafe(24)
         self.address = f"/layers/{name}/"
         _links[name] = self

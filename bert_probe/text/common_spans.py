@@ -191,7 +191,7 @@ def _joined(groups: Sequence[_Group]) -> list[_Group]:
 
 def _span(group: _Group, text: str) -> Span:
     tokens = [*group[0], *group[1]]
-    start, end = min(one.start or 0 for one in tokens), max(one.end or 0 for one in tokens)
+    start, end = min(token.start or 0 for token in tokens), max(token.end or 0 for token in tokens)
     written = text[start:end].strip() or text[start:end] or tokens[0].display
     return Span(written, _places(group[0]), _places(group[1]), tokens[0].segment, False)
 

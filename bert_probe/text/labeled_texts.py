@@ -133,13 +133,13 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
     if (
         kind is None
         and label_column == "label"
-        and _has_decimal_commas([one.label for one in cells if not one.fault])
+        and _has_decimal_commas([cell.label for cell in cells if not cell.fault])
     ):
         raise TextError(
             f"The labels of {name} look like numbers with a decimal comma. Write a point, or choose the kind "
             "classes (--labels classes) if they are classes."
         )
-    chosen = kind or _guessed(label_column, [one.label for one in cells if not one.fault])
+    chosen = kind or _guessed(label_column, [cell.label for cell in cells if not cell.fault])
     faults = Faults(name)
     found = []
     for one in cells:

@@ -193,7 +193,7 @@ def usual_column(columns: Sequence[str]) -> int | None:
     """The column that is taken where none is named: the only one, or the one called sentence or text."""
     if len(columns) == 1:
         return 0
-    usual = [place for place, one in enumerate(columns) if one.strip().casefold() in USUAL_COLUMNS]
+    usual = [place for place, column in enumerate(columns) if column.strip().casefold() in USUAL_COLUMNS]
     return usual[0] if len(usual) == 1 else None
 
 

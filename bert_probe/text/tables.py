@@ -15,9 +15,9 @@ def as_file(rows: Labelled | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
     """CSV of labelled texts, CoNLL of tagged sentences, CoNLL-U of those with heads, plain lines as they are;
     read again they differ in the numbers of their lines alone."""
     if not isinstance(rows, Labelled):
-        blank = "\n" if any(isinstance(one, TaggedSentence) for one in rows) else ""
-        tree = any(isinstance(one, TaggedSentence) and one.heads for one in rows)
-        return blank.join(_tree(one) if tree else _block(one) for one in rows).encode()
+        blank = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
+        tree = any(isinstance(row, TaggedSentence) and row.heads for row in rows)
+        return blank.join(_tree(row) if tree else _block(row) for row in rows).encode()
     paired = any(row.pair is not None for row in rows.rows)
     written = io.StringIO()
     table = csv.writer(written, lineterminator="\n")

@@ -177,7 +177,7 @@ class _Columns:
                 _comment(text, about)
                 continue
             columns = text.split("\t") if "\t" in text else re.split(" +", text.strip(" "))
-            columns = [one.strip() for one in columns]
+            columns = [column.strip() for column in columns]
             if columns[0] == "-DOCSTART-":
                 continue
             if self._are_right(line, columns, faults):

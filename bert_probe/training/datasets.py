@@ -226,14 +226,14 @@ def _check_parts(
 
 
 def _cut_off(examples: Sequence[Example]) -> list[str]:
-    cut = [one.line for one in examples if one.inputs.dropped]
+    cut = [example.line for example in examples if example.inputs.dropped]
     many = f"{len(cut):,} texts are" if len(cut) > 1 else "A text is"
     return [f"{many} cut, being longer than the model reads: {in_lines(cut)}."] if cut else []
 
 
 def _digest(parts: Iterable[Any]) -> str:
     """SHA-256 of a line of JSON for each text; "" for none."""
-    written = "".join(f"{json.dumps(one)}\n" for one in parts)
+    written = "".join(f"{json.dumps(part)}\n" for part in parts)
     return hashlib.sha256(written.encode()).hexdigest() if written else ""
 
 

@@ -145,7 +145,7 @@ class HeadAlone:
             parts = [frozen.states[place] for place in places]
             parts = [torch.cat(parts)] if self._lesson.of_tokens else parts
             states = pad_sequence(parts, batch_first=True)
-            lengths = torch.tensor([len(one) for one in parts])
+            lengths = torch.tensor([len(part) for part in parts])
             mask = (torch.arange(states.shape[1]) < lengths[:, None]).long().to(states.device)
         said = self._answer(states, mask, None if frozen.pooled is None else frozen.pooled[places])
         return (said[0], torch.cat(targets)) if self._lesson.of_tokens else (said, torch.stack(targets))
@@ -154,7 +154,7 @@ class HeadAlone:
         """Steps over the vectors until the course ends."""
         updated = [part for part in self._whole.parameters() if part.requires_grad]
         optimizer, schedule = pace.optimizer(updated)
-        order = Alike([len(one) for one in frozen.states], pace.batch, seed)
+        order = Alike([len(state) for state in frozen.states], pace.batch, seed)
         self._whole.train()
         done = 0
         for _ in range(pace.epochs):

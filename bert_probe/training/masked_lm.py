@@ -55,7 +55,9 @@ class MaskLesson(Lesson):
             except TextError as error:
                 faults.add(line, str(error))
                 continue
-            words = np.array([-1 if one.special or one.word is None else one.word for one in encoding.tokens])
+            words = np.array(
+                [-1 if token.special or token.word is None else token.word for token in encoding.tokens]
+            )
             found.append(Example(Inputs(encoding.inputs, encoding.dropped), words, line))
         faults.check()
         return found
@@ -84,8 +86,8 @@ class MaskLesson(Lesson):
     def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
         """0 at what is to be guessed, `UNTAUGHT` elsewhere: [text, token]."""
         rows = torch.full((len(examples), length), UNTAUGHT)
-        for row, one in zip(rows, examples, strict=True):
-            row[self._drawn(one.target)] = 0
+        for row, example in zip(rows, examples, strict=True):
+            row[self._drawn(example.target)] = 0
         return rows
 
     def _drawn(self, words: Any) -> torch.Tensor:

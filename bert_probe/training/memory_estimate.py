@@ -42,12 +42,12 @@ def need(whole: Any, lesson: Lesson, update: str, batch: int, examples: Sequence
     parameters = sum(part.numel() for part in whole.parameters())
     hidden, layers, heads = config.hidden_size, config.num_hidden_layers, config.num_attention_heads
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
-    longest = max(len(one) for one in examples)
+    longest = max(len(example) for example in examples)
     tokens = batch * longest
     if update == HEAD and lesson.task != FILLING:
         # Vectors that are kept, at worst of every token, while the encoder runs without gradients.
-        kept = sum(len(one) for one in examples) if lesson.of_tokens else len(examples)
-        at_once = min(BATCH_TOKENS, sum(len(one) for one in examples))
+        kept = sum(len(example) for example in examples) if lesson.of_tokens else len(examples)
+        at_once = min(BATCH_TOKENS, sum(len(example) for example in examples))
         activations = kept * hidden + at_once * (_ONCE_STATES * hidden + _ONCE_INNER * inner)
     else:
         deep = int(update.partition(":")[2]) if update.startswith(TOP) else 1 if update == HEAD else layers

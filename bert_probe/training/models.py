@@ -119,5 +119,5 @@ def opened(whole: Any, tokenizer: Any, name: str, before: Sequence[Training]) ->
     seen = wrap(whole, tokenizer)
     whole.eval().requires_grad_(False)
     whole.set_attn_implementation(IMPLEMENTATION if seen.opened.shows_qkv else "eager")
-    held = {one.name: getattr(seen, one.name) for one in fields(Checkpoint)}
+    held = {field.name: getattr(seen, field.name) for field in fields(Checkpoint)}
     return Checkpoint(**held | {"opened": replace(seen.opened, name=name), "before": tuple(before)})

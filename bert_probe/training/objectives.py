@@ -71,16 +71,16 @@ class Lesson(ABC):
 
     def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
         """Inputs [text, token], padded on the right, and what is right under ``labels``."""
-        given = pad([one.inputs for one in examples], self.padding)
+        given = pad([example.inputs for example in examples], self.padding)
         return given | {"labels": self.right(examples, given["input_ids"].shape[1])}
 
     def order(self, examples: Sequence[Example], batch: int, seed: int) -> Alike:
         """Batches in which they are taught."""
-        return Alike([len(one) for one in examples], batch, seed, self.pads)
+        return Alike([len(example) for example in examples], batch, seed, self.pads)
 
     def groups(self, examples: Sequence[Example], tokens: int) -> list[list[int]]:
         """Places of examples that are read together, of at most so many tokens."""
-        return batches([len(one) for one in examples], tokens, self.pads)
+        return batches([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
     def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
@@ -152,7 +152,7 @@ class TextLesson(Lesson):
 
     def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:  # noqa: ARG002
         """Indices of classes, or numbers: [text] or [text, label]."""
-        targets = [one.target for one in examples]
+        targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)
 
     def loss(self, said: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

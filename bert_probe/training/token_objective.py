@@ -54,8 +54,8 @@ class TokenLesson(Lesson):
     def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
         """Indices of labels, [text, token]."""
         rows = np.full((len(examples), length), UNTAUGHT)
-        for row, one in zip(rows, examples, strict=True):
-            row[: len(one)] = one.target
+        for row, example in zip(rows, examples, strict=True):
+            row[: len(example)] = example.target
         return torch.from_numpy(rows)
 
     def answers(self, whole: Any, given: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -251,8 +251,8 @@ class Plan:
             alone.teach(taught, self.pace, self.question.seed, course)
         else:
             groups = [
-                partial(lesson.answers, whole, {name: part.to(device) for name, part in given.items()})
-                for given in material.batches()
+                partial(lesson.answers, whole, {name: part.to(device) for name, part in batch.items()})
+                for batch in material.batches()
             ]
             course = self._course(whole, updated, groups, report, told, 0)
             trainer.teach(whole, lesson, material.taught, self.pace, self.question.seed, course)

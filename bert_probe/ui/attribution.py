@@ -88,7 +88,7 @@ def _target(trace: Trace, task: str) -> str | None:
 def _place(trace: Trace) -> int | None:
     """The token whose label is asked about."""
     options = {"": "The first label that is not O"}
-    options |= {str(one.position): f"{one.position} {shown(one.display)}" for one in trace.tokens}
+    options |= {str(token.position): f"{token.position} {shown(token.display)}" for token in trace.tokens}
     with st.container(width=260):
         chosen = state.choose("why_at", "Token", options, "")
     return int(chosen) if chosen else None

@@ -89,15 +89,15 @@ def class_bars(
         logits: what is told of a bar besides.
         most: the end of the scale; None for numbers of any size and sign.
     """
-    shown = [as_text(one) for one in names]
+    shown = [as_text(name) for name in names]
     figure = go.Figure(
         go.Bar(
             x=values,
             y=list(range(len(names))),
             orientation="h",
-            customdata=np.array([shown, [f"{one:.4f}" for one in logits]]).T,
+            customdata=np.array([shown, [f"{logit:.4f}" for logit in logits]]).T,
             marker={"color": ACCENT},
-            text=[f"{one:.4f}" if abs(one) >= 0.001 else f"{one:.1e}" for one in values],
+            text=[f"{value:.4f}" if abs(value) >= 0.001 else f"{value:.1e}" for value in values],
             textposition="outside",
             cliponaxis=False,
             hovertemplate=f"%{{customdata[0]}}: %{{x:.6f}}<br>logit %{{customdata[1]}}<extra>{name}</extra>",
@@ -108,7 +108,7 @@ def class_bars(
         margin={"l": 0, "r": 56, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": name, "range": None if most is None else [0, most]},
-        yaxis=named_rows([shortened(one, 24) for one in names]),
+        yaxis=named_rows([shortened(name, 24) for name in names]),
         showlegend=False,
     )
     return figure

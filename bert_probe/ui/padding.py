@@ -101,7 +101,7 @@ def _grid(found: PaddedBatch, cell: str) -> Any:
         ]
         for text in range(len(found.encodings))
     ]
-    names = [f"{number + 1} · {shown(one.text)[:24]}" for number, one in enumerate(found.encodings)]
+    names = [f"{number + 1} · {shown(encoding.text)[:24]}" for number, encoding in enumerate(found.encodings)]
     frame = pd.DataFrame(rows, index=pd.Index(names, name="text"), columns=[*map(str, range(found.length))])
     shades = pd.DataFrame(found.padding, index=frame.index, columns=frame.columns)
     return frame.style.apply(lambda _: shades.map(lambda one: _SHADE if one else ""), axis=None)

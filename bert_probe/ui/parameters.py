@@ -125,7 +125,12 @@ def updated_treemap(found: Updated, dark: bool) -> Any:
             },
             "line": {"width": 0},
         },
-        textfont={"color": [writing, *(writing if one == ground else _readable(one) for one in colours[1:])]},
+        textfont={
+            "color": [
+                writing,
+                *(writing if colour == ground else _readable(colour) for colour in colours[1:]),
+            ]
+        },
     )
 
 

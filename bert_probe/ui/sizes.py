@@ -93,8 +93,8 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
     """
     figure, places = go.Figure(), list(range(len(found.sizes)))
     for part in found.part_names:
-        counts = [one.parts.get(part, 0) for one in found.sizes]
-        parted = [count / one.parameters for count, one in zip(counts, found.sizes, strict=True)]
+        counts = [size.parts.get(part, 0) for size in found.sizes]
+        parted = [count / size.parameters for count, size in zip(counts, found.sizes, strict=True)]
         figure.add_bar(
             x=parted if shares else counts,
             y=places,
@@ -104,7 +104,9 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
             marker={"color": PART_COLOURS.get(part, GRAY), "line": {"width": 0}},
             hovertemplate=f"{part}: %{{customdata[0]}}<br>%{{customdata[1]}} of the model<extra></extra>",
         )
-    names = [one.name if len(one.name) <= _LONGEST else f"…{one.name[1 - _LONGEST :]}" for one in found.sizes]
+    names = [
+        size.name if len(size.name) <= _LONGEST else f"…{size.name[1 - _LONGEST :]}" for size in found.sizes
+    ]
     figure.update_layout(
         barmode="stack",
         height=110 + 40 * len(places),
@@ -124,7 +126,7 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
 def sources(found: SizesSideBySide) -> str:
     """Where the sizes come from, as Markdown."""
     held: dict[str, list[str]] = {}
-    for one in found.subject.configs:
-        where = one["source"] if one["origin"] == "published" else one["origin"]
-        held.setdefault(where, []).append(one["model"])
+    for config in found.subject.configs:
+        where = config["source"] if config["origin"] == "published" else config["origin"]
+        held.setdefault(where, []).append(config["model"])
     return state.plain("; ".join(f"{where}: {', '.join(names)}" for where, names in held.items()), 2_000)

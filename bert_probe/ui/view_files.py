@@ -206,7 +206,7 @@ def _not_agreed(view: ViewFile) -> set[consent.Model]:
     models = {
         (address.get("model", ""), address.get("revision", "")),
         (address.get("other", ""), address.get("other_revision", "")),
-        *((named.name, named.revision) for named in view.models),
+        *((model.name, model.revision) for model in view.models),
     }
     return {model for model in models if not consent.is_agreed(*model)}
 
@@ -261,7 +261,7 @@ def _taken(coming: ViewFile | Tray) -> str:
 
 def _hand_in(view: ViewFile) -> None:
     """Give the page the files that it would else ask for."""
-    lines = "".join(f"{one}\n" for one in view.sentences).encode("utf-8", "surrogatepass")
+    lines = "".join(f"{sentence}\n" for sentence in view.sentences).encode("utf-8", "surrogatepass")
     files = {
         name: (one.file, one.content.encode("utf-8", "surrogatepass")) for name, one in view.files.items()
     }

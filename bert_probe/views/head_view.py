@@ -260,7 +260,9 @@ def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array], both: bo
     for bits in range(12, 20):
         step = np.float32(2.0**-bits)
         tried = {name: np.rint(arrays[name] / step) * step for name in ("queries", "keys")}
-        if all(np.abs(one - exact).max() <= OFF for one, exact in zip(numbers(tried), wanted, strict=True)):
+        if all(
+            np.abs(number - exact).max() <= OFF for number, exact in zip(numbers(tried), wanted, strict=True)
+        ):
             return tried
     return {}
 

@@ -94,9 +94,9 @@ def payload(
     place = {name: number for number, name in enumerate(names)}
     arrays: dict[str, NDArray[Any]] = {
         **scale.tables(),
-        "labelled": np.array([place[one] for one in labels], np.dtype("<u2")).reshape(layers, heads),
+        "labelled": np.array([place[label] for label in labels], np.dtype("<u2")).reshape(layers, heads),
         "entries": entries,
-        "numbers": np.stack([np.asarray(one, np.dtype("<f8")) for one in numbers.values()]),
+        "numbers": np.stack([np.asarray(number, np.dtype("<f8")) for number in numbers.values()]),
     }
     return packed(described, arrays)
 

@@ -142,7 +142,7 @@ def chosen(state: object, of: str, count: int) -> Chosen:
     marks = selected if isinstance(selected, list) else []
     return {
         "pinned": pinned if _is_mark(pinned, count) else None,
-        "selected": sorted({one for one in marks if _is_mark(one, count)}),
+        "selected": sorted({mark for mark in marks if _is_mark(mark, count)}),
     }
 
 

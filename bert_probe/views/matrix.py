@@ -63,8 +63,8 @@ class Heatmap(NamedTuple):
 def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
     """A web page of heatmaps, one beneath the other, which opens from a disk without a network."""
     drawn = [
-        payload(one.values, one.rows, one.columns, key=f"page-{number}", **one.drawing)
-        for number, one in enumerate(heatmaps)
+        payload(heatmap.values, heatmap.rows, heatmap.columns, key=f"page-{number}", **heatmap.drawing)
+        for number, heatmap in enumerate(heatmaps)
     ]
     return Page("matrix", drawn, title, caveat)
 

@@ -56,7 +56,7 @@ class Page:
 
     def html(self, framed: bool = False) -> str:
         """The page; in a frame of another page without its title and margins."""
-        held = [as_text(one) for one in self.payloads]
+        held = [as_text(payload) for payload in self.payloads]
         fields = {
             "title": html.escape(self.title),
             "place": "framed" if framed else "alone",

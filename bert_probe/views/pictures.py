@@ -117,7 +117,7 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     """
     texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
     said = [
-        " → ".join(str(one.get("model", "given")) for one in result.subject.models),
+        " → ".join(str(model.get("model", "given")) for model in result.subject.models),
         steps.title(result) if isinstance(result, AttentionSteps) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]

@@ -73,7 +73,7 @@ class Offer:
             rolled=what.of_heads is None,
             specials=specials and any(token.special for token in trace.tokens),
             pair=pair,
-            measures=tuple(Named(one.name, one.label, one.meaning) for one in measures),
+            measures=tuple(Named(measure.name, measure.label, measure.meaning) for measure in measures),
             words=words,
             more=(*(name for name in more if name != "direction" or pair), *residual),
             residuals=RESIDUALS if residual else (),

@@ -39,7 +39,7 @@ class Both:
         keep_doubles(self.checkpoints[1].model)
 
     def ask(self, text: str, pair: str | None = None, **asked: Any) -> ChangedAnswers:
-        return AnswerChange(**asked).of(*(one.trace(text, pair) for one in self.checkpoints))
+        return AnswerChange(**asked).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
 
     def raw(self, encoding: Encoding) -> list[Any]:
         found = []

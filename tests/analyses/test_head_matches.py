@@ -144,5 +144,5 @@ def test_it_is_drawn_and_two_maps_beside_each_other(family: Opened) -> None:
     expected = [found.spans.rows[1], query.text, 3, key.text]
     assert table.iloc[place].tolist()[:4] == expected
     assert table.iloc[place, 5] == of_matched_maps(found, a, b, 5, 11)[1].values[1, 3]
-    difference = np.subtract(*(one.values for one in of_matched_maps(found, a, b, 5, 11)))
+    difference = np.subtract(*(matched_map.values for matched_map in of_matched_maps(found, a, b, 5, 11)))
     assert 1 - np.abs(difference).sum(axis=1).mean() / 2 == pytest.approx(found.matrix[5, 11], abs=1e-6)

@@ -107,9 +107,9 @@ def test_points_are_of_the_model_s_own_vectors(name: str, double_family: Callabl
     points = found.table()[["x", "y"]].to_numpy()
     most = ROUNDED * np.abs(expected).max()
     np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=0, atol=most)
-    assert found.table()["token"].tolist() == [str(one) for one in checkpoint.trace(TEXTS[0]).tokens] * len(
-        states
-    )
+    assert found.table()["token"].tolist() == [
+        str(token) for token in checkpoint.trace(TEXTS[0]).tokens
+    ] * len(states)
 
 
 def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str], Checkpoint]) -> None:

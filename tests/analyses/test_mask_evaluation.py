@@ -57,7 +57,7 @@ def test_measures_are_those_of_the_table(trained_on: Trained) -> None:
     measures = dict(zip(table["measure"], table["value"], strict=True))
     assert measures["masks"] == len(found.ranks) == len(found.tokens)
     assert measures["first_guess"] == sum(
-        one == other for one, other in zip(found.tokens, found.guesses, strict=True)
+        token == guess for token, guess in zip(found.tokens, found.guesses, strict=True)
     ) / len(found.tokens)
     assert measures["among_5"] == np.mean([rank <= 5 for rank in found.ranks])
     assert measures["bits"] == pytest.approx(np.mean(-np.log2(np.exp(found.logs))))

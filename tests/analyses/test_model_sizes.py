@@ -41,7 +41,7 @@ def test_published_figures() -> None:
         size * 109_482_240 for size in (8, 4, 2)
     ]
     small = ModelSizes().of(*map(open_config, ("bert-tiny", "bert-mini", "bert-small", "bert-medium")))
-    assert [one.parameters for one in small.sizes] == [4_385_920, 11_170_560, 28_763_648, 41_373_184]
+    assert [size.parameters for size in small.sizes] == [4_385_920, 11_170_560, 28_763_648, 41_373_184]
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_a_file_a_folder_and_the_opened_model_are_as_large(
     folder = family_folder(name)
     found = ModelSizes().of(open_config(folder), open_config(str(folder / "config.json")), family(name))
     raw = AutoModel.from_pretrained(folder)
-    for one in found.sizes:
-        assert one.parameters == sum(part.numel() for part in raw.parameters())
-        assert (one.family, one.layers, one.heads, one.hidden_size) == (name, 3, 4, 32)
-        assert one.vocabulary_size == raw.config.vocab_size
+    for size in found.sizes:
+        assert size.parameters == sum(part.numel() for part in raw.parameters())
+        assert (size.family, size.layers, size.heads, size.hidden_size) == (name, 3, 4, 32)
+        assert size.vocabulary_size == raw.config.vocab_size
         held = sum(part.numel() * part.element_size() for part in raw.to(torch.float16).parameters())
-        assert one.bytes("float16") == held
+        assert size.bytes("float16") == held
     assert Parameters().of(family(name)).inventory.total == found.sizes[2].parameters
     table = found.table()
     assert table.iloc[0, 1:].equals(table.iloc[2, 1:])

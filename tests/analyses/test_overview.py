@@ -71,11 +71,11 @@ def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
 
 def by_name(found: TextOverview) -> dict[str, Finding]:
     """The first candidate of each kind."""
-    return {one.kind.name: one for one in reversed(found.candidates)}
+    return {candidate.kind.name: candidate for candidate in reversed(found.candidates)}
 
 
 def test_every_number_of_a_text_is_the_raw_model_s(ours: TextOverview, reads: dict[str, Read]) -> None:
-    found = {one.kind.measure: one.value for one in ours.candidates}
+    found = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
     wanted = {measure: one.value for measure, one in reads[TEXT].told().items()}
     absent = {kind.measure for kind in kinds(1) if kind.sentences or "other segment" in kind.measure}
     assert found.keys() == wanted.keys() == {kind.measure for kind in kinds(1)} - absent
@@ -190,7 +190,9 @@ def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
         beside = Read(raw, double_minilm, other)
         wanted = both(wanted, beside.told())
         wanted |= together(first, beside)
-    every = {one.kind.measure: one for one in found.candidates if not one.kind.sentences}
+    every = {
+        candidate.kind.measure: candidate for candidate in found.candidates if not candidate.kind.sentences
+    }
     assert every.keys() == wanted.keys()
     for measure, told in wanted.items():
         one = every[measure]
@@ -239,7 +241,7 @@ def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Check
         f"from {logits[label]:.2f}, more than without any other word. Attention alone puts "
     )
     assert one.of == 5
-    assert not [one for one in look(trace).candidates if one.kind.texts == 2]
+    assert not [candidate for candidate in look(trace).candidates if candidate.kind.texts == 2]
 
 
 def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> None:
@@ -248,7 +250,7 @@ def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> Non
     assert unknown.said.endswith(": “\U0001fadc”, “\U0001fadd”.")
     assert unknown.said.startswith("2 of 8 tokens are unknown")
     assert unknown.clear
-    assert not {one.kind.name: one for one in look(minilm.trace("We saw it.")).candidates}[
+    assert not {candidate.kind.name: candidate for candidate in look(minilm.trace("We saw it.")).candidates}[
         "unknown tokens"
     ].clear
 
@@ -278,7 +280,7 @@ def found_with(percentiles: list[float], names: list[str] | None = None) -> Text
 def ranked(found: TextOverview, top: float = 100) -> list[str]:
     """What is told where the shipped sentences have 0, 1, …, 99 of each."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(found.candidates))}
-    return [one.said for one in found.ranked(Usual(100, numbers, (4, 9))).findings]
+    return [finding.said for finding in found.ranked(Usual(100, numbers, (4, 9))).findings]
 
 
 def said(*numbers: int) -> list[str]:
@@ -308,7 +310,7 @@ def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() ->
     found = found_with([80, 99, 90, 85])
     numbers = {f"number {number}": np.arange(100.0) for number in (0, 2, 3)}
     told = found.ranked(Usual(100, {**numbers, "number 1": np.empty(0)}, (4, 9)))
-    assert [one.said for one in told.findings] == ["Number 2.", "Number 3.", "Number 0.", "Number 1."]
+    assert [finding.said for finding in told.findings] == ["Number 2.", "Number 3.", "Number 0.", "Number 1."]
     assert np.isnan(told.frame()["percentile"].iloc[-1])
     assert told.frame()["statement"].iloc[-1] == "Number 1."
 
@@ -331,11 +333,14 @@ def test_how_unusual_it_is_is_counted_in_words(value: float, sentences: int, sai
 def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Checkpoint) -> None:
     found = look(minilm.trace(TEXT))
     assert found.tokens is None
-    orders = [one.kind.order for one in found.findings]
+    orders = [finding.kind.order for finding in found.findings]
     assert orders == sorted(orders)
     assert found.facts == {}
     double = minilm.trace(TEXT), minilm.trace(OTHER)
-    kinds_of = [{one.kind.name for one in look(*double, quick=quick).candidates} for quick in (False, True)]
+    kinds_of = [
+        {candidate.kind.name for candidate in look(*double, quick=quick).candidates}
+        for quick in (False, True)
+    ]
     assert kinds_of[0] - kinds_of[1] == {"what the answer depends on"}, "which runs the model again"
     assert found.frame()["percentile"].isna().all()
 
@@ -346,9 +351,9 @@ def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Check
 @pytest.mark.parametrize("text", [".", "a", "a b", "\U0001fadc", "no no no no no", "x" * 300])
 def test_any_text_has_an_overview(text: str, minilm: Checkpoint) -> None:
     trace = minilm.trace(text)
-    for one in look(trace).candidates:
-        assert np.isfinite(one.value), one.kind.measure
-        assert one.said.endswith(".")
+    for candidate in look(trace).candidates:
+        assert np.isfinite(candidate.value), candidate.kind.measure
+        assert candidate.said.endswith(".")
     assert len(look(trace, trace).candidates) >= len(look(trace).candidates)
 
 
@@ -357,8 +362,12 @@ def test_any_family_has_one(name: str, family: Callable[[str], Checkpoint]) -> N
     trace = family(name).trace("Almost before we knew it, we had left the ground.", "Where does it lead to?")
     found = Overview().of(trace)
     assert found.findings
-    assert all(one.of for one in found.candidates), "measured on pairs of shipped sentences"
-    other = {one.kind.measure: one for one in found.candidates if "other segment" in one.kind.measure}
+    assert all(candidate.of for candidate in found.candidates), "measured on pairs of shipped sentences"
+    other = {
+        candidate.kind.measure: candidate
+        for candidate in found.candidates
+        if "other segment" in candidate.kind.measure
+    }
     assert all(0 < one.value < 1 for one in other.values())
 
 
@@ -367,7 +376,7 @@ def test_a_long_text_is_told_what_does_not_ask_for_every_two_tokens(
 ) -> None:
     monkeypatch.setattr("bert_probe.analyses.findings.MOST_TOKENS", 8)
     found = look(family("bert").trace("Almost before we knew it, we had left the ground."))
-    assert {one.kind.name for one in found.candidates} == {
+    assert {candidate.kind.name for candidate in found.candidates} == {
         "a vector that moved",
         "words in pieces",
         "unknown tokens",
@@ -377,7 +386,7 @@ def test_a_long_text_is_told_what_does_not_ask_for_every_two_tokens(
 def test_attention_from_elsewhere_can_be_looked_at_and_not_compared(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
     given = from_attention([trace.attention(layer) for layer in range(6)], trace.tokens)
-    assert {one.page for one in look(given).candidates} == {"attention", "tokens"}
+    assert {candidate.page for candidate in look(given).candidates} == {"attention", "tokens"}
     with pytest.raises(UnavailableError):
         usual_of(given)
 

@@ -270,7 +270,7 @@ def test_answers_are_the_best_spans_of_the_models_own_numbers(
         assert one.start is not None
         assert not any(covered[one.start : one.end]), "none overlaps another"
         covered[one.start : one.end] = [True] * (int(one.end or 0) - one.start)
-    chances = [one.probability for one in found.answers]
+    chances = [answer.probability for answer in found.answers]
     assert chances == sorted(chances, reverse=True)
 
 
@@ -281,7 +281,7 @@ def test_no_answer_is_the_first_tokens_share(trained_on: Trained) -> None:
     places = [0, *(token.position for token in trace.tokens if token.segment == 1 and not token.special)]
     shares = np.exp(logits[places]) / np.exp(logits[places]).sum(axis=0)
     found = FindAnswer(no_answer=True, top=1000).of(trace)
-    nothing = next(one for one in found.answers if one.start is None)
+    nothing = next(answer for answer in found.answers if answer.start is None)
     np.testing.assert_allclose(nothing.probability, shares[0].prod(), rtol=1e-9)
     row = found.table()[found.table()["start"].isna()].iloc[0]
     assert row["text"] == ""
@@ -297,17 +297,21 @@ def test_a_long_text_is_read_in_windows_that_overlap(trained_on: Trained) -> Non
     windows = checkpoint.encoder.windows(PAIR, context, 20)
     assert found.windows == len(windows) > 2
     assert f"{len(windows)} windows" in found.notes[0]
-    spans = [[(t.start, t.end) for t in one.tokens if t.segment == 1 and not t.special] for one in windows]
+    spans = [
+        [(t.start, t.end) for t in window.tokens if t.segment == 1 and not t.special] for window in windows
+    ]
     whole = checkpoint.tokenizer(
         context, add_special_tokens=False, return_offsets_mapping=True, verbose=False
     )
     assert sorted({span for one in spans for span in one}) == sorted(set(whole["offset_mapping"]))
     for before, after in pairwise(spans):
         assert before[-20:] == after[:20]
-    assert all(len(one) <= 160 for one in windows)
+    assert all(len(window) <= 160 for window in windows)
     # One window by itself gives the numbers that it has among the others.
     best = found.answers[0]
-    alone = [FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(one)])[0]).answers[0] for one in windows]
+    alone = [
+        FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
+    ]
     assert max(one.probability for one in alone) == pytest.approx(best.probability, rel=1e-4)
     assert isinstance(best, Answer)
 

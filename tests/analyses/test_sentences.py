@@ -74,7 +74,7 @@ def test_cosines_and_pairs_by_hand() -> None:
 def test_alike_sentences_stand_together() -> None:
     # Two groups around two directions, given in turn; within them the nearest are neighbours.
     angles = [0.0, 1.5, 0.2, 1.7, 0.1, 1.6]
-    found = _made([[float(np.cos(one)), float(np.sin(one))] for one in angles])
+    found = _made([[float(np.cos(angle)), float(np.sin(angle))] for angle in angles])
     order = [angles[index] for index in found.order]
     assert order == sorted(angles) or order == sorted(angles, reverse=True)
 

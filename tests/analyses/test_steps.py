@@ -219,8 +219,8 @@ def test_heads_that_are_switched_off_around_it_do_not_reach_the_check(minilm: Ch
         within = Steps(0, 0, 1).of(trace)
     np.testing.assert_array_equal(within.model_output, without.model_output)
     assert within.difference == without.difference
-    for one, other in zip(seen.layers, expected.layers, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for layer, other in zip(seen.layers, expected.layers, strict=True):
+        np.testing.assert_array_equal(layer, other)
 
 
 def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(

@@ -97,7 +97,7 @@ def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
         outputs = head_outputs(trace)
         steps = [Steps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
         rotary |= {name} if steps[0].rotary else set()
-        assert [one.local for one in steps] == [False, name == "modernbert", name == "modernbert"]
+        assert [step.local for step in steps] == [False, name == "modernbert", name == "modernbert"]
         assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
     assert rotary == {"modernbert", "nomic_bert", "eurobert", "gte", "jina_embeddings_v3"}
 

@@ -73,7 +73,9 @@ def test_heads_vectors_and_parameters_agree_with_raw_transformers(
         assert (row.parameter.name, row.there) == (parameter, BOTH)
         expected_change = float((theirs[parameter] - own).detach().norm() / own.detach().norm())
         assert_exact(np.float64(row.relative), expected_change, parameter)
-    whole = [torch.cat([one.detach().flatten() for one in side.model.parameters()]) for side in raw]
+    whole = [
+        torch.cat([parameter.detach().flatten() for parameter in side.model.parameters()]) for side in raw
+    ]
     assert_exact(np.float64(found.relative()), float((whole[1] - whole[0]).norm() / whole[0].norm()))
 
 
@@ -173,8 +175,8 @@ def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> No
     in_memory.step(model, a.encoding)
     parameters = ParameterChange().of(*(bert_probe.wrap(one, tokenizer) for one in (untouched, model)))
     expected = [
-        float((one - other).detach().double().norm())
-        for one, other in zip(model.parameters(), untouched.parameters(), strict=True)
+        float((parameter - parameter).detach().double().norm())
+        for parameter, parameter in zip(model.parameters(), untouched.parameters(), strict=True)
     ]
     assert [row.change for row in parameters.tensors] == pytest.approx(expected)
     assert max(expected) > 0

@@ -384,7 +384,7 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         WhyHeads(target=line.split("\t")[0]).of(checkpoint.trace(text))
         for line, text in zip(lines, texts, strict=True)
     ]
-    drops = np.mean([-one.changes for one in effects], axis=0)
+    drops = np.mean([-effect.changes for effect in effects], axis=0)
     layer, head = np.unravel_index(drops.argmin(), drops.shape)
     right = 0
     for line, text in zip(lines, texts, strict=True):

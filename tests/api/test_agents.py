@@ -80,7 +80,7 @@ def test_rows_are_told_in_parts_with_their_number(shared: Alone, minilm: Checkpo
     rest = called(shared, "heads", {"text": TEXT, "first_row": 41, "most_rows": 40}).structured_content
     assert "more" not in rest
     columns = {name: [*told["columns"][name], *rest["columns"][name]] for name in told["columns"]}
-    assert [str(one) for one in columns["label"]] == [row["label"] for row in whole]
+    assert [str(column) for column in columns["label"]] == [row["label"] for row in whole]
     assert columns["entropy_bits"] == [float(row["entropy_bits"]) for row in whole]
     assert json.loads(first.content[0].text) == told
 

@@ -45,7 +45,7 @@ def kept(page: Page, tmp_path: Path) -> list[Shape]:
 
 
 def assert_same(ours: list[Shape], saved: list[Shape]) -> None:
-    assert [one[:3] for one in ours] == [one[:3] for one in saved]
+    assert [our[:3] for our in ours] == [one[:3] for one in saved]
     for one, other in zip(ours, saved, strict=True):
         assert one[3] == pytest.approx(other[3], abs=NEAR), one[1]
 

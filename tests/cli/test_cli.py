@@ -202,7 +202,7 @@ def test_every_command_with_a_table_takes_these_options() -> None:
         "verify",
     }:  # what these make is no table
         command = getattr(import_module(f"bert_probe.cli.{COMMANDS[name][0]}"), name)
-        assert {"--out", "--force", "--csv-safe"} <= {part for one in command.params for part in one.opts}
+        assert {"--out", "--force", "--csv-safe"} <= {part for param in command.params for part in param.opts}
 
 
 @pytest.mark.parametrize("command", ["tokens", "embeddings", "parameters"])

@@ -26,7 +26,7 @@ def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
 
 
 def diff(models: Models, *words: str) -> Ended:
-    there = {one.description.name: one for one in models}
+    there = {model.description.name: model for model in models}
     return bert_probe("diff", *there, *words, there=there)
 
 
@@ -36,7 +36,7 @@ def prints(models: Models, result: Result, *words: str) -> None:
 
 
 def test_each_table(models: Models, tmp_path: Path) -> None:
-    traces = [one.trace(TEXT) for one in models]
+    traces = [model.trace(TEXT) for model in models]
     prints(models, HeadChange().of(*traces), TEXT)
     prints(models, HeadChange(words=True).of(*traces), TEXT, "--words")
     prints(models, VectorChange().of(*traces), TEXT, "--what", "vectors")
@@ -56,7 +56,7 @@ def test_each_table(models: Models, tmp_path: Path) -> None:
     lines.write_text("we left\nthe river at night\n")
     found = LayerAlikeness(examples=3).of(*models, ["we left", "the river at night"])
     prints(models, found, "--what", "alikeness", "--file", str(lines), "--examples", "3")
-    pair = [one.trace(TEXT, "its boat") for one in models]
+    pair = [model.trace(TEXT, "its boat") for model in models]
     prints(models, HeadChange().of(*pair), TEXT, "--pair", "its boat")
 
 
@@ -64,7 +64,7 @@ def test_the_columns(models: Models) -> None:
     header, first, *_ = diff(models, TEXT).rows
     assert header == ["layer", "head", "total_variation"]
     assert (int(first[0]) - 1, int(first[1]) - 1) == HeadChange().of(
-        *(one.trace(TEXT) for one in models)
+        *(model.trace(TEXT) for model in models)
     ).strongest
     header, *rows = diff(models, "--what", "parameters").rows
     assert header == ["name", "group", "part", "shape", "count", "in", "norm", "change", "relative"]

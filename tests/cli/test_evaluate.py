@@ -30,7 +30,7 @@ def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) ->
     assert {name: float(value) for name, value in rows[1:]} == dict(expected.table().to_numpy().tolist())
     assert run("evaluate", "--model", str(folder), str(data), "--training", str(data)).rows == rows
     texts = run("evaluate", str(folder), str(data), "--what", "texts").records
-    assert [one["line"] for one in texts] == ["2", "3"]
+    assert [text["line"] for text in texts] == ["2", "3"]
     words = data.with_suffix(".conll")
     words.write_text("One O\n\nTwo B-LOC\n", encoding="utf-8")
     labeller = trained_folder("bert", "token-classification")

@@ -205,7 +205,7 @@ def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_each_field_changes_key_address_and_provenance(example: Example, asked: Asked) -> None:
     subjects = example.subjects(asked(example))
-    assert set(example.others) == {one.name for one in fields(example.asked)}
+    assert set(example.others) == {field.name for field in fields(example.asked)}
     for name, value in example.others.items():
         other = replace(example.asked, **{name: value})
         assert getattr(other, name) != getattr(example.asked, name), name
@@ -234,8 +234,8 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
     view = read(ViewFile.of(result).to_bytes())
     assert view == ViewFile.of(result)
     assert view.asked_of(asked(example)) == result.question
-    assert [one.weights_sha256 for one in view.models] == [
-        one["weights_sha256"] for one in result.subject.models
+    assert [model.weights_sha256 for model in view.models] == [
+        model["weights_sha256"] for model in result.subject.models
     ]
     table = Table.of(result.table())
     assert Table.from_plain(json.loads(json.dumps(table.plain(), allow_nan=False))) == table

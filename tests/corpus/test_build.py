@@ -88,7 +88,7 @@ def test_what_a_killed_run_left_half_written_is_no_part_of_it(family: Checkpoint
     (store.folder / "vectors" / "00002.arrow").write_bytes(b"cut")
     left = open_store(store.folder)
     assert not left.finished
-    assert 2 not in [one.number for one in left.shards]
+    assert 2 not in [shard.number for shard in left.shards]
     assert left.table("rows").count_rows() == left.rows == len(LINES) - 6
     again = made(checkpoint, lines, "store")
     assert (again.digest, again.rows) == (digest, len(LINES))

@@ -59,9 +59,11 @@ def test_rows_of_a_store_are_found_whatever_its_parts(
     monkeypatch.setattr(chunks, "SHARD_BYTES", token * 8)
     store = make_store(checkpoint, Gather(), [file], tmp_path / "store", shard_rows=3)
     assert 2 < len(store.shards) < len(texts)
-    assert [one.first for one in store.shards] != [1, 4]
-    assert sum(one.records for one in store.shards) == len(texts)
-    assert [one.text for one in sentences(store, [5, 1, 3, 2, 4])] == [texts[n] for n in (4, 0, 2, 1, 3)]
+    assert [shard.first for shard in store.shards] != [1, 4]
+    assert sum(shard.records for shard in store.shards) == len(texts)
+    assert [sentence.text for sentence in sentences(store, [5, 1, 3, 2, 4])] == [
+        texts[n] for n in (4, 0, 2, 1, 3)
+    ]
     monkeypatch.undo()
     with pytest.raises(SelectionError, match="shards of another size"):
         make_store(checkpoint, Gather(), [file], tmp_path / "store", shard_rows=3)

@@ -133,7 +133,7 @@ def test_statistics_are_those_of_the_profiles(family: Checkpoints) -> None:
         assert np.isclose(line.sum, values.sum(), rtol=1e-12)
         assert np.isclose(line.squares, (values**2).sum(), rtol=1e-12)
         ends = edges(line.measure, 160)
-        inside = [sum(low <= one < high for one in values) for low, high in pairwise(ends)]
+        inside = [sum(low <= value < high for value in values) for low, high in pairwise(ends)]
         inside[-1] += sum(values >= ends[-1])
         assert list(line.bins) == inside
 

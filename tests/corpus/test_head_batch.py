@@ -209,7 +209,9 @@ def test_ids_tell_what_tokens_tell(name: str, family: Checkpoints) -> None:
     assert signs(ids).tolist() == signs(ids).tolist()
     words = [-1 if token.word is None else token.word for token in tokens]
     segments = [token.segment for token in tokens]
-    light = Units.of_columns([len(one) for one in encodings], ids, words, segments, special, signs(ids))
+    light = Units.of_columns(
+        [len(encoding) for encoding in encodings], ids, words, segments, special, signs(ids)
+    )
     full = Units.of_tokens(encodings)
     for column in ("lengths", "words", "segments", "separators", "signs", "pieces"):
         assert torch.equal(getattr(light, column), getattr(full, column)), column

@@ -42,8 +42,8 @@ def raw(stores: Stores) -> dict[str, np.ndarray]:
     store = stores("tokens")
     texts = store.table("rows").to_table()["text"].to_pylist()
     sentences = [*treebank.SAILING, *treebank.SLEEPING, *treebank.read(EXTRA)]
-    assert texts == [one.text for one in sentences]
-    every = [one.weights for one in loops(store, sentences)]
+    assert texts == [sentence.text for sentence in sentences]
+    every = [loop.weights for loop in loops(store, sentences)]
     entropy = [-(one * np.log2(np.where(one > 0, one, 1))).sum(axis=-1).mean(axis=-1) for one in every]
     previous = [np.trace(one, offset=-1, axis1=2, axis2=3) / one.shape[-1] for one in every]
     return {"entropy_bits": np.stack(entropy), "previous": np.stack(previous)}
@@ -111,11 +111,11 @@ def test_every_row_is_in_a_bin_and_is_found_there(measure: str, stores: Stores) 
     table = histograms.table()
     mine = table[(table["layer"] == 1) & (table["head"] == 2)]
     assert len(mine) == BINS
-    for one in mine[mine["rows"] > 0].itertuples():
-        found = bert_probe.CorpusRows((0, 1), measure, "lowest", 100, bin=one.bin).of(store)
-        assert len(found.values) == one.rows == found.among
-        assert (found.values >= np.float32(one.low)).all()
-        assert (found.values < one.high).all() or one.bin == BINS
+    for row in mine[mine["rows"] > 0].itertuples():
+        found = bert_probe.CorpusRows((0, 1), measure, "lowest", 100, bin=row.bin).of(store)
+        assert len(found.values) == row.rows == found.among
+        assert (found.values >= np.float32(row.low)).all()
+        assert (found.values < row.high).all() or row.bin == BINS
 
 
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30), st.sampled_from(MEASURES))

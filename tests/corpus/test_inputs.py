@@ -404,8 +404,8 @@ def test_texts_come_back_from_every_format(
     for name, content in {
         "t.txt": "\n".join(texts),
         "t.csv": quoted,
-        "t.jsonl": "\n".join(json.dumps({"text": one}) for one in texts),
-        "t.ndjson": "\n".join(json.dumps(one, ensure_ascii=False) for one in texts),
+        "t.jsonl": "\n".join(json.dumps({"text": text}) for text in texts),
+        "t.ndjson": "\n".join(json.dumps(text, ensure_ascii=False) for text in texts),
         "t.parquet": (folder / "t.parquet").read_bytes(),
     }.items():
         assert [one.text for one in read(folder, name, content)] == texts
@@ -452,7 +452,7 @@ def test_a_folder_gives_what_can_be_read_by_name(folder: Path) -> None:
     found = find_inputs(folder)
     assert names(found) == ["a.csv", "b.txt", "sub/a.csv", "sub/deep/c.jsonl.gz"]
     assert all(one.path == folder / one.name for one in found)
-    assert [one.text for one in records(found)] == ["One", "text", "One", "One", "One"]
+    assert [record.text for record in records(found)] == ["One", "text", "One", "One", "One"]
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,11 @@ def test_a_column_is_that_of_the_tables_among_the_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("said,n\nOne,1\n")
     (tmp_path / "b.txt").write_text("Two\n")
     (tmp_path / "c.jsonl").write_text('{"n": 1, "said": "Three"}\n')
-    assert [one.text for one in records(find_inputs(tmp_path, "said"), "said")] == ["One", "Two", "Three"]
+    assert [record.text for record in records(find_inputs(tmp_path, "said"), "said")] == [
+        "One",
+        "Two",
+        "Three",
+    ]
 
 
 def test_nothing_is_read_that_may_never_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

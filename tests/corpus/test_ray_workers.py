@@ -94,7 +94,7 @@ def test_an_actor_that_fails_ends_the_run_and_another_goes_on(
     monkeypatch.setattr(Job, "do", failing)
     with pytest.raises(StoreError, match="The disk is full"):
         make_store(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4, on=Ray())
-    assert [one.number for one in open_store(tmp_path / "store").shards] == [0]
+    assert [shard.number for shard in open_store(tmp_path / "store").shards] == [0]
     monkeypatch.undo()
     assert make_store(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4).finished
 

@@ -35,7 +35,7 @@ def test_the_examples_count_what_the_program_counts(
     for found in (names["by_duckdb"], names["by_polars"].to_pandas(), names["by_pandas"]):
         assert found[["layer", "head"]].to_numpy().tolist() == mine[["layer", "head"]].to_numpy().tolist()
         assert_exact(found["mean"].to_numpy(), mine["mean"].to_numpy())
-    assert names["layers"].to_numpy().tolist() == [[one, store.tokens] for one in store.layers]
+    assert names["layers"].to_numpy().tolist() == [[layer, store.tokens] for layer in store.layers]
     assert len(names["last"]) == store.tokens
 
 

@@ -35,7 +35,7 @@ def payloads_of(page: str) -> list[bytes]:
     """What a page draws."""
     held = re.search(r'id="payload">(.*?)</script>', page, re.S)
     assert held is not None
-    return [untexted(*one) for one in json.loads(held[1])["payloads"]]
+    return [untexted(*payload) for payload in json.loads(held[1])["payloads"]]
 
 
 def untexted(planes: int, length: int, text: str) -> bytes:

@@ -55,8 +55,8 @@ def fuzzed(
     """
     found = Fuzzed()
     schema = schemathesis.openapi.from_dict(document)
-    for one in schema.get_all_operations():
-        operation = one.ok()
+    for result in schema.get_all_operations():
+        operation = result.ok()
         if left() < 0:
             break
         if operation.method.lower() != "post" or (only and operation.path.rpartition("/")[2] not in only):

@@ -21,7 +21,7 @@ from bert_probe.views.view import View
 from tests.helpers.opening import opened_once
 
 Asked = TypeVar("Asked", bound=Question)
-MAIN = Path(__file__).parents[2] / "bert_probe" / "web" / "main.py"
+MAIN = Path(__file__).parents[2] / "bert_probe" / "ui" / "main.py"
 
 HOSTILE = "</script><img src=x onerror=window.__pwned=1> **bold** $x^2$ :red[no] =1+1 [a](http://b) `c`"
 """A text that breaks whatever takes it for HTML, Markdown, a formula or a spreadsheet's."""

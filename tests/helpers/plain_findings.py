@@ -30,7 +30,7 @@ def is_sign(token: Token) -> bool:
 
 def named(tokens: list[Token], one: Token) -> str:
     """As a sentence has it: with its position where another is written the same."""
-    many = sum(other.display == one.display for other in tokens) > 1
+    many = sum(token.display == one.display for token in tokens) > 1
     return f"“{one.display}” ({one.position})" if many else f"“{one.display}”"
 
 
@@ -63,8 +63,8 @@ class Read:
         self.encoding = checkpoint.encode(text, pair)
         self.unknown = checkpoint.tokenizer.unk_token_id
         output = raw.run(self.encoding)
-        self.attention = np.stack([one[0].numpy() for one in output.attentions])
-        self.states = np.stack([one[0].numpy() for one in output.hidden_states])
+        self.attention = np.stack([attention[0].numpy() for attention in output.attentions])
+        self.states = np.stack([hidden_state[0].numpy() for hidden_state in output.hidden_states])
         self.tokens = self.encoding.tokens
         self.count = len(self.tokens)
         self.paired = pair is not None
@@ -131,12 +131,12 @@ class Read:
         if not self.own:
             return None
         curves = [
-            [cosine(self.states[0, t.position], one[t.position]) for one in self.states] for t in self.own
+            [cosine(self.states[0, t.position], state[t.position]) for state in self.states] for t in self.own
         ]
         token, curve = min(zip(self.own, curves, strict=True), key=lambda one: one[1][-1])
         last = len(curve) - 1
         step = max(range(1, last + 1), key=lambda layer: curve[layer - 1] - curve[layer])
-        mean = sum(one[-1] for one in curves) / len(curves)
+        mean = sum(curve[-1] for curve in curves) / len(curves)
         return Told(
             1 - curve[-1],
             f"{named(self.own, token)} ends farthest from its own input vector: cosine {curve[-1]:.2f} after "

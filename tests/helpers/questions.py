@@ -514,7 +514,9 @@ def covering(examples: tuple[Example, ...]) -> tuple[Example, ...]:
 
 def _combinations(example: Example) -> set[tuple[str, ...]]:
     inputs = example.subjects.__name__
-    written = [one for one in fields(example.asked) if getattr(example.asked, one.name) != one.default]
+    written = [
+        field for field in fields(example.asked) if getattr(example.asked, field.name) != field.default
+    ]
     return {
         (inputs, "head" if example.trained else "built-in model"),
         (inputs, *sorted(name.rpartition(".")[2] for name in example.files)),

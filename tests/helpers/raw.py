@@ -109,7 +109,7 @@ class Raw:
             return Expected(mine, EXACT)
         twins = [self.twin._known(encoding) for encoding in encodings]
         theirs = np.asarray(formula(*twins), dtype=np.float64)
-        shares = [_share(_arrays(one), _arrays(twin)) for one, twin in zip(outputs, twins, strict=True)]
+        shares = [_share(_arrays(output), _arrays(twin)) for output, twin in zip(outputs, twins, strict=True)]
         return Expected(mine, max(*shares, allowed([own_error(mine, theirs)])))
 
     def _known(self, encoding: Encoding) -> Any:

@@ -44,11 +44,14 @@ def loops(store: bert_probe.Store, sentences: Sequence[TaggedSentence]) -> list[
     """Each of them."""
     checkpoint = store.checkpoint(trust=True)
     raw = Raw(checkpoint.folder, "float64")
-    return [_loops(raw, checkpoint.encode(one.text), one, store.question.words) for one in sentences]
+    return [
+        _loops(raw, checkpoint.encode(sentence.text), sentence, store.question.words)
+        for sentence in sentences
+    ]
 
 
 def _loops(raw: Raw, encoding: Encoding, sentence: TaggedSentence, words: bool) -> Loops:
-    weights = np.stack([one[0].numpy() for one in raw.run(encoding).attentions])
+    weights = np.stack([attention[0].numpy() for attention in raw.run(encoding).attentions])
     owners = [_owner(token, sentence) for token in encoding.tokens]
     if not words:
         return Loops(weights, tuple(owners))

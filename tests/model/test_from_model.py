@@ -70,7 +70,9 @@ def test_a_wrapped_model_is_the_loaded_one(
         assert getattr(ours, same) == getattr(theirs, same), same
     assert (ours.origin, ours.revision) == ("in memory", None)
     assert wrapped.pads == loaded.pads
-    assert [one is None for one in wrapped.projections] == [one is None for one in loaded.projections]
+    assert [projection is None for projection in wrapped.projections] == [
+        projection is None for projection in loaded.projections
+    ]
     a, b = loaded.trace(TEXT, PAIR), wrapped.trace(TEXT, PAIR)
     np.testing.assert_array_equal(b.hidden_states, a.hidden_states)
     for layer in range(a.layers):

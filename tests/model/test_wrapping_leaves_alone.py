@@ -135,7 +135,7 @@ def test_threads_take_turns(tokenizer: Any) -> None:
     # One model twice, and another one that shares its config.
     other = transformers.BertModel(whole.config).train()
     checkpoints = [bert_probe.wrap(one, tokenizer) for one in (whole, whole.bert, other)]
-    jobs = [(one, text) for one in checkpoints for text in SENTENCES] * 3
+    jobs = [(checkpoint, text) for checkpoint in checkpoints for text in SENTENCES] * 3
     expected = [one.trace(text).hidden_states for one, text in jobs]
     before, other_before = everything(whole), everything(other)
     with ThreadPoolExecutor(6) as threads:

@@ -151,9 +151,9 @@ def test_it_takes_bertviz_s_arguments_in_its_order(ours: Any) -> None:
     import inspect
 
     theirs = inspect.signature(getattr(bertviz, ours.__name__)).parameters
-    assert [(one.name, one.default) for one in inspect.signature(ours).parameters.values()] == [
-        (one.name, one.default) for one in theirs.values()
-    ]
+    assert [
+        (parameter.name, parameter.default) for parameter in inspect.signature(ours).parameters.values()
+    ] == [(parameter.name, parameter.default) for parameter in theirs.values()]
 
 
 @pytest.mark.parametrize(

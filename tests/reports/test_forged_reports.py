@@ -244,7 +244,9 @@ def test_forged_data_are_reported(
 
 def test_rows_in_another_order_are_reported_by_their_places(stated: dict[str, Any], verified: Verify) -> None:
     _swapped_rows(stated)
-    found = [one for one in verified(rendered(stated)).differences if one.table == "table"]
+    found = [
+        difference for difference in verified(rendered(stated)).differences if difference.table == "table"
+    ]
     assert {(one.table, one.column, one.stated, one.recomputed) for one in found} == {
         ("table", "place", "1", "5"),
         ("table", "place", "5", "1"),
@@ -406,8 +408,12 @@ def test_changed_cell_of_a_parquet_file_is_reported_in_its_place(archive: bytes,
     _parquet(lambda frame: frame.assign(entropy_bits=frame.entropy_bits + (np.arange(len(frame)) == 2)))(
         files
     )
-    cells = [one for one in verified(zipped(files)).differences if one.table == "table.parquet"]
-    assert [(one.view, one.row.split()[0], one.column) for one in cells] == [(1, "3", "entropy_bits")]
+    cells = [
+        difference
+        for difference in verified(zipped(files)).differences
+        if difference.table == "table.parquet"
+    ]
+    assert [(cell.view, cell.row.split()[0], cell.column) for cell in cells] == [(1, "3", "entropy_bits")]
 
 
 def test_model_elsewhere_is_checked_under_the_name_in_the_report(
@@ -438,7 +444,7 @@ def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def test_picture_that_only_browsers_can_read_is_found(stated: dict[str, Any], verified: Verify) -> None:
     payload = packed(*picture(stated)) + b"    "
     verdict = verified(with_picture(stated, payload))
-    assert [one.stated for one in verdict.differences] == ["cannot be read"]
+    assert [difference.stated for difference in verdict.differences] == ["cannot be read"]
 
 
 def test_picture_that_is_too_long_is_found_whatever_its_digest_says(
@@ -464,7 +470,7 @@ def test_description_of_another_form_is_found(
 ) -> None:
     described, arrays = unpacked(of_text(Text(*stated["views"][1]["payloads"][0])))
     payload = packed({**described, **forge(described["rows"])}, arrays)
-    columns = [one.column for one in verified(with_picture(stated, payload)).differences]
+    columns = [difference.column for difference in verified(with_picture(stated, payload)).differences]
     assert columns == ["names and types"]
 
 
@@ -503,7 +509,7 @@ def test_field_that_a_question_does_not_have_is_refused(stated: dict[str, Any], 
 
 def test_bytes_hidden_among_digests_are_found(stated: dict[str, Any], verified: Verify) -> None:
     stated["views"][0]["sha256"]["payloads"].append("hidden")
-    assert [one.column for one in verified(rendered(stated)).differences] == ["SHA-256"]
+    assert [difference.column for difference in verified(rendered(stated)).differences] == ["SHA-256"]
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_a_report_passes_where_numbers_are_added_in_another_order(
     report: Report, read: Any, models: Models
 ) -> None:
     here = models.open(Named())
-    other = BesideOthers(**{one.name: getattr(here, one.name) for one in fields(Checkpoint)})
+    other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     stated = read(report.html())
     again = stated.views[0].view.answer(other).result.table().to_numpy()
     assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "nothing is different here"
@@ -147,7 +147,7 @@ def test_a_report_passes_where_numbers_are_added_in_another_order(
 
 def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: Models) -> None:
     here = models.open(Named())
-    other = BesideOthers(**{one.name: getattr(here, one.name) for one in fields(Checkpoint)})
+    other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     view = ViewFile.of(bert_probe.LayerMap().of(here.trace(TEXT)))
     made = Report.of(Tray("", (Entry(view),)), models)
     drawn, drawn_again = (
@@ -216,7 +216,7 @@ def unsigned(stated: dict[str, Any]) -> str:
 def test_a_number_in_any_table_is_found_by_the_model_alone(number: int, report: Report, found: Found) -> None:
     stated = restated(report)
     columns = stated["views"][number - 1]["table"]["columns"]
-    column = next(one for one in columns if one["kind"] == "number")
+    column = next(column for column in columns if column["kind"] == "number")
     before = column["cells"][2]
     column["cells"][2] = before + 1e-3
     (one,) = found(resigned(stated, number))
@@ -232,7 +232,7 @@ def test_a_whole_number_or_a_text_is_found_too(column: str, cell: Any, report: R
     place = [one["name"] for one in stated["views"][4]["table"]["columns"]].index(column)
     stated["views"][4]["table"]["columns"][place]["cells"][1] = cell
     changes = found(resigned(stated, 5))
-    assert {(one.view, one.row.split()[0], one.column, one.stated) for one in changes} == {
+    assert {(change.view, change.row.split()[0], change.column, change.stated) for change in changes} == {
         (5, "2", column, str(cell))
     }
 
@@ -357,8 +357,11 @@ def test_a_model_that_lacks_what_was_asked_is_said_first(
     assert report.items[0].entry.view.asked["layer"] == "2"
     few = replace(small, opened=replace(small.opened, layers=1))
     verdict = verify(read_back, Models(lambda _: few, _twins={}))
-    assert [one.table for one in verdict.differences][:5] == ["model"] * 5
-    assert "There is no layer 2" in next(one for one in verdict.differences if one.table == "view").recomputed
+    assert [difference.table for difference in verdict.differences][:5] == ["model"] * 5
+    assert (
+        "There is no layer 2"
+        in next(difference for difference in verdict.differences if difference.table == "view").recomputed
+    )
 
 
 def test_a_changed_file_of_a_zip_is_found(archive: bytes, found: Found) -> None:

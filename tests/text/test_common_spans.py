@@ -98,7 +98,9 @@ def test_attention_is_merged_by_hand() -> None:
 
 def by_characters(a: Encoding, b: Encoding, text: str, segment: int = 0) -> list[tuple[set[int], set[int]]]:
     """Tokens of each span, found by asking of each place in the text whether a token goes over it."""
-    tokens = [[one for one in side.tokens if not one.special and one.segment == segment] for side in (a, b)]
+    tokens = [
+        [token for token in side.tokens if not token.special and token.segment == segment] for side in (a, b)
+    ]
     cuts = [
         place
         for place in range(len(text) + 1)

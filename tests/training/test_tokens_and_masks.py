@@ -162,10 +162,10 @@ def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable
     theirs = torch.autograd.grad(
         expected, [part for part in whole.parameters() if part.ndim > 1], allow_unused=True
     )
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    for our, their in zip(ours, theirs, strict=True):
+        assert (our is None) == (their is None)
+        if our is not None:
+            torch.testing.assert_close(our, their, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("update", ["head", "all"])

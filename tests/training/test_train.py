@@ -159,7 +159,9 @@ def test_the_folder_says_what_was_evaluated(
         loss = torch.nn.functional.cross_entropy(logits, right)
         measure = (logits.argmax(dim=1) == right).double().mean()
     elif kind == "several":
-        right = torch.tensor([[float(one in row.label) for one in taught.labels] for row in rows]).double()
+        right = torch.tensor(
+            [[float(label in row.label) for label in taught.labels] for row in rows]
+        ).double()
         loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, right)
         hits = ((logits > 0) & (right > 0)).sum()
         measure = 2 * hits / ((logits > 0).sum() + right.sum())
@@ -223,7 +225,7 @@ def test_the_adapter_of_lora_opens_on_the_model_that_was_taught(quiet: Checkpoin
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
 def test_counts_are_those_of_the_model_itself(quiet: Checkpoint, task: str) -> None:
-    found = {one.update: one for one in counts(quiet, task, 2)}
+    found = {count.update: count for count in counts(quiet, task, 2)}
     assert [*found] == ["head", "top:1", "top:2", "top:3", "all", "lora"]
     labels = () if task == "fill-mask" else ("a", "b")
     whole = with_head(quiet, task, labels)

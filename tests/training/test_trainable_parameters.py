@@ -20,7 +20,8 @@ Opened = Callable[[str], Checkpoint]
 def test_what_is_marked_is_what_is_counted(family: Opened, name: str, task: str) -> None:
     checkpoint = family(name)
     found = {
-        one.update: (one, updated(checkpoint, task, one.update, 3)) for one in counts(checkpoint, task, 3)
+        count.update: (count, updated(checkpoint, task, count.update, 3))
+        for count in counts(checkpoint, task, 3)
     }
     raw = dict(without_weights(checkpoint, task, ("a", "b", "c")).named_parameters())
     for update, (count, marked) in found.items():

@@ -79,7 +79,7 @@ def corpus(name: str = LINES, **address: str) -> AppTest:
 def links(app: AppTest) -> dict[str, dict[str, str]]:
     """Page → parameters of the row's link."""
     protos: list[Any] = [one.proto for one in app.get("page_link")]
-    return {one.page: dict(parse_qsl(one.query_string)) for one in protos}
+    return {proto.page: dict(parse_qsl(proto.query_string)) for proto in protos}
 
 
 def press(app: AppTest, label: str) -> AppTest:
@@ -230,7 +230,7 @@ def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
     app = corpus(measure="first", corpus_head="2.5", corpus_bin=str(number), corpus_rows="highest")
     expected = CorpusRows((1, 4), "first", "highest", 50, number).of(store)
     listed = app.dataframe[-1].value
-    assert listed["row"].tolist() == [one.row for one in expected.sentences]
+    assert listed["row"].tolist() == [sentence.row for sentence in expected.sentences]
     np.testing.assert_array_equal(listed["value"], expected.values)
     assert len(listed) == counts.max()
     pages = links(app)
@@ -268,9 +268,9 @@ def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
     store = open_store(shelf / LINES)
     expected = Near("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
     table = app.dataframe[0].value
-    np.testing.assert_array_equal(table["cosine"], [one.cosine for one in expected.contexts])
+    np.testing.assert_array_equal(table["cosine"], [context.cosine for context in expected.contexts])
     assert table["word"].tolist()[:3] == ["bank"] * 3
-    assert table["row"].tolist() == [one.row for one in expected.contexts]
+    assert table["row"].tolist() == [context.row for context in expected.contexts]
     assert 2 not in table["row"].tolist(), "the text itself is no context of itself"
     first = expected.contexts[0]
     pages = links(app)
@@ -325,7 +325,7 @@ def _vectors(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> A
     """The slow way."""
     frame = store.table("vectors").to_table().to_pandas()
     frame = frame[frame["layer"] == layer].set_index(["row", "position"])["vector"]
-    return np.array([np.asarray(frame[one], np.float64) for one in places])
+    return np.array([np.asarray(frame[place], np.float64) for place in places])
 
 
 def test_a_word_stands_in_line_with_what_surrounds_it() -> None:

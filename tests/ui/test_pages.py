@@ -247,7 +247,7 @@ def test_each_of_two_texts_is_read_once_and_by_itself(monkeypatch: pytest.Monkey
     original = Checkpoint.trace_encodings
 
     def noted(self: Checkpoint, encodings: list[Encoding]) -> list[Trace]:
-        read.append([one.text for one in encodings])
+        read.append([encoding.text for encoding in encodings])
         return original(self, encodings)
 
     monkeypatch.setattr(Checkpoint, "trace_encodings", noted)

@@ -59,7 +59,7 @@ def test_the_head_view_has_a_line_for_each_weight_and_the_pinned_numbers(minilm:
     trace = minilm.trace(TEXT)
     svg = trace.head_view(3, 8, pins=[2]).page.svg()
     weights = trace.attention(3, 8)[2]
-    assert sorted(numbered(svg)) == sorted(round(float(one), 2) for one in weights if one >= 0.005)
+    assert sorted(numbered(svg)) == sorted(round(float(weight), 2) for weight in weights if weight >= 0.005)
     plain = trace.head_view(3, 8).page.svg()
     strongest = np.sort(trace.attention(3, 8), axis=None)[::-1]
     half = int(np.searchsorted(np.cumsum(strongest, dtype=np.float64), strongest.sum() / 2)) + 1

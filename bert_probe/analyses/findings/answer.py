@@ -18,7 +18,9 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
     checkpoint = seen.trace.made_by
     if checkpoint is None or len(seen.lens.units) > MOST_WORDS:
         return None
-    task = COMPARING if other is not None else next((one for one in checkpoint.tasks if one != COMPARING), "")
+    task = (
+        COMPARING if other is not None else next((task for task in checkpoint.tasks if task != COMPARING), "")
+    )
     if task not in checkpoint.tasks:
         return None
     # Not above: a text without an answer needs none of the ways to explain one.

@@ -32,7 +32,7 @@ def _of(seen: Seen) -> Found | None:
     best: tuple[tuple[float, ...], tuple[int, ...]] = ((-np.inf,), ())
     for layer in range(seen.trace.layers):
         weights = np.where(pairs, seen.lens.merge(seen.trace.attention(layer)), 0.0)  # [head, query, key]
-        sums = np.stack([np.bincount(distance.ravel(), one.ravel(), 2 * count - 1) for one in weights])
+        sums = np.stack([np.bincount(distance.ravel(), weight.ravel(), 2 * count - 1) for weight in weights])
         as_far = (sums[:, distance] - weights) / np.maximum(alike - 1, 1)
         as_wanted = (weights.sum(axis=1, keepdims=True) - weights) / np.maximum(askers - 1, 1)
         beyond = np.where(possible, weights - np.maximum(as_far, as_wanted), -np.inf)

@@ -72,7 +72,9 @@ def _shared(a: Seen, b: Seen) -> Found | None:
         curves = [
             cosine_of_rows(a.vectors(layer)[left], b.vectors(layer)[right]) for layer in range(last + 1)
         ]
-        return Curves([float(curve[place]) for curve in curves], [float(one.mean()) for one in curves], last)
+        return Curves(
+            [float(curve[place]) for curve in curves], [float(curve.mean()) for curve in curves], last
+        )
 
     return Found(
         1 - value,

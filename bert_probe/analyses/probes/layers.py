@@ -180,7 +180,9 @@ def _rows(part: reading.Read, label: str | None, texts: bool, pooling: str | Non
         forms = tuple(part.sentences[sentence].words[word] for sentence, word in places)
         return _Rows(pooled, tags, forms, forms, sentences)
     count = len(part.sentences)
-    labels = tuple(str(one.label) for one in part.sentences) if label is None else _said(part, label)
+    labels = (
+        tuple(str(sentence.label) for sentence in part.sentences) if label is None else _said(part, label)
+    )
     kinds = tuple(map(repr, part.texts))
     pooled = vectors.of_sentences(part, pooling or "mean")
     return _Rows(pooled, labels, ("",) * count, kinds, np.arange(count))
@@ -198,7 +200,7 @@ def _said(part: reading.Read, label: str) -> tuple[str, ...]:
             known = ", ".join(one.about) or "none at all"
             faults.add(one.line, f"no comment “{label}” before this sentence; there is {known}")
     faults.check()
-    return tuple(one.about[label] for one in part.sentences)
+    return tuple(sentence.about[label] for sentence in part.sentences)
 
 
 def _task(data: _Rows, held_out: _Rows) -> _Task:

@@ -37,7 +37,7 @@ class Read:
     @property
     def texts(self) -> tuple[tuple[str, str | None], ...]:
         """Each text and its pair."""
-        return tuple((one.text, getattr(one, "pair", None)) for one in self.sentences)
+        return tuple((sentence.text, getattr(sentence, "pair", None)) for sentence in self.sentences)
 
 
 def read(
@@ -54,13 +54,13 @@ def read(
             kinds, or a sentence that cannot be read, by its line.
     """
     found = []
-    if len({isinstance(given, Labelled) for given in files.values()}) > 1:
+    if len({isinstance(file, Labelled) for file in files.values()}) > 1:
         raise TextError("One file has a label for each text, the other tags of words. Give two of one kind.")
     for name, given in files.items():
         sentences = _sentences(name, given, tables)
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give one or more.")
-        lines = [(one.line, one.text, getattr(one, "pair", None)) for one in sentences]
+        lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
         found.append(Read(sentences, tuple(encoded(checkpoint, lines, truncate, report, name))))
     return tuple(found)
 
@@ -108,5 +108,5 @@ def _some(part: Read, order: Sequence[int]) -> Read:
 
 def subject(checkpoint: Checkpoint, files: Files, every: Sequence[Read]) -> Subject:
     """Who was asked."""
-    dropped = sum(one.dropped for part in every for one in part.encodings)
+    dropped = sum(encoding.dropped for part in every for encoding in part.encodings)
     return Subject.of_tagged(checkpoint, files, dropped)

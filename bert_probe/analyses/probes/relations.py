@@ -138,7 +138,7 @@ def _in_both(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[st
     Raises:
         TextError: a file has none, or none is in both.
     """
-    named = {name: {relation for one in pairs for relation in one.names} for name, pairs in files.items()}
+    named = {name: {relation for pair in pairs for relation in pair.names} for name, pairs in files.items()}
     for name, found in named.items():
         if not found:
             raise TextError(
@@ -164,7 +164,7 @@ def _count(
     found = []
     for part, of_part in zip(every, pairs, strict=True):
         counted = _Counted(relations, about.layers, about.heads)
-        for group in batches([len(one) for one in part.encodings], BATCH_TOKENS, checkpoint.pads):
+        for group in batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads):
             report(done, total)
             traces = checkpoint.trace_encodings([part.encodings[index] for index in group])
             for index, trace in zip(group, traces, strict=True):
@@ -360,10 +360,10 @@ def examples(
         SelectionError: nowhere.
     """
     found = False
-    for index, one in enumerate(sentences):
-        for word, name in enumerate(one.relations):
-            if _named(name, universal) == relation and one.heads[word] != ROOT:
+    for index, sentence in enumerate(sentences):
+        for word, name in enumerate(sentence.relations):
+            if _named(name, universal) == relation and sentence.heads[word] != ROOT:
                 found = True
-                yield RelationExample(index, word, one.heads[word])
+                yield RelationExample(index, word, sentence.heads[word])
     if not found:
         raise SelectionError(f"There is no relation {relation} in these sentences.")

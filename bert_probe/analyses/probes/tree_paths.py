@@ -59,9 +59,9 @@ def distances(heads: Sequence[int]) -> Array:
             dependents[head].append(word)
     reached = [word for word, head in enumerate(heads) if head == ROOT]
     for word in reached:  # which grows meanwhile
-        for one in dependents[word]:
-            found[one, reached] = found[reached, one] = found[word, reached] + 1
-            reached.append(one)
+        for dependent in dependents[word]:
+            found[dependent, reached] = found[reached, dependent] = found[word, reached] + 1
+            reached.append(dependent)
     return found
 
 

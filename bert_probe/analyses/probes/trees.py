@@ -158,7 +158,7 @@ class _Trees:
             if LENGTHS[0] <= len(tree.rows) <= LENGTHS[1]:
                 of_length[len(tree.rows)].append(rank_correlations(apart, tree.distances))
         words = [np.concatenate(of_words) for of_words in of_length.values()]
-        means = [one[~np.isnan(one)].mean() for one in words if not np.isnan(one).all()]
+        means = [word[~np.isnan(word)].mean() for word in words if not np.isnan(word).all()]
         return right / self.edges, float(np.mean(means)) if means else float("nan")
 
 

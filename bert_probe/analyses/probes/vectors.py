@@ -61,12 +61,12 @@ POOLINGS: Mapping[str, str] = {
 
 def of_sentences(part: Read, pooling: str) -> Pooled:
     """One of `POOLINGS` for each sentence."""
-    ends = [1 if pooling == "cls" else len(one) for one in part.encodings]
+    ends = [1 if pooling == "cls" else len(encoding) for encoding in part.encodings]
     return _pooled(part.encodings, [(tuple(range(end)),) for end in ends])
 
 
 def _pooled(encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]) -> Pooled:
-    sizes = np.array([len(one) for one in tokens])
+    sizes = np.array([len(token) for token in tokens])
     return Pooled(encodings, tuple(tokens), np.cumsum(sizes) - sizes, int(sizes.sum()))
 
 
@@ -144,7 +144,7 @@ def _of_part(checkpoint: Checkpoint, part: Pooled, layers: Sequence[int], steps:
             with memory_errors(
                 f"Vectors of {part.count:,} words or sentences need more memory than is free."
             ):
-                vectors = [torch.empty(part.count, one.shape[-1], dtype=kind) for one in states]
+                vectors = [torch.empty(part.count, state.shape[-1], dtype=kind) for state in states]
         width = states[0].shape[1]
         bags = [bag for index in group for bag in part.tokens[index]]
         if bags:
@@ -169,10 +169,10 @@ def _keep(
     rows = torch.from_numpy(
         np.concatenate([np.arange(len(part.tokens[index])) + part.starts[index] for index in group])
     )
-    for state, kept in zip(states, vectors, strict=True):
-        flat = state.flatten(0, 1).to("cpu", kept.dtype)
-        kept[rows] = torch.nn.functional.embedding_bag(tokens, flat, starts, mode="mean")
+    for state, vector in zip(states, vectors, strict=True):
+        flat = state.flatten(0, 1).to("cpu", vector.dtype)
+        vector[rows] = torch.nn.functional.embedding_bag(tokens, flat, starts, mode="mean")
 
 
 def _batches(checkpoint: Checkpoint, part: Pooled) -> list[list[int]]:
-    return batches([len(one) for one in part.encodings], BATCH_TOKENS, checkpoint.pads)
+    return batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads)

@@ -22,7 +22,7 @@ def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
     """
     first = list(islice(lines, LOOKED_AT))
     keys = _keys(first)
-    key = keys[column_of([one.strip() for one in keys], column, name)] if keys else column
+    key = keys[column_of([key.strip() for key in keys], column, name)] if keys else column
     every = chain(first, lines)
     return (_row(line, key) for line in every if line.trouble or (line.text and line.text.strip()))
 

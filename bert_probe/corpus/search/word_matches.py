@@ -91,8 +91,8 @@ class _Shard:
         if lines[position - 1]["special"]:
             return None
         text, words = self.text(row), _words(lines)
-        names = [_name(text, one) for one in words]
-        (mine,) = (number for number, one in enumerate(words) if position - 1 in one)
+        names = [_name(text, word) for word in words]
+        (mine,) = (number for number, word in enumerate(words) if position - 1 in word)
         same = [number for number, name in enumerate(names) if name == names[mine]]
         named = names[mine] if len(same) == 1 else f"{names[mine]}:{same.index(mine) + 1}"
         return FoundWord(text, named, *_span(words[mine]))

@@ -160,7 +160,7 @@ def _heads(found: MatchedHeads, a: Trace, b: Trace) -> tuple[int, int]:
     )
     with st.container(key="judged_maps"):
         sides = st.columns([1, 1], gap="large")
-    for side, drawn, name in zip(sides, of_matched_maps(found, a, b, row, column), "ab", strict=True):
+    for side, matched_map, name in zip(sides, of_matched_maps(found, a, b, row, column), "ab", strict=True):
         with side:
-            heatmap(drawn, key=f"matched_{name}")
+            heatmap(matched_map, key=f"matched_{name}")
     return row, column

@@ -173,7 +173,7 @@ def answers(a: Trace, b: Checkpoint) -> None:
     if isinstance(tasks, UnavailableError):
         _not_to_be_had(tasks)
         return
-    task = state.pick("task", "Task", {one: TASKS[one] for one in tasks}, tasks[0], "What both can do.")
+    task = state.pick("task", "Task", {task: TASKS[task] for task in tasks}, tasks[0], "What both can do.")
     if task in _OF_TWO and not workbench.request().b.strip():
         st.info("This is asked of two texts. Write sentence B under Your text, and run.")
         return

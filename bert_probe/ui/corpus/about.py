@@ -58,7 +58,7 @@ def part(store: Store) -> None:
         ("Vectors of layers", ", ".join(map(str, store.layers)) or "none"),
         ("Stored as", question.dtype if store.layers else "–"),
         ("Parts", f"{len(store.shards):,}"),
-        ("Bytes", f"{sum(file['bytes'] for one in store.shards for file in one.files.values()):,}"),
+        ("Bytes", f"{sum(file['bytes'] for shard in store.shards for file in shard.files.values()):,}"),
         ("Digest, SHA-256", store.digest),
     ]
     _table(pd.DataFrame(rows, columns=["what", "value"]), "What the store holds")

@@ -39,7 +39,7 @@ def histogram(
     held = np.flatnonzero(counts)
     first, last = (int(held[0]), int(held[-1]) + 1) if len(held) else (0, 1)
     places = np.arange(first, last)
-    told = [f"{edges[one]:.4g} to {edges[one + 1]:.4g}" for one in places]
+    told = [f"{edges[place]:.4g} to {edges[place + 1]:.4g}" for place in places]
     figure = go.Figure(
         go.Bar(
             x=places + 0.5,
@@ -47,7 +47,7 @@ def histogram(
             width=1,
             customdata=told,
             marker={
-                "color": [SECOND if one == chosen else ACCENT for one in places],
+                "color": [SECOND if place == chosen else ACCENT for place in places],
                 "line": {"width": 0},
             },
             selected={"marker": {"opacity": 1}},
@@ -66,7 +66,7 @@ def histogram(
         xaxis={
             "title": name,
             "tickvals": ticks,
-            "ticktext": [f"{edges[one]:.3g}" for one in ticks],
+            "ticktext": [f"{edges[tick]:.3g}" for tick in ticks],
             "range": [first - 0.1, last + 0.1],
             "zeroline": False,
         },

@@ -82,7 +82,7 @@ def part(corpus: Store) -> None:
         st.info("This store has no other row with a word.")
         return
     placed = shared.answers.of(
-        around, corpus, layer, tuple((one.row, one.position) for one in found.contexts)
+        around, corpus, layer, tuple((context.row, context.position) for context in found.contexts)
     )
     with place:
         make = partial(_as_csv, found, placed)
@@ -166,7 +166,7 @@ def _asked_unit(trace: Trace) -> Unit | None:
 
 
 def _layer(corpus: Store) -> int:
-    options = {str(one): f"Layer {one}" if one else "Embeddings" for one in corpus.layers}
+    options = {str(layer): f"Layer {layer}" if layer else "Embeddings" for layer in corpus.layers}
     with st.container(width=170):
         return int(state.choose("near_layer", "Layer", options, str(corpus.layers[-1]), labelled=True))
 
@@ -175,7 +175,7 @@ def _layer(corpus: Store) -> int:
 
 
 def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: int) -> None:
-    lines = [line(one.at.text, one.at.start, one.at.end) for one in found.contexts]
+    lines = [line(context.at.text, context.at.start, context.at.end) for context in found.contexts]
     names, said = _surroundings(lines, placed, by)
     colours = _colours(names)
     event: Any = st.dataframe(
@@ -224,7 +224,7 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
 def _surroundings(lines: Sequence[Line], placed: Around, by: str) -> tuple[list[str], str]:
     """A name for what surrounds each, and what these names are."""
     if by == "group":
-        names = [f"group {one + 1}" for one in placed.groups]
+        names = [f"group {group + 1}" for group in placed.groups]
         if placed.silhouette != placed.silhouette:
             return names, "Too few different contexts to fall into groups."
         return names, (
@@ -232,7 +232,7 @@ def _surroundings(lines: Sequence[Line], placed: Around, by: str) -> tuple[list[
             f"{placed.silhouette:.2f}, where 1 is far apart and 0 is not parted at all. K-means makes groups "
             "whether there are any or not; below 0.2 take them for none."
         )
-    names = named([getattr(one, by) for one in lines])
+    names = named([getattr(line, by) for line in lines])
     return names, f"{BY[by]} as it is written, in small letters; seldom ones are called “{OTHER}”."
 
 
@@ -247,12 +247,12 @@ def _table(
 ) -> Any:
     frame = pd.DataFrame(
         {
-            "cosine": [one.cosine for one in found.contexts],
-            "left": [one.left for one in lines],
-            "word": [one.word for one in lines],
-            "right": [one.right for one in lines],
+            "cosine": [context.cosine for context in found.contexts],
+            "left": [line.left for line in lines],
+            "word": [line.word for line in lines],
+            "right": [line.right for line in lines],
             "around": names,
-            "row": [one.row for one in found.contexts],
+            "row": [context.row for context in found.contexts],
         }
     )
 

@@ -123,7 +123,7 @@ def _of_sentence(found: ProbedTrees, checkpoint: Checkpoint, truncate: bool) -> 
         layer = state.pick(
             "tree_layer",
             "Layer",
-            {str(one): str(one) for one in found.layers},
+            {str(layer): str(layer) for layer in found.layers},
             str(found.best),
             "Whose map; 0 is the output of the embeddings.",
         )

@@ -59,7 +59,11 @@ def _head(place: int, entry: Entry, count: int) -> None:
             on_click=partial(drafts.remove, place),
         )
     of = subject_of(view)
-    lines = [state.plain(of, 400), state.plain(asked, 300), *(state.plain(one.shown) for one in view.models)]
+    lines = [
+        state.plain(of, 400),
+        state.plain(asked, 300),
+        *(state.plain(model.shown) for model in view.models),
+    ]
     st.caption("  \n".join(line for line in lines if line))
 
 

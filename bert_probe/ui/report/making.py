@@ -23,7 +23,7 @@ MOST_BYTES: Final = 20_000_000
 
 def part(tray: Tray) -> None:
     """The button that makes it, and the files."""
-    named = [one for entry in tray.entries for one in entry.view.models]
+    named = [model for entry in tray.entries for model in entry.view.models]
     unknown = [(one.name, one.revision) for one in named if not consent.is_agreed(one.name, one.revision)]
     if unknown:
         title = "Open the models of this report?"

@@ -44,7 +44,7 @@ Given = Rows | Sequence[str]
 
 def is_plain(rows: Given) -> TypeGuard[Sequence[str]]:
     """Whether these are lines without labels."""
-    return not isinstance(rows, Labelled) and all(isinstance(one, str) for one in rows)
+    return not isinstance(rows, Labelled) and all(isinstance(row, str) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +230,12 @@ def _counts(rows: Rows) -> Counter[str]:
 
 def _first(rows: Given) -> pd.DataFrame:
     if is_plain(rows):
-        numbered = [(getattr(one, "line", place), str(one)) for place, one in enumerate(rows[:_SHOWN], 1)]
+        numbered = [(getattr(row, "line", place), str(row)) for place, row in enumerate(rows[:_SHOWN], 1)]
         return pd.DataFrame(numbered, columns=["line", "text"])
     rows = cast(Rows, rows)
     if not isinstance(rows, Labelled):
         return pd.DataFrame(
-            [(one.line, one.text, " ".join(one.tags)) for one in rows[:_SHOWN]],
+            [(row.line, row.text, " ".join(row.tags)) for row in rows[:_SHOWN]],
             columns=["line", "text", "tags"],
         )
     kept = rows.rows[:_SHOWN]

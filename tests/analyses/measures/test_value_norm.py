@@ -28,7 +28,7 @@ def test_values_through_the_output_projection_make_the_layers_output(
 ) -> None:
     """In float64: the heads' parts, weighted and summed, are what the projection is given."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
-    for weight in {one.weight for one in checkpoint.projections if one is not None}:
+    for weight in {projection.weight for projection in checkpoint.projections if projection is not None}:
         weight.mul_(1 + 1e-9)  # numbers that float32 does not hold
     trace = checkpoint.trace(TEXT)
     assert projects(trace)

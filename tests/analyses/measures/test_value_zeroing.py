@@ -181,7 +181,7 @@ def test_it_stands_among_the_measures(minilm: Checkpoint) -> None:
 
 def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    expected, hooks = trace.attention(4), [len(one._forward_hooks) for one in minilm.model.modules()]
+    expected, hooks = trace.attention(4), [len(module._forward_hooks) for module in minilm.model.modules()]
     seen: list[np.ndarray] = []
 
     def others() -> None:
@@ -197,7 +197,7 @@ def test_the_model_is_left_as_it_was_and_others_use_it_meanwhile(minilm: Checkpo
     assert len(seen) == 20
     for one in seen:
         assert_alike(one, expected, "what another thread saw")
-    assert [len(one._forward_hooks) for one in minilm.model.modules()] == hooks
+    assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
 
 
 def test_a_hook_that_is_half_taken_away_does_not_stop_another_thread(minilm: Checkpoint) -> None:

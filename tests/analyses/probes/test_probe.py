@@ -122,7 +122,9 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
             encoding, (start, end) = part.encodings[sentence], SAILING[sentence].spans[word]
             states = raw.run(encoding).hidden_states[layer][0]
             pieces = [
-                i for i, one in enumerate(encoding.tokens) if not one.special and start <= one.start < end
+                i
+                for i, token in enumerate(encoding.tokens)
+                if not token.special and start <= token.start < end
             ]
             torch.testing.assert_close(found[row], states[pieces].mean(dim=0), rtol=0, atol=1e-12)
 

@@ -67,7 +67,7 @@ def folder(made: Made, monkeypatch: pytest.MonkeyPatch) -> Path:
 def unit_positions(made: Made, text: str) -> list[tuple[int, ...]]:
     """Tokens of each unit of a text, special ones left out, by the number of the unit from 1."""
     trace = made.checkpoint.trace(text)
-    units = [one.positions for one in word_lens(trace).units]
+    units = [unit.positions for unit in word_lens(trace).units]
     if not made.store.question.words:
         units = [(token.position,) for token in trace.tokens]
     return [() if trace.tokens[places[0]].special else places for places in units]
@@ -95,11 +95,13 @@ def test_it_is_a_loop_over_the_raw_model(
     encodings = [made.checkpoint.encode(one) for one in (TEXT, *TEXTS)]
     expected = Raw(family_folder("bert")).expect_of(encodings, best)
     found = made.near(Near("map", layer=layer, top=50))
-    assert [one.row for one in found.contexts] != sorted(one.row for one in found.contexts)
+    assert [context.row for context in found.contexts] != sorted(context.row for context in found.contexts)
     by_row = sorted(found.contexts, key=lambda one: one.row)
     assert [one.row for one in by_row] == [*range(1, len(TEXTS) + 1)]
     expected.check([one.cosine for one in by_row])
-    assert [one.cosine for one in found.contexts] == sorted((one.cosine for one in by_row), reverse=True)
+    assert [context.cosine for context in found.contexts] == sorted(
+        (one.cosine for one in by_row), reverse=True
+    )
     if made.store.question.words:
         assert found.contexts[0].at.text == TEXT
 
@@ -114,7 +116,7 @@ def test_words_are_named_as_they_are_asked_for(made: Made) -> None:
         unit = find_word(traces[one.row - 1], one.at.word)
         assert one.at.text[one.at.start : one.at.end] == unit
         assert {*units[one.row - 1][one.position - 1]} <= {*unit.positions}
-    words = {one.at.word for one in found.contexts if one.row == len(TEXTS)}
+    words = {context.at.word for context in found.contexts if context.row == len(TEXTS)}
     assert words == {"the:1", "the:2", "the:3", "river:1", "river:2", "boat", ",:1", ",:2"}
 
 
@@ -156,8 +158,11 @@ def test_an_index_finds_the_same(made: Made, monkeypatch: pytest.MonkeyPatch) ->
     assert told[-1] == (2 * made.store.tokens, 2 * made.store.tokens)
     assert found.facts["recall_at_10"] > 0.9
     assert "lists, ordered anew" in found.facts["search"]
-    assert [one.row for one in found.contexts][:3] == [one.row for one in exact.contexts][:3]
-    cosines = {(one.row, one.position): one.cosine for one in made.near(Near("river", top=50)).contexts}
+    assert [context.row for context in found.contexts][:3] == [context.row for context in exact.contexts][:3]
+    cosines = {
+        (context.row, context.position): context.cosine
+        for context in made.near(Near("river", top=50)).contexts
+    }
     for one in found.contexts:
         assert one.cosine == cosines.get((one.row, one.position), one.cosine)
     whole = again.near(Near("river", exact=True))
