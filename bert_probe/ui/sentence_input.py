@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence, Sized
 from typing import TypeVar
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from bert_probe.errors import TextError
 from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
@@ -59,16 +60,24 @@ def kept_file(
     upload, kept = f"{key}_upload", f"{key}_file"
 
     def keep() -> None:
-        given = st.session_state[upload]
-        if given is None:
+        file = st.session_state[upload]
+        if file is None:
             st.session_state.pop(kept, None)
-        else:
-            st.session_state[kept] = read(given.name, given.getvalue())
+        elif not is_deleted(file):
+            st.session_state[kept] = read(file.name, file.getvalue())
             state.hold(kept, upload)
 
     st.file_uploader(label, types, key=upload, on_change=keep, help=about)
     found: T | None = st.session_state.get(kept)
     return found
+
+
+def is_deleted(file: object) -> bool:
+    """Return whether an uploader holds a file that the server has deleted to make room.
+
+    What was read from the file is kept; only the content is gone.
+    """
+    return isinstance(file, DeletedFile)
 
 
 def hand_in(key: str, kept: object) -> None:
@@ -104,7 +113,7 @@ def uploaded(key: str, label: str) -> tuple[str, ...]:
     """
     kept = f"{key}_file"
     given = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
-    if given is not None:
+    if given is not None and not is_deleted(given):
         st.session_state[kept] = (given.name, given.getvalue())
         state.hold(kept)
     if kept not in st.session_state:
@@ -191,11 +200,11 @@ def _from_file() -> tuple[str, ...] | None:
 
 def _keep() -> None:
     """Hold on to a file, or let it go: the widget itself forgets it when another page is shown."""
-    given = st.session_state[_UPLOAD]
-    if given is None:
+    file = st.session_state[_UPLOAD]
+    if file is None:
         st.session_state.pop(_FILE, None)
-    else:
-        st.session_state[_FILE] = (given.name, given.getvalue())
+    elif not is_deleted(file):
+        st.session_state[_FILE] = (file.name, file.getvalue())
         state.hold(_FILE, _UPLOAD)
 
 

@@ -136,7 +136,7 @@ def uploader() -> None:
 
 def _dropped(key: str) -> None:
     given = st.session_state[key]
-    if given is not None:
+    if given is not None and not sentence_input.is_deleted(given):
         st.session_state[_COUNT] = st.session_state.get(_COUNT, 0) + 1
         state.hold(_COUNT)
         _take(given.getvalue(), given.name)

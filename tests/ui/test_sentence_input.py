@@ -1,0 +1,36 @@
+"""Uploaded files are kept after the server has deleted them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import DeletedFile
+from streamlit.testing.v1 import AppTest
+
+
+def page() -> None:
+    import streamlit as st
+
+    from bert_probe.ui import sentence_input
+
+    kept = sentence_input.kept_file("demo", "File", ["txt"], "A file", lambda name, content: (name, content))
+    st.text(f"kept: {kept}")
+    st.text(f"sentences: {sentence_input.uploaded('lines', 'Lines')}")
+
+
+def test_deleted_file_leaves_what_was_read_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def uploader(*_: Any, key: str, on_change: Any = None, **__: Any) -> DeletedFile:
+        st.session_state[key] = DeletedFile("file id")
+        if on_change is not None:
+            on_change()
+        return DeletedFile("file id")
+
+    monkeypatch.setattr(st, "file_uploader", uploader)
+    app = AppTest.from_function(page)
+    app.session_state["demo_file"] = ("a.txt", b"One")
+    app.session_state["lines_file"] = ("b.txt", b"Two\nThree")
+    app.run()
+    assert not app.exception
+    assert [text.value for text in app.text] == ["kept: ('a.txt', b'One')", "sentences: ('Two', 'Three')"]
