@@ -39,7 +39,7 @@ def part(found: Outcome) -> None:
         kept = (
             f"Saved in {state.plain(found.folder, 400)}, which every page can open."
             if found.folder
-            else "Until it is saved it is in memory only, and gone when this page is closed."
+            else "Until it is saved, the model is only in memory. It is lost after this page is closed."
         )
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             st.caption(kept, width="content")
