@@ -175,8 +175,8 @@ def test_a_model_in_memory_before_and_after_a_step(family_folder: Folders) -> No
     in_memory.step(model, a.encoding)
     parameters = ParameterChange().of(*(bert_probe.wrap(one, tokenizer) for one in (untouched, model)))
     expected = [
-        float((parameter - parameter).detach().double().norm())
-        for parameter, parameter in zip(model.parameters(), untouched.parameters(), strict=True)
+        float((changed - original).detach().double().norm())
+        for changed, original in zip(model.parameters(), untouched.parameters(), strict=True)
     ]
     assert [row.change for row in parameters.tensors] == pytest.approx(expected)
     assert max(expected) > 0
