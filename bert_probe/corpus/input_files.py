@@ -23,7 +23,11 @@ def meant(given: str | Path) -> Iterator[tuple[str, Path]]:
         TextError: it cannot be opened; EmptyTextError: there is none.
     """
     path = Path(given)
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise TextError(f"{path} cannot be opened: {reason_of(error)}. Check the path.") from None
+    if is_folder:
         found = _within(path, path)
         lacking = f"{path} holds no file"
     elif "\0" not in str(path) and not os.path.lexists(path) and _MARKS & set(str(path)):

@@ -163,7 +163,8 @@ def _digest(file: FoundFile, report: Report = ignore, done: int = 0, total: int 
 
 def _stamp(file: FoundFile) -> tuple[int, ...]:
     status = file.path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    # The time of the last change of the inode cannot be set back, unlike the modification time.
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:

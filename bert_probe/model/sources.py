@@ -232,10 +232,16 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Raises:
         NotFoundError: there is none.
-        CheckpointError: it is not a JSON object.
+        CheckpointError: it is not a JSON object, or the folder cannot be opened.
     """
     path = folder / "config.json"
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} cannot be opened: {error.strerror}. Check its permissions."
+        ) from None
+    if not is_there:
         raise NotFoundError(f"{folder} has no config.json. Give a folder saved with save_pretrained.")
     return config_in(path)
 

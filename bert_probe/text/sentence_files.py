@@ -121,8 +121,8 @@ def opened(file: str | Path) -> Iterator[tuple[BinaryIO, str]]:
         raise TextError(f"{path} cannot be opened: {reason}. Check the path.") from None
 
 
-def _version(about: os.stat_result) -> tuple[int, int]:
-    return about.st_size, about.st_mtime_ns
+def _version(about: os.stat_result) -> tuple[int, ...]:
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 def sentences_of(

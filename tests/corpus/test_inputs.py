@@ -326,6 +326,15 @@ def test_a_file_that_is_gone_or_changed_ends_nothing(tmp_path: Path) -> None:
     assert found[1].trouble == "a.csv has 2 columns: n, m. Name one of them."
 
 
+def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", denied)
+    with pytest.raises(TextError, match=r"\*.txt cannot be opened: Permission denied. Check the path."):
+        find_inputs(tmp_path / "*.txt")
+
+
 # ---------------------------------------------------------------- flat memory
 
 

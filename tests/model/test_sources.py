@@ -9,6 +9,7 @@ import pytest
 import bert_probe
 from bert_probe.errors import CheckpointError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import read_config
 from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy, refused, shard, write_index
 
@@ -140,3 +141,12 @@ def test_a_config_that_names_other_weights_is_refused(folder: Path) -> None:
 def test_a_revision_of_what_has_none_is_refused_and_not_ignored(folder: Path, given: str) -> None:
     with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub do"):
         bert_probe.load(None if given == "built-in" else folder, revision="v2")
+
+
+def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", denied)
+    with pytest.raises(CheckpointError, match=r"cannot be opened: Permission denied. Check its permissions."):
+        read_config(tmp_path)
