@@ -48,6 +48,7 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
 
     page.get_by_role("radiogroup", name="Sentence A").get_by_text("it", exact=True).click()
     expect(page.get_by_text(pair.finding(11))).to_be_visible()
+    settled(page)  # the strip of the run before stays until the end of the run
     expect(page.get_by_label("Sentence B").locator(".partner")).to_have_text("it")
     layer, head = pair.strongest_shift(11)
     page.get_by_role("button", name=f"Show head {layer + 1}.{head + 1}").click()
