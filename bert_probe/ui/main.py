@@ -49,6 +49,7 @@ def main() -> None:
         workbench.model_line()
         drafts.publish()
         state.publish(asgi.OF_ATTENTION if page.url_path in ("", asgi.FRONT_PAGE) else frozenset())
+    workbench.confirm_drafts()
 
 
 main()

@@ -129,10 +129,12 @@ class Unconfirmed:
     Attributes:
         changes: by widget key, the value before and the value that was set.
         is_new: whether no script has run since.
+        is_received: whether the request of this run was sent after the browser could receive the values.
     """
 
     changes: dict[str, tuple[Any, Any]]
     is_new: bool = True
+    is_received: bool = False
 
 
 _UNCONFIRMED = "unconfirmed drafts"
@@ -149,13 +151,18 @@ def _restore_drafts() -> None:
         return
     drafts = _drafts()
     is_outdated = any(drafts[key] == before for key, (before, _) in unconfirmed.changes.items())
-    if is_outdated:
-        for key, (before, value) in unconfirmed.changes.items():
-            if drafts[key] == before:
-                st.session_state[key] = value
-    elif not unconfirmed.is_new:
-        del st.session_state[_UNCONFIRMED]
+    for key, (before, value) in unconfirmed.changes.items():
+        if drafts[key] in (before, value):
+            st.session_state[key] = value  # sent again: the messages of an interrupted run are dropped
+    unconfirmed.is_received = not (unconfirmed.is_new or is_outdated)
     unconfirmed.is_new = False
+
+
+def confirm_drafts() -> None:
+    """Stop restoring the form; called at the end of a run that was not interrupted."""
+    unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
+    if unconfirmed is not None and unconfirmed.is_received:
+        del st.session_state[_UNCONFIRMED]
 
 
 def _run() -> None:

@@ -24,6 +24,7 @@ def page() -> None:
     st.button("Another request")
     workbench.sidebar()
     st.text(workbench.request().a)
+    workbench.confirm_drafts()
 
 
 def click(app: AppTest, label: str) -> str:
