@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -104,22 +104,28 @@ def _from_address() -> Request:
 def ask(asked: Request) -> None:
     """Make this the request: in the session, in the form and in the address."""
     st.session_state["request"] = asked
-    plain, before = Request(""), _drafts()
+    plain, drafts = Request(""), {}
     for name in _WRITTEN:  # what was asked before takes no room from what is asked now
         url_texts.remember(name, None)
     for field in fields(Request):
         value = getattr(asked, field.name)
-        st.session_state[f"draft_{field.name}"] = value
+        drafts[f"draft_{field.name}"] = value
         written = ("1" if value else "0") if isinstance(value, bool) else value
         url_texts.remember(field.name, None if value == getattr(plain, field.name) else written)
-    st.session_state["draft_model"] = asked.model or BUILT_IN
-    changes = {key: (before[key], value) for key, value in _drafts().items() if value != before[key]}
+    _set_drafts(drafts | {"draft_model": asked.model or BUILT_IN})
+
+
+def _set_drafts(drafts: Mapping[str, Any]) -> None:
+    """Set values of the form by widget key; see `_restore_drafts`."""
+    unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
+    changes = {} if unconfirmed is None else unconfirmed.changes
+    for key, value in drafts.items():
+        before = st.session_state.get(key)
+        changes.pop(key, None)
+        if value != before:
+            changes[key] = before, value
+        st.session_state[key] = value
     st.session_state[_UNCONFIRMED] = Unconfirmed(changes)
-
-
-def _drafts() -> dict[str, Any]:
-    keys = (f"draft_{field.name}" for field in fields(Request))
-    return {key: st.session_state.get(key) for key in keys}
 
 
 @dataclass
@@ -149,7 +155,7 @@ def _restore_drafts() -> None:
     unconfirmed: Unconfirmed | None = st.session_state.get(_UNCONFIRMED)
     if unconfirmed is None:
         return
-    drafts = _drafts()
+    drafts = {key: st.session_state.get(key) for key in unconfirmed.changes}
     is_outdated = any(drafts[key] == before for key, (before, _) in unconfirmed.changes.items())
     for key, (before, value) in unconfirmed.changes.items():
         if drafts[key] in (before, value):
@@ -270,7 +276,7 @@ def _use_built_in() -> None:
     st.session_state["request"] = replace(request(), model="", revision="")
     for name in ("model", "revision"):
         url_texts.remember(name, None)
-    st.session_state["draft_model"], st.session_state["draft_revision"] = BUILT_IN, ""
+    _set_drafts({"draft_model": BUILT_IN, "draft_revision": ""})
 
 
 def open_model(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
+from bert_probe.model.sources import BUILT_IN
+
 
 def page() -> None:
     from dataclasses import replace
@@ -19,7 +21,12 @@ def page() -> None:
         # What the widget states of a request do before the script runs; the test runner sends none of a form.
         st.session_state["draft_a"] = "from the address"
 
+    def ask_model() -> None:
+        workbench.ask(replace(workbench.request(), model="another/model"))
+
     st.button("Set", on_click=ask)
+    st.button("Another model", on_click=ask_model)
+    st.button("Built-in model", on_click=workbench._use_built_in)
     st.button("Outdated request", on_click=arrive)
     st.button("Another request")
     workbench.sidebar()
@@ -52,3 +59,14 @@ def test_text_that_is_submitted_at_once_replaces_the_update() -> None:
     click(app, "Set")
     app.text_area(key="draft_a").set_value("from the address")
     assert click(app, "Run") == app.text[0].value == "from the address"
+
+
+def test_built_in_model_replaces_a_model_that_was_just_set() -> None:
+    app = AppTest.from_function(page)
+    app.run()
+    click(app, "Another model")
+    assert app.selectbox(key="draft_model").value == "another/model"
+    click(app, "Built-in model")
+    assert app.selectbox(key="draft_model").value == BUILT_IN
+    click(app, "Another request")
+    assert app.selectbox(key="draft_model").value == BUILT_IN
