@@ -23,6 +23,8 @@ from bert_probe.corpus.search.contexts import Near
 from bert_probe.corpus.store import Store, open_store
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.runtime import shared_cache
+from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
 from bert_probe.ui.corpus import build, stores
 from bert_probe.ui.corpus.lines import MOST, NOTHING, OTHER, line, named
@@ -292,7 +294,10 @@ def test_contexts_are_coloured_by_the_words_beside_them_and_a_text_is_typed() ->
     assert "There is no word boat here" in said(wrong)
 
 
-def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none() -> None:
+def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_cache, "_checkpoints", Cache(3))  # another file of tests may have opened it
     assert len(corpus(OTHERS).dataframe) == 2
     app = corpus(OTHERS, corpus_part="near", agrees=False)
     assert "This store names it" in said(app)
