@@ -67,5 +67,5 @@ def _patches(checkpoint: Checkpoint) -> Line:
     a, b = checkpoint.trace(text), checkpoint.trace(text.replace("ground", "garden"))
     layers, tokens = a.layers + 1, len(a.tokens)
     what = f"Patching of {layers} layers × {tokens} tokens, all-MiniLM-L6-v2"
-    work = partial(bert_probe.Patch().of, a, b)
+    work = partial(bert_probe.ActivationPatching().of, a, b)
     return against_passes(what, work, checkpoint, text, layers * tokens, tokens, TARGET_PATCHES)

@@ -18,8 +18,8 @@ from sentence_transformers import SentenceTransformer
 import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.model.checkpoint import Checkpoint
 
 LENGTHS = (4, 5, 6, 7, 9, 11, 13, 15, 17, 19, 21, 24, 27, 31, 38, 57)
@@ -36,7 +36,7 @@ _MEASURED = """
 import json, resource, sys
 import bert_probe
 checkpoint = bert_probe.load()
-store = bert_probe.make_store(checkpoint, bert_probe.Gather(), [sys.argv[1]], sys.argv[2])
+store = bert_probe.build_corpus(checkpoint, bert_probe.IngestConfig(), [sys.argv[1]], sys.argv[2])
 print(json.dumps([store.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3]))
 """
 
@@ -46,7 +46,7 @@ import torch
 import bert_probe
 torch.set_num_threads(1)
 checkpoint = bert_probe.load()
-make = lambda source, folder: bert_probe.make_store(checkpoint, bert_probe.Gather(), [source], folder)
+make = lambda source, folder: bert_probe.build_corpus(checkpoint, bert_probe.IngestConfig(), [source], folder)
 make(sys.argv[1], sys.argv[3] + "-warm")
 print("ready", flush=True)
 sys.stdin.readline()
@@ -72,14 +72,14 @@ def _beside_encode(checkpoint: Checkpoint, folder: Path) -> Line:
     """All that the command does but for opening the model, digests and files included."""
     rival = SentenceTransformer(str(checkpoint.folder), device=checkpoint.description.device)
     rival.encode(_texts(200, LENGTHS), show_progress_bar=False)
-    make_store(checkpoint, Gather(), [_file(folder, "warm", _texts(200, LENGTHS))], folder / "warm")
+    build_corpus(checkpoint, IngestConfig(), [_file(folder, "warm", _texts(200, LENGTHS))], folder / "warm")
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(ROUNDS):
         texts = _texts(PART, LENGTHS, number)
         file, store = _file(folder, str(number), texts), folder / f"store-{number}"
         sides: list[tuple[list[float], Callable[[], object]]] = [
-            (ours, partial(make_store, checkpoint, Gather(), [file], store)),
+            (ours, partial(build_corpus, checkpoint, IngestConfig(), [file], store)),
             (theirs, partial(rival.encode, texts, show_progress_bar=False)),
         ]
         for took, work in sides if number % 2 else reversed(sides):
@@ -103,7 +103,7 @@ def _by_two(checkpoint: Checkpoint, folder: Path) -> Line:
     for number, workers in enumerate((1, 2, 2, 1)):
         store = folder / f"store-{number}"
         took[workers].append(
-            _seconds(partial(make_store, checkpoint, Gather(), [file], store, workers=workers))
+            _seconds(partial(build_corpus, checkpoint, IngestConfig(), [file], store, workers=workers))
         )
     ratio = sum(took[2]) / sum(took[1])
     return Line(
@@ -120,7 +120,7 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
     warm, texts = _file(folder, "warm", _texts(200, LENGTHS)), _texts(WORKED, LENGTHS)
     whole = _file(folder, "whole", texts)
     halves = [_file(folder, str(half), texts[half::2]) for half in range(2)]
-    make_store(checkpoint, Gather(), [warm], folder / "warm", workers=2)
+    build_corpus(checkpoint, IngestConfig(), [warm], folder / "warm", workers=2)
     threads: list[float] = []
     processes: list[float] = []
     for number, took in enumerate([threads, processes, processes, threads] * 2):
@@ -128,7 +128,9 @@ def _beside_processes(checkpoint: Checkpoint, folder: Path) -> Line:
         if took is processes:
             took.append(_of_both(warm, halves, store))
         else:
-            took.append(_seconds(partial(make_store, checkpoint, Gather(), [whole], store, workers=2)))
+            took.append(
+                _seconds(partial(build_corpus, checkpoint, IngestConfig(), [whole], store, workers=2))
+            )
     ratio = sum(threads) / sum(processes)
     return Line(
         f"A store of {WORKED:,} sentences by two workers, threads of one process with one model",

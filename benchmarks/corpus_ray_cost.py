@@ -14,10 +14,10 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.sentence_cost import LENGTHS
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.ray_workers import Ray
-from bert_probe.corpus.workers import Runner, Threads
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.ray_workers import RayRunner
+from bert_probe.corpus.workers import ShardRunner, ThreadRunner
 
 COUNT = 4000
 SHARD = 500
@@ -42,12 +42,12 @@ def _lines(folder: Path) -> Iterator[Line]:
     file.write_text("\n".join(f"{number} {text_of(drawn.choice(LENGTHS))}" for number in range(COUNT)))
     digests: set[str] = set()
 
-    def read(on: Runner) -> tuple[float, float]:
+    def read(on: ShardRunner) -> tuple[float, float]:
         """Seconds until the first shard, and from there to the end."""
         begun, first = time.perf_counter(), list[float]()
-        store = make_store(
+        store = build_corpus(
             checkpoint,
-            Gather(),
+            IngestConfig(),
             [file],
             folder / f"store {len(digests)} {begun}",
             shard_rows=SHARD,
@@ -57,7 +57,7 @@ def _lines(folder: Path) -> Iterator[Line]:
         digests.add(store.digest)
         return first[0], time.perf_counter() - begun - first[0]
 
-    here, there = Threads(WORKERS), Ray(workers=WORKERS)
+    here, there = ThreadRunner(WORKERS), RayRunner(workers=WORKERS)
     took = [read(on) for on in (here, there, there, here)]
     if len(digests) > 1:
         raise RuntimeError("Ray and threads give different stores, so they are no rivals.")

@@ -45,7 +45,7 @@ def _ablation(checkpoint: Checkpoint) -> Line:
     trace = checkpoint.trace(text)
     heads = trace.layers * trace.heads
     what = f"Each of {heads} heads switched off in turn, {ABLATED} tokens, all-MiniLM-L6-v2"
-    work = partial(bert_probe.AblateEach().of, trace)
+    work = partial(bert_probe.HeadAblationSweep().of, trace)
     return against_passes(what, work, checkpoint, text, heads, heads, TARGET_ABLATION)
 
 

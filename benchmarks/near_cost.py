@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 import bert_probe
 from benchmarks.pairs import Line
 from bert_probe.corpus.manifest import MANIFEST
-from bert_probe.corpus.search.contexts import NearContexts
+from bert_probe.corpus.search.contexts import NearestContextsResult
 from bert_probe.corpus.search.method import EXACT_UP_TO
 from bert_probe.corpus.store import Store, write_json, write_shard
 from bert_probe.text.sample_data import everyday_topics
@@ -40,18 +40,19 @@ def lines() -> Iterator[Line]:
         checkpoint = store.checkpoint(trust=True)
         asked = [*_asked(checkpoint)]
 
-        def timed(exact: bool) -> tuple[float, list[NearContexts]]:
+        def timed(exact: bool) -> tuple[float, list[NearestContextsResult]]:
             """Median seconds of a question, the text's own pass included; the first one does not count."""
             took, found = [], []
             for text, word in asked:
                 start = time.perf_counter()
-                found.append(bert_probe.Near(word, exact=exact).of(store, checkpoint.trace(text)))
+                found.append(bert_probe.NearestContexts(word, exact=exact).of(store, checkpoint.trace(text)))
                 took.append(time.perf_counter() - start)
             return statistics.median(took[1:]), found[1:]
 
         seconds, exact = timed(exact=True)
         yield Line(
-            f"`Near` among {store.tokens:,} vectors of {store.manifest['sizes']['hidden_size']}, exact, warm",
+            f"`NearestContexts` among {store.tokens:,} vectors of "
+            f"{store.manifest['sizes']['hidden_size']}, exact, warm",
             f"the clock, median of {len(exact)} words, the pass over their text included",
             f"{1000 * seconds:.0f} ms",
             f"at most {1000 * TARGET:.0f} ms",
@@ -69,7 +70,7 @@ def lines() -> Iterator[Line]:
         )
 
 
-def _share(found: NearContexts, exact: NearContexts) -> float:
+def _share(found: NearestContextsResult, exact: NearestContextsResult) -> float:
     true = {context.row for context in exact.contexts}
     return len(true & {context.row for context in found.contexts}) / len(true)
 
@@ -92,9 +93,9 @@ def _asked(checkpoint: bert_probe.Checkpoint) -> Iterator[tuple[str, str]]:
 def _store(folder: Path) -> Store:
     """A store of so many vectors."""
     (folder / "texts.txt").write_text("".join(f"{text}\n" for text in _texts()), encoding="utf-8")
-    store = bert_probe.make_store(
+    store = bert_probe.build_corpus(
         bert_probe.load(),
-        bert_probe.Gather(keep=("vectors",)),
+        bert_probe.IngestConfig(keep=("vectors",)),
         [folder / "texts.txt"],
         folder / "store",
         shard_rows=SHARD_ROWS,
@@ -110,7 +111,7 @@ def _store(folder: Path) -> Store:
         ).tokens
         number += 1
     write_json(store.folder / MANIFEST, {**store.manifest, "records": number * SHARD_ROWS})
-    return bert_probe.open_store(store.folder)
+    return bert_probe.open_corpus(store.folder)
 
 
 def _tables(store: Store) -> Iterator[dict[str, pa.Table]]:

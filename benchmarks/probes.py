@@ -58,7 +58,7 @@ def lines(folder: Path) -> Iterator[Line]:
 def _file(folder: Path, name: str) -> tuple[TaggedSentence, ...]:
     for ending in ("conllu.gz", "conllu"):
         if (folder / f"{name}.{ending}").is_file():
-            return bert_probe.read_tagged(folder / f"{name}.{ending}")
+            return bert_probe.read_tagged_sentences(folder / f"{name}.{ending}")
     sys.exit(f"{folder} has no {name}.conllu.gz, a part of UD English EWT, which is to be measured on.")
 
 

@@ -18,8 +18,8 @@ from benchmarks.trace_cost import text_of
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, batches
 from bert_probe.model.sources import locate
-from bert_probe.text.labeled_texts import Labelled, Row
-from bert_probe.training.schedule import Alike
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
+from bert_probe.training.schedule import LengthBuckets
 
 LENGTHS = (6, 8, 10, 14, 18, 24, 32, 48, 64)
 STEPS, BATCH = 30, 16
@@ -34,19 +34,19 @@ def lines() -> Iterator[Line]:
     yield _alone(checkpoint)
 
 
-def _data(count: int) -> Labelled:
+def _data(count: int) -> LabeledTexts:
     drawn = random.Random(0)
     rows = [
-        Row(f"{number} {text_of(drawn.choice(LENGTHS))}", None, "abcde"[number % 5], number)
+        LabeledText(f"{number} {text_of(drawn.choice(LENGTHS))}", None, "abcde"[number % 5], number)
         for number in range(count)
     ]
-    return Labelled.of("classes", rows)
+    return LabeledTexts.of("classes", rows)
 
 
 def _steps(checkpoint: Checkpoint) -> Line:
     """All of the model, in the same batches; neither side evaluates."""
     data = _data(STEPS * BATCH)
-    asked = bert_probe.Teach("all", epochs=1, batch=BATCH, held_out=0)
+    asked = bert_probe.Train("all", epochs=1, batch=BATCH, held_out=0)
     plan = asked.plan(checkpoint, data)
     examples, lesson = plan.material.taught, plan.material.lesson
     seconds: list[float] = []
@@ -62,7 +62,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
         schedule = get_linear_schedule_with_warmup(optimizer, 3, STEPS)
         start = time.monotonic()
         model.train()
-        for places in Alike([len(example) for example in examples], BATCH, 0):
+        for places in LengthBuckets([len(example) for example in examples], BATCH, 0):
             loss = model(**lesson.batch([examples[place] for place in places])).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -84,7 +84,7 @@ def _steps(checkpoint: Checkpoint) -> Line:
 
 def _alone(checkpoint: Checkpoint) -> Line:
     data = _data(ALONE)
-    asked = bert_probe.Teach(batch=32, held_out=0.2)
+    asked = bert_probe.Train(batch=32, held_out=0.2)
     model: Any = AutoModel.from_pretrained(locate(None).folder).eval()
 
     def theirs() -> None:

@@ -43,7 +43,7 @@ def _effects(checkpoint: Checkpoint) -> Line:
     # Every head, every layer, and the model as it is.
     passes = a.layers * a.heads + a.layers + 1
     what = f"Effect of each of {a.layers * a.heads} heads on an answer, {EFFECTS} tokens, all-MiniLM-L6-v2"
-    work = partial(bert_probe.WhyHeads().of, a, b)
+    work = partial(bert_probe.HeadAttribution().of, a, b)
     return against_passes(what, work, checkpoint, text, passes, passes, TARGET_EFFECTS)
 
 
@@ -63,7 +63,7 @@ def _gradients(checkpoint: Checkpoint) -> Line:
 
     alone: Any = LayerIntegratedGradients(cosine, model.embeddings.word_embeddings)
     size = BATCH_TOKENS // ids.shape[1]
-    asked = bert_probe.Why(method="integrated-gradients")
+    asked = bert_probe.Attribution(method="integrated-gradients")
     with patch.object(integrated_gradients, "FIRST_STEPS", STEPS):
         timed = paired(
             lambda: asked.of(trace, other),
@@ -85,7 +85,7 @@ def _foretold(checkpoint: Checkpoint) -> Iterator[Line]:
     sentences = shipped.read_text(encoding="utf-8").splitlines()
     every = list(combinations(sentences, 2))
     chosen = every[:: len(every) // PAIRS][:PAIRS]
-    found = bert_probe.WhyMeans(words=True).of(checkpoint, ["\t".join(pair) for pair in chosen])
+    found = bert_probe.FaithfulnessSummary(words=True).of(checkpoint, ["\t".join(pair) for pair in chosen])
     names = (*methods(), RANDOM)
     means = dict(zip(names, found.means, strict=True))
     chance = means[RANDOM]

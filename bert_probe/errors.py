@@ -69,7 +69,7 @@ class TooLongError(TextError):
     """The text has more tokens than the model accepts."""
 
 
-class FaultyFileError(TextError):
+class InvalidFileError(TextError):
     """Lines of a file are at fault.
 
     Attributes:

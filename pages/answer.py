@@ -8,13 +8,13 @@ from typing import Any
 import streamlit as st
 
 from bert_probe.analyses.answers import FindAnswer
-from bert_probe.analyses.fill_mask import FillMask, MaskedWords, to_mask, usual_word
+from bert_probe.analyses.fill_mask import FillMask, FillMaskResult, to_mask, usual_word
 from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.predicting import CERTAINTY, Predicted
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity, TwoTexts
-from bert_probe.analyses.text_classes import ClassifyText, TextClasses
+from bert_probe.analyses.predicting import CERTAINTY, PredictionResult
+from bert_probe.analyses.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
+from bert_probe.analyses.text_classes import ClassifyText, ClassifyTextResult
 from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
-from bert_probe.core.field_types_of_words import Words
+from bert_probe.core.field_types_of_words import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -43,7 +43,7 @@ def bars(names: Sequence[str], found: Any, title: str, most: float | None = 1.0)
     st.plotly_chart(figure, width="stretch", config=figures.CONFIG, alt=title)
 
 
-def numbers(found: Predicted, title: str) -> None:
+def numbers(found: PredictionResult, title: str) -> None:
     """The table, and what a reader of it should know."""
     for note in found.notes:
         st.caption(state.plain(note, 400))
@@ -70,12 +70,12 @@ def which_text(checkpoint: Checkpoint, request: workbench.Request) -> Trace:
     """The text to look at, of two where they are read by themselves."""
     traces = workbench.traced(checkpoint, request.texts, request.truncate)
     second = traces[1] if len(traces) > 1 else None
-    trace = workbench.chosen_text(workbench.Study(request, checkpoint, traces[0], second))
+    trace = workbench.chosen_text(workbench.TracedRequest(request, checkpoint, traces[0], second))
     blocks.truncation_notice(trace)
     return trace
 
 
-def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
+def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
     """Words for a mask, which is set by choosing a word."""
     trace = which_text(checkpoint, request)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -85,14 +85,16 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
             )
         with st.container(width=360):
             written = state.words("targets", "Only these words", "With commas between; empty for all")
-    targets = Words().read("targets", written, trace)
+    targets = WordList().read("targets", written, trace)
     usual = usual_word(trace)
     st.markdown("Choose a word to mask it, or write a mask into the text")
     first = state.token("mask", trace.tokens, usual)
     clicked = blocks.token_strip(trace, f"masks_{len(trace.tokens)}", "Words that can be masked", first)
     position = first if clicked is None else clicked
     state.remember("mask", None if position == usual else str(position))
-    found: MaskedWords = shared_cache.answers.of(FillMask(top, targets, to_mask(trace, position)).of, trace)
+    found: FillMaskResult = shared_cache.answers.of(
+        FillMask(top, targets, to_mask(trace, position)).of, trace
+    )
     scale = Scale.from_zero(found.probabilities, 0.0)
     for number, mask in enumerate(found.masks):
         of = found.at(number)
@@ -109,10 +111,10 @@ def fill_mask(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
     return found
 
 
-def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
+def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
     """Classes as bars."""
     trace = which_text(checkpoint, request)
-    found: TextClasses = shared_cache.answers.of(ClassifyText().of, trace)
+    found: ClassifyTextResult = shared_cache.answers.of(ClassifyText().of, trace)
     about = {
         "single_label_classification": "One of these classes; the probabilities sum to 1.",
         "multi_label_classification": "Each class by itself: any number of them may be true.",
@@ -134,7 +136,7 @@ def text_classes(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
     return found
 
 
-def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicted:
+def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult:
     """Labels as coloured parts of the text."""
     texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
     traces = workbench.traced(checkpoint, texts, request.truncate)
@@ -149,7 +151,10 @@ def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
     st.caption(AGGREGATIONS[how])
     found = shared_cache.answers.of(LabelTokens(how, outside).of, trace)
     colours = highlight.colours(found.kinds)
-    marks = [highlight.Mark(one.start, one.end, one.label, colours[one.kind]) for one in found.parts_of_text]
+    marks = [
+        highlight.HighlightSpan(one.start, one.end, one.label, colours[one.kind])
+        for one in found.parts_of_text
+    ]
     with st.container(border=True):
         st.markdown(highlight.markdown(trace.encoding.text, marks))
     if not found.parts_of_text:
@@ -161,7 +166,7 @@ def token_labels(checkpoint: Checkpoint, request: workbench.Request) -> Predicte
     return found
 
 
-def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | None:
+def answers(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
     """Answers marked in the text."""
     if not request.b.strip():
         second_text_needed("Sentence A is the question; the text to look in is missing.")
@@ -176,7 +181,7 @@ def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | N
         )
     found = shared_cache.answers.of(FindAnswer(top, no_answer=nothing).of, trace)
     marks = [
-        highlight.Mark(
+        highlight.HighlightSpan(
             answer.start, answer.end or answer.start, str(rank), highlight.COLOURS[0 if rank == 1 else 1]
         )
         for rank, answer in enumerate(found.answers, start=1)
@@ -194,7 +199,7 @@ def answers(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | N
     return found
 
 
-def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | None:
+def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
     """Whether B follows A, and A follows B."""
     if not request.b.strip():
         second_text_needed("Whether one text follows another is asked of two.")
@@ -216,14 +221,14 @@ def next_sentence(checkpoint: Checkpoint, request: workbench.Request) -> Predict
     return found[0]
 
 
-def similarity(checkpoint: Checkpoint, request: workbench.Request) -> Predicted | None:
+def similarity(checkpoint: Checkpoint, request: workbench.Request) -> PredictionResult | None:
     """The cosine of A and B, and what each pair of tokens adds to it."""
     texts = [(text, None) for text in (request.a, request.b) if text.strip()] or [(request.a, None)]
     traces = workbench.traced(checkpoint, texts, request.truncate)
     if len(traces) < 2:
         second_text_needed("How alike two texts are is asked of two.")
         return None
-    found: TwoTexts = shared_cache.answers.of(SentenceSimilarity("contributions").of, *traces)
+    found: SentenceSimilarityResult = shared_cache.answers.of(SentenceSimilarity("contributions").of, *traces)
     with st.container(horizontal=True, gap="large"):
         st.metric("Cosine", f"{found.cosine:.4f}", help="1: the same direction; 0: nothing in common.")
         if found.adds_up:

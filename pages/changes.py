@@ -19,7 +19,9 @@ def text_of(a: Checkpoint) -> Trace:
     """The text that both read, as A read it."""
     now = workbench.request()
     traces = workbench.traced(a, now.texts, now.truncate)
-    return workbench.chosen_text(workbench.Study(now, a, traces[0], traces[1] if len(traces) > 1 else None))
+    return workbench.chosen_text(
+        workbench.TracedRequest(now, a, traces[0], traces[1] if len(traces) > 1 else None)
+    )
 
 
 def compared(a: Trace, b: Trace, words: bool) -> None:

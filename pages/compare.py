@@ -8,7 +8,12 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
+from bert_probe.analyses.minimal_pair import (
+    MinimalPair,
+    MinimalPairResult,
+    MinimalPairRow,
+    MinimalPairRowResult,
+)
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -20,7 +25,7 @@ from bert_probe.ui.examples import EXAMPLES
 from bert_probe.ui.export import export, zipped
 from bert_probe.views.heatmaps import of_changes, of_moved, of_row_pair
 from bert_probe.views.measures import CHANGES
-from bert_probe.views.strip import Mark, Piece
+from bert_probe.views.strip import Mark, StripToken
 from bert_probe.views.text import shown
 from bert_probe.views.view import digest
 
@@ -50,7 +55,7 @@ def read_together() -> None:
         st.button("Read them separately", type="primary", on_click=workbench.ask, args=(asked,))
 
 
-def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Piece]:
+def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[StripToken]:
     """One of the two texts as pills, with what has no counterpart in the other marked."""
     there, other = dict(side.pairs), "BA"[segment]
     made = []
@@ -63,7 +68,9 @@ def pieces(side: Alignment, segment: int, chosen: int | None = None) -> list[Pie
             mark = "partner" if index == chosen else ""
             place = f"in {other} at {side.units_b[there[index]].position}"
         detail = f"position {unit.position} · {place}"
-        made.append(Piece(shown(unit.display), unit.position, segment, unit.special, joined, detail, mark))
+        made.append(
+            StripToken(shown(unit.display), unit.position, segment, unit.special, joined, detail, mark)
+        )
     return made
 
 
@@ -73,7 +80,7 @@ def only_here(side: Alignment) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "") or "none"
 
 
-def choose(pair: MinimalPair, text: str) -> int:
+def choose(pair: MinimalPairResult, text: str) -> int:
     """Draw both texts; return the place of the word that is chosen in A, at first the one that moved most.
 
     Args:
@@ -107,7 +114,7 @@ def choose(pair: MinimalPair, text: str) -> int:
     return place
 
 
-def said(pair: MinimalPair, place: int) -> None:
+def said(pair: MinimalPairResult, place: int) -> None:
     """The finding, and a way to the head that it names."""
     with st.container(key="finding"):
         st.markdown(state.plain(pair.finding(place), 1000))
@@ -122,7 +129,7 @@ def show(layer: int, head: int) -> None:
     st.session_state["layer"], st.session_state["head"] = layer, head
 
 
-def heads(pair: MinimalPair) -> None:
+def heads(pair: MinimalPairResult) -> None:
     """How much every head changed, as a picture that chooses a head, and ranked."""
     measure = pair.question.by
     with st.container(key="judged_heads"):
@@ -151,7 +158,7 @@ def heads(pair: MinimalPair) -> None:
     )
 
 
-def rows(row: RowPair) -> None:
+def rows(row: MinimalPairRowResult) -> None:
     """Where the chosen word looks in A and in B, and the difference."""
     both, difference = of_row_pair(row)
     heatmap(both, key="compare_rows")
@@ -172,7 +179,7 @@ def rows(row: RowPair) -> None:
         )
 
 
-def moved(pair: MinimalPair) -> None:
+def moved(pair: MinimalPairResult) -> None:
     """How far each aligned token's vector moved, layer by layer."""
     units, layers = pair.alignment.aligned, [str(layer) for layer in range(len(pair.moved))]
     with st.container(key="judged_vectors"):
@@ -197,7 +204,7 @@ def moved(pair: MinimalPair) -> None:
     )
 
 
-def more(pair: MinimalPair, row: RowPair) -> list[tuple[str, str, Any]]:
+def more(pair: MinimalPairResult, row: MinimalPairRowResult) -> list[tuple[str, str, Any]]:
     """The two other tables as files."""
     moved = pair.showing(show="moved")
     return [
@@ -206,7 +213,7 @@ def more(pair: MinimalPair, row: RowPair) -> list[tuple[str, str, Any]]:
     ]
 
 
-def compared(pair: MinimalPair, a: Trace, b: Trace, corner: Any) -> None:
+def compared(pair: MinimalPairResult, a: Trace, b: Trace, corner: Any) -> None:
     """All of the comparison; its files go into the corner."""
     place = choose(pair, f"{digest(a.tokens)} {digest(b.tokens)}")
     said(pair, place)
@@ -219,7 +226,7 @@ def compared(pair: MinimalPair, a: Trace, b: Trace, corner: Any) -> None:
     with right:
         head = state.head("head", a.heads)
     token = pair.alignment.aligned[place].position
-    asked = CompareRow(token, layer - 1, "mean" if head == "mean" else int(head) - 1, pair.question.words)
+    asked = MinimalPairRow(token, layer - 1, "mean" if head == "mean" else int(head) - 1, pair.question.words)
     row = asked.of(a, b)
     rows(row)
     st.header("Which vectors moved?", anchor=False)
@@ -259,7 +266,7 @@ def main() -> None:
         )
         st.space("stretch")
         corner = st.container(width="content")
-    pair = shared_cache.answers.of(Compare(words).of, study.a, study.b)
+    pair = shared_cache.answers.of(MinimalPair(words).of, study.a, study.b)
     compared(pair.showing(by=measure), study.a, study.b, corner)
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.baseline import Baseline, BaselineCosines
-from bert_probe.analyses.context import Context, WordsInContext
+from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.context import WordInContext, WordInContextResult
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -18,7 +18,7 @@ from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.export import export, written
 from bert_probe.views.heatmaps import of_context
-from bert_probe.views.strip import Piece
+from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shown
 
 SCALES = {"raw": "Cosine", "corrected": "Corrected"}
@@ -26,7 +26,7 @@ MOST_CURVES = 28
 FOUR_PLACES = st.column_config.NumberColumn(format="%.4f")
 
 
-def read(checkpoint: Checkpoint, line: context_list.Line) -> Trace | None:
+def read(checkpoint: Checkpoint, line: context_list.ContextRow) -> Trace | None:
     """The trace of a sentence; where it cannot be read, why, in its place."""
     try:
         return shared_cache.traces(checkpoint, [(line.text, None)], workbench.request().truncate)[0]
@@ -35,14 +35,14 @@ def read(checkpoint: Checkpoint, line: context_list.Line) -> Trace | None:
         return None
 
 
-def choose_word(trace: Trace, line: context_list.Line, number: int) -> Unit | None:
+def choose_word(trace: Trace, line: context_list.ContextRow, number: int) -> Unit | None:
     """The word of a sentence, by clicking."""
     units = word_lens(trace).units
     now = context_list.chosen_unit(trace, line)
     if line.word and now is None:
         st.caption(f":orange[There is no word {state.plain(line.word)} here.]")
     pieces = [
-        Piece(shown(unit.display), i, 0, unit.special, False, detail(trace, unit))
+        StripToken(shown(unit.display), i, 0, unit.special, False, detail(trace, unit))
         for i, unit in enumerate(units)
     ]
     selected = None if now is None else [unit.positions for unit in units].index(now.positions)
@@ -103,7 +103,7 @@ def more() -> None:
         st.caption(f"{context_list.MOST} sentences, as many as fit here. For more use Python.")
 
 
-def chosen_pairs(found: WordsInContext) -> list[int]:
+def chosen_pairs(found: WordInContextResult) -> list[int]:
     """Which pairs to draw: all, unless they are too many, or those with one occurrence."""
     options = [str(number) for number in range(1, len(found.units) + 1)]
     if len(found.pairs) <= MOST_CURVES:
@@ -121,7 +121,7 @@ def chosen_pairs(found: WordsInContext) -> list[int]:
     return [i for i, pair in enumerate(found.pairs) if chosen == "all" or int(chosen) - 1 in pair]
 
 
-def results(found: WordsInContext) -> None:
+def results(found: WordInContextResult) -> None:
     """Curves, matrix and table."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         with st.container(width=200):
@@ -166,7 +166,7 @@ def results(found: WordsInContext) -> None:
         )
 
 
-def meaning(baseline: BaselineCosines) -> str:
+def meaning(baseline: SimilarityBaselineResult) -> str:
     """What the bands are, and what a cosine does not say."""
     same = baseline.same_word
     of_same = (
@@ -198,8 +198,8 @@ def main() -> None:
             return
         st.info("Two words are compared, or more: click one in at least two sentences.")
         return
-    baseline = shared_cache.answers.of(Baseline().of, checkpoint)
-    asked = Context([word_name(trace, unit) for trace, unit in chosen])
+    baseline = shared_cache.answers.of(SimilarityBaseline().of, checkpoint)
+    asked = WordInContext([word_name(trace, unit) for trace, unit in chosen])
     found = shared_cache.answers.of(asked.of, [trace for trace, _ in chosen], baseline=baseline)
     results(found)
 

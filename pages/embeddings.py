@@ -4,7 +4,7 @@ import streamlit as st
 
 from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.pooler import Pooler
-from bert_probe.analyses.vectors import Vectors
+from bert_probe.analyses.vectors import HiddenStates
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace
@@ -72,7 +72,7 @@ def token_vectors(trace: Trace) -> Export:
     """All token vectors after a layer."""
     with st.container(width=320):
         layer = state.layer("vector_layer", 0, trace.layers, "0 is the output of the embeddings.")
-    vectors = Vectors(layer).of(trace)
+    vectors = HiddenStates(layer).of(trace)
     strips(
         vectors.values,
         blocks.named(trace.tokens),
@@ -99,7 +99,7 @@ def cls_and_pooler(trace: Trace) -> Export:
         replay = Pooler().of(trace)
     except UnavailableError as error:
         st.text(str(error))
-        shown = Vectors(which="cls").of(trace)
+        shown = HiddenStates(which="cls").of(trace)
         strips(shown.values, shown.names, Scale.around_zero(shown.values), "cls", "The [CLS] vector")
     else:
         shown = replay

@@ -9,17 +9,17 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
+from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap, TokenMapResult
 from bert_probe.core import files
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.ui import blocks, jobs, map_texts, map_view, state, workbench
 from bert_probe.ui.export import export
-from bert_probe.views.layer_map import MEANING, Chosen
+from bert_probe.views.layer_map import MEANING, MapSelection
 from bert_probe.views.text import shown
 
 LONGEST = 1_000
@@ -43,22 +43,22 @@ def options() -> tuple[str, dict[str, Any], DeltaGenerator]:
     return source, {"words": words, "specials": specials, "basis": basis}, beside
 
 
-def of_text(asked: dict[str, Any]) -> MappedLayers:
+def of_text(asked: dict[str, Any]) -> TokenMapResult:
     """The map of the text of the workbench, or of both."""
     study = workbench.study()
     traces = [trace for trace in (study.a, study.b) if trace is not None]
     for trace in traces:
         blocks.truncation_notice(trace)
-    return shared_cache.answers.of(LayerMap(**asked).of, *traces)
+    return shared_cache.answers.of(TokenMap(**asked).of, *traces)
 
 
 def of_file(
-    asked: dict[str, Any], rows: tuple[str, ...] | Labelled, checkpoint: Checkpoint, truncate: bool
-) -> MappedLayers | None:
+    asked: dict[str, Any], rows: tuple[str, ...] | LabeledTexts, checkpoint: Checkpoint, truncate: bool
+) -> TokenMapResult | None:
     """The map of a file; None while there is none."""
     return jobs.answered(
         "layer map",
-        LayerMapOfMany(**asked).of,
+        CorpusTokenMap(**asked).of,
         checkpoint,
         rows,
         truncate,
@@ -75,7 +75,7 @@ def take(text: tuple[str, str | None]) -> None:
     workbench.ask(asked if second is None else replace(asked, relation="pair"))
 
 
-def token(found: MappedLayers, index: int, of_many: bool) -> None:
+def token(found: TokenMapResult, index: int, of_many: bool) -> None:
     """A token where it stands, and the ways from it to other pages."""
     mark = found.marks[index]
     text = found.texts[mark.text]
@@ -93,7 +93,7 @@ def token(found: MappedLayers, index: int, of_many: bool) -> None:
                 st.switch_page(paths.page("similarity"))
 
 
-def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:
+def rows(found: TokenMapResult, chosen: MapSelection, layer: int) -> None:
     """What is selected, or else everything, as numbers."""
     selected = chosen["selected"]
     what = "words" if found.question.words else "tokens"
@@ -112,7 +112,7 @@ def rows(found: MappedLayers, chosen: Chosen, layer: int) -> None:
         st.caption(f"All {what} at layer {layer}. Draw a lasso, or press Enter in the search, to list some.")
 
 
-def show(found: MappedLayers, given: tuple[str, ...] | Labelled | None, beside: DeltaGenerator) -> None:
+def show(found: TokenMapResult, given: tuple[str, ...] | LabeledTexts | None, beside: DeltaGenerator) -> None:
     """The map, and what is below it; the menu of exports ``beside`` what is asked."""
     chosen, now = map_view.drawn(found)
     selected, of_many = chosen["selected"], given is not None
@@ -130,11 +130,11 @@ def show(found: MappedLayers, given: tuple[str, ...] | Labelled | None, beside: 
     rows(found, chosen, now["layer"])
 
 
-def as_lines(found: MappedLayers, _csv_safe: bool) -> bytes:
+def as_lines(found: TokenMapResult, _csv_safe: bool) -> bytes:
     return "\n".join(text for text, _ in found.texts).encode()
 
 
-def as_csv(found: MappedLayers, selected: list[int], csv_safe: bool) -> bytes:
+def as_csv(found: TokenMapResult, selected: list[int], csv_safe: bool) -> bytes:
     return files.to_bytes(found.some(selected), "csv", csv_safe)
 
 

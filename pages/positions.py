@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses import positions as ways
-from bert_probe.analyses.positions import ModelPositions, Positions
+from bert_probe.analyses.positions import Positions, PositionsResult
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, positions, state, workbench
 from bert_probe.ui.components.matrix import heatmap
@@ -44,7 +44,7 @@ CAVEATS = {
 }
 
 
-def draw(found: ModelPositions) -> None:
+def draw(found: PositionsResult) -> None:
     """The picture of what is shown."""
     show = found.question.show
     if show == ways.DISTANCE:
@@ -65,7 +65,7 @@ def draw(found: ModelPositions) -> None:
     numbers(found.frame())
 
 
-def pictures(found: ModelPositions) -> None:
+def pictures(found: PositionsResult) -> None:
     """Heatmaps side by side; one alone is as wide as it needs."""
     drawn = of_positions(found)
     for number, (column, one) in enumerate(zip(st.columns(len(drawn), gap="large"), drawn, strict=True)):

@@ -10,8 +10,8 @@ import streamlit as st
 
 from bert_probe.analyses import layouts
 from bert_probe.analyses.pooling import POOLINGS, offered, recipe
-from bert_probe.analyses.projection import Projection, SentenceMap
-from bert_probe.analyses.sentences import Sentences, SentenceVectors
+from bert_probe.analyses.projection import SentenceMap, SentenceMapResult
+from bert_probe.analyses.sentences import Sentences, SentencesResult
 from bert_probe.core.result import Result
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
@@ -64,7 +64,7 @@ def chosen_pooling(checkpoint: Checkpoint) -> str:
 
 def measured(
     asked: Sentences, checkpoint: Checkpoint, sentences: tuple[str, ...], truncate: bool
-) -> SentenceVectors | None:
+) -> SentencesResult | None:
     """The sentences' vectors; None while there are none."""
     found = jobs.answered(
         "sentence vectors",
@@ -85,7 +85,7 @@ def measured(
     return found
 
 
-def exports(shown: Result, name: str, found: SentenceVectors) -> None:
+def exports(shown: Result, name: str, found: SentencesResult) -> None:
     """The export menu of a part; the sentences and their vectors are in each."""
     vectors = found.showing(show="vectors")
     export(
@@ -102,7 +102,7 @@ def as_lines(sentences: Sequence[str]) -> bytes:
     return "\n".join(sentences).encode()
 
 
-def similarity_part(found: SentenceVectors, part: str) -> None:
+def similarity_part(found: SentencesResult, part: str) -> None:
     """All against all, as a picture or as numbers."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         shown = found.showing(order=pick("sentences_order", "Order", ORDERS, "tree"))
@@ -128,7 +128,7 @@ def similarity_part(found: SentenceVectors, part: str) -> None:
         st.markdown(f"Cosine **{cosines[cell.row, cell.column]:.4f}**")
 
 
-def nearest_part(found: SentenceVectors, checkpoint: Checkpoint) -> None:
+def nearest_part(found: SentencesResult, checkpoint: Checkpoint) -> None:
     """The pairs that are most alike."""
     asked = Sentences.from_address(state.address(), checkpoint.description)
     shown = found.showing(show="nearest", order=asked.order, count=asked.count)
@@ -150,11 +150,11 @@ def nearest_part(found: SentenceVectors, checkpoint: Checkpoint) -> None:
     )
 
 
-def laid_out(found: SentenceVectors, checkpoint: Checkpoint, truncate: bool) -> SentenceMap | None:
+def laid_out(found: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> SentenceMapResult | None:
     """The map that was asked for; None while there is none."""
     possible = {method: MAPS[method] for method in layouts.installed()}
     method = state.pick("sentences_map", "Map", possible, "pca")
-    asked = Projection(method, found.question.pooling)
+    asked = SentenceMap(method, found.question.pooling)
     return jobs.run(
         f"sentence map {method}",
         key_of(asked, checkpoint, found.sentences, truncate),
@@ -166,7 +166,7 @@ def laid_out(found: SentenceVectors, checkpoint: Checkpoint, truncate: bool) -> 
     )
 
 
-def map_part(found: SentenceVectors, checkpoint: Checkpoint, truncate: bool) -> None:
+def map_part(found: SentencesResult, checkpoint: Checkpoint, truncate: bool) -> None:
     """The sentences on a plane."""
     plane = laid_out(found, checkpoint, truncate)
     if plane is None:

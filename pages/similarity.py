@@ -5,23 +5,23 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.baseline import Baseline, BaselineCosines
-from bert_probe.analyses.similarity import Similarity, TokenSimilarity
+from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.similarity import Similarity, SimilarityResult
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, curves, figures, state, workbench
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views.heatmaps import of_similarity
-from bert_probe.views.matrix import Cell, Drawing
+from bert_probe.views.matrix import Cell, HeatmapSpec
 from bert_probe.views.text import shown
 
 
-def compared(study: workbench.Study, asked: Similarity) -> TokenSimilarity:
+def compared(study: workbench.TracedRequest, asked: Similarity) -> SimilarityResult:
     """What is compared."""
     return asked.of(study.a) if study.b is None else asked.of(study.a, study.b)
 
 
-def table(found: TokenSimilarity, drawing: Drawing) -> None:
+def table(found: SimilarityResult, drawing: HeatmapSpec) -> None:
     """The cosines as numbers."""
     title = drawing["caption"]
     st.caption(title)
@@ -37,7 +37,7 @@ def table(found: TokenSimilarity, drawing: Drawing) -> None:
     )
 
 
-def judgement(found: TokenSimilarity, baseline: BaselineCosines, cell: Cell | None) -> None:
+def judgement(found: SimilarityResult, baseline: SimilarityBaselineResult, cell: Cell | None) -> None:
     """The cosine that unrelated tokens reach, and the chosen pair beside it, layer by layer."""
     layer, unrelated = found.question.layer, baseline.unrelated
     st.header("Is that high?", anchor=False)
@@ -102,7 +102,7 @@ def main() -> None:
         if study.b is None and study.a.encoding.pair is None:
             blocks.caveat("One text compared with itself. Write sentence B to compare two.")
     with judged:
-        judgement(found, shared_cache.answers.of(Baseline().of, study.checkpoint), pinned)
+        judgement(found, shared_cache.answers.of(SimilarityBaseline().of, study.checkpoint), pinned)
 
 
 main()

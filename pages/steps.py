@@ -7,7 +7,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.head_outputs import head_outputs
-from bert_probe.analyses.steps import AttentionSteps, Steps, last_word
+from bert_probe.analyses.steps import AttentionSteps, AttentionStepsResult, last_word
 from bert_probe.core import files
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
@@ -63,7 +63,7 @@ def said(title: str, sentences: Sequence[str], label: str, value: str, how: str)
     return picture
 
 
-def query_and_key(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
+def query_and_key(steps: AttentionStepsResult, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 1 and 2: q and k, and their product."""
     query_name, key_name = name(steps.tokens[steps.query]), name(steps.tokens[key])
     heads = ", ".join(str(head + 1) for head in steps.sharing)
@@ -96,7 +96,7 @@ def query_and_key(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) ->
         heatmap(drawn["products"], key="steps-products")
 
 
-def scale_and_mask(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
+def scale_and_mask(steps: AttentionStepsResult, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 3 and 4: the scaling and the mask, for all keys."""
     with said(
         "3 · Scale",
@@ -119,7 +119,7 @@ def scale_and_mask(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -
         heatmap(drawn["scores"], key="steps-scores")
 
 
-def masking(steps: AttentionSteps) -> str:
+def masking(steps: AttentionStepsResult) -> str:
     """What is added to the scores of this query."""
     sentences = ["This layer sees only a window around the query."] if steps.local else []
     if steps.forbidden:
@@ -135,7 +135,7 @@ def masking(steps: AttentionSteps) -> str:
     return " ".join(sentences)
 
 
-def weight_and_value(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap]) -> None:
+def weight_and_value(steps: AttentionStepsResult, key: int, drawn: dict[str, Heatmap]) -> None:
     """Steps 5 and 6: the softmax, and the value with its weight."""
     key_name = name(steps.tokens[key])
     with said(
@@ -163,7 +163,7 @@ def weight_and_value(steps: AttentionSteps, key: int, drawn: dict[str, Heatmap])
         heatmap(drawn["value"], key="steps-value")
 
 
-def add_up(steps: AttentionSteps, drawn: dict[str, Heatmap]) -> None:
+def add_up(steps: AttentionStepsResult, drawn: dict[str, Heatmap]) -> None:
     """Step 7: the sum over all keys."""
     query_name = name(steps.tokens[steps.query])
     with said(
@@ -179,7 +179,7 @@ def add_up(steps: AttentionSteps, drawn: dict[str, Heatmap]) -> None:
         heatmap(drawn["sum"], key="steps-sum")
 
 
-def check(steps: AttentionSteps, dtype: str, drawn: dict[str, Heatmap]) -> None:
+def check(steps: AttentionStepsResult, dtype: str, drawn: dict[str, Heatmap]) -> None:
     """Our output beside the one that the model itself computed."""
     with (
         st.container(border=True, key="check"),
@@ -197,7 +197,7 @@ def check(steps: AttentionSteps, dtype: str, drawn: dict[str, Heatmap]) -> None:
         heatmap(drawn["check"], key="steps-check")
 
 
-def exports(steps: AttentionSteps, key: int) -> None:
+def exports(steps: AttentionStepsResult, key: int) -> None:
     """The table of all keys; and as further files the vectors of the chosen one."""
     place = steps.question
     stem = f"steps-layer{place.layer + 1}-head{place.head + 1}-query{steps.query}"
@@ -232,7 +232,7 @@ layer, head = controls(trace)
 left, right = st.columns(2, gap="large")
 with left:
     query = choose(trace, "query", "This token looks (query)", last_word(trace))
-steps = Steps(layer - 1, head - 1, query).of(trace, outputs)
+steps = AttentionSteps(layer - 1, head - 1, query).of(trace, outputs)
 with right:
     key = choose(trace, "key", "at this one (key)", steps.strongest)
 with menu:

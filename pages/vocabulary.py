@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
+from bert_probe.analyses.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
@@ -14,7 +14,7 @@ from bert_probe.ui.vocabulary import browse, parts
 PARTS = {"pieces": "Pieces", "kinds": "Kinds and scripts", "text": "Your text"}
 
 
-def pieces(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
+def pieces(checkpoint: Checkpoint, whole: VocabularyResult) -> None:
     """All pieces, and the neighbours of one."""
     with st.container(key="vocabulary_browser"):
         left, right = st.columns([3, 2], gap="large")

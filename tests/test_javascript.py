@@ -20,7 +20,7 @@ from bert_probe.analyses.attention import Attention
 from bert_probe.analyses.measures import measures
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import built
-from bert_probe.views.head_view import Picture, payload
+from bert_probe.views.head_view import HeadViewData, payload
 from tests.helpers.exactness import assert_rounded
 from tests.helpers.traces import packed
 
@@ -98,7 +98,7 @@ def test_tokens_and_words_are_shown_of_one_payload_with_python_s_numbers(
     ):
         trace = packed(double_minilm.trace("Electroencephalographers left. " * times))
         path = tmp_path / f"{times} {measure} {begun}"
-        path.write_bytes(payload(Picture(trace, measure, words=begun), 2, key="k", both=True))
+        path.write_bytes(payload(HeadViewData(trace, measure, words=begun), 2, key="k", both=True))
         for words in (False, True):
             for head in (4, "mean") if measures()[measure].of_heads else ("mean",):
                 asked.append((str(path), words, head))

@@ -22,13 +22,13 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from benchmarks.trace_cost import text_of
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
-from bert_probe.corpus.store import open_store, write_json, write_shard
+from bert_probe.corpus.store import open_corpus, write_json, write_shard
 from bert_probe.corpus.summary import write_summary
 from bert_probe.corpus.tables import layouts
-from bert_probe.corpus.verify import verify_store
+from bert_probe.corpus.verify import verify_corpus
 from tests.helpers.broken_stores import (
     WRONG,
     Change,
@@ -51,10 +51,10 @@ TARGET = 2.0
 
 _OPENED = """
 import sys, time
-from bert_probe import CorpusHistograms, open_store  # which imports torch
+from bert_probe import HeadHistograms, open_store  # which imports torch
 start = time.perf_counter()
 store = open_store(sys.argv[1])
-found = CorpusHistograms("entropy_bits").of(store)
+found = HeadHistograms("entropy_bits").of(store)
 print(time.perf_counter() - start, store.rows, int(found.statistics.bins.sum()))
 """
 
@@ -72,7 +72,9 @@ def _killed(run: Run, model: Path) -> Line:
     file, out = run.folder / "lines.txt", run.folder / "resumed"
     lots = run.lots("kills")
     file.write_text("".join(f"{text_of(lots.randint(4, 30))} {one}\n" for one in range(SENTENCES)))
-    straight = make_store(bert_probe.load(model), Gather(), [file], run.folder / "straight", shard_rows=SHARD)
+    straight = build_corpus(
+        bert_probe.load(model), IngestConfig(), [file], run.folder / "straight", shard_rows=SHARD
+    )
     command = _command(file, out, model)
     kills = sorted(lots.sample(range(1, len(straight.shards) - 1), KILLS))
     ended = []
@@ -85,11 +87,11 @@ def _killed(run: Run, model: Path) -> Line:
         status = process.wait()
         if status != -signal.SIGKILL:
             run.failed(f"A run to be killed in shard {kill} ended with {status} before.")
-        ended.append(f"{open_store(out).rows:,}")
+        ended.append(f"{open_corpus(out).rows:,}")
     done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
     if done.returncode:
         run.failed(f"A killed run does not go on: {done.stderr[-300:]}")
-    resumed = open_store(out)
+    resumed = open_corpus(out)
     rows = resumed.table("rows").to_table()["row"].to_pylist()
     if rows != list(range(1, SENTENCES + 1)):
         run.failed(f"The resumed store has {len(rows):,} rows, {len(set(rows)):,} of them different.")
@@ -137,8 +139,8 @@ def _hostile(run: Run, model: Path) -> Line:
     made, folder = run.folder / "whole", run.folder / "hostile"
     file, checkpoint = run.folder / "tagged.conllu", bert_probe.load(model)
     file.write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    kept = Gather(keep=("profiles", "vectors", "neighbours"))
-    store = make_store(checkpoint, kept, [file], made, shard_rows=2)
+    kept = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    store = build_corpus(checkpoint, kept, [file], made, shard_rows=2)
     every = [*_changes_of_json(made), *_changes_of_tables(store)]
     chosen = run.lots("hostile stores").sample(every, run.times(len(every)))
     refused = 0
@@ -188,12 +190,12 @@ def _changes_of_tables(store: bert_probe.Store) -> Iterator[tuple[str, Change]]:
 
 
 def _unnoticed(made: Path) -> list[str]:
-    """Return the tables of which `verify_store` does not notice changed bytes."""
+    """Return the tables of which `verify_corpus` does not notice changed bytes."""
     unnoticed = []
     for path in sorted((*made.rglob("*.parquet"), *made.rglob("*.arrow"))):
         name, before = path.relative_to(made).as_posix(), path.read_bytes()
         flip(path)
-        if [difference.file for difference in verify_store(made).differences] != [name]:
+        if [difference.file for difference in verify_corpus(made).differences] != [name]:
             unnoticed.append(name)
         path.write_bytes(before)
     return unnoticed
@@ -204,7 +206,9 @@ def _million(run: Run, model: Path) -> Line:
     file, folder = run.folder / "some.txt", run.folder / "million"
     lots = run.lots("million")
     file.write_text("".join(f"{text_of(lots.randint(4, 12))}\n" for _ in range(SHARD_ROWS)))
-    small = make_store(bert_probe.load(model), Gather(keep=("profiles",)), [file], run.folder / "small")
+    small = build_corpus(
+        bert_probe.load(model), IngestConfig(keep=("profiles",)), [file], run.folder / "small"
+    )
     layout = layouts(small.question, small.manifest["sizes"]["hidden_size"])
     tables = {name: small.table(name).to_table() for name in layout}
     count = run.times(MILLION) // SHARD_ROWS
@@ -212,7 +216,7 @@ def _million(run: Run, model: Path) -> Line:
     for number in range(count):
         first = number * SHARD_ROWS
         write_shard(folder, number, first + 1, SHARD_ROWS, _moved(tables, first), layout)
-    write_summary(open_store(folder))
+    write_summary(open_corpus(folder))
     took = []
     for _ in range(OPENS):
         done = subprocess.run(

@@ -17,7 +17,7 @@ from bert_probe.errors import TextError
 from bert_probe.model.loading import load
 from bert_probe.model.trace import Trace
 from bert_probe.ui.components import head_view
-from bert_probe.views.head_view import Picture
+from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.view import View
 
 TEXTS = 60
@@ -65,7 +65,7 @@ def _written(folder: Path, trace: Trace) -> list[Path]:
     """The files that a reader can take along; CSV as text, as a browser only puts it elsewhere."""
     folder.mkdir()
     found = Attention().of(trace)
-    picture = Picture(trace, caption=trace.encoding.text[:300])
+    picture = HeadViewData(trace, caption=trace.encoding.text[:300])
     contents = {
         "head-view.html": head_view.page(picture, View(trace.layers, (0,))),
         "notebook.html": f"<!doctype html><meta charset=utf-8>{found._repr_html_()}".encode(),

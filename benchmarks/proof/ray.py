@@ -21,10 +21,10 @@ import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.proof.theme import Run
 from bert_probe.analyses.head_measures import MEASURES, measure_heads
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.ray_workers import Ray, ready
-from bert_probe.corpus.store import open_store
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.ray_workers import RayRunner, ready
+from bert_probe.corpus.store import open_corpus
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import ULP, largest
 from tests.helpers.families import SENTENCES, build
@@ -60,13 +60,13 @@ def _alike(run: Run, models: Mapping[str, bert_probe.Checkpoint], file: Path, te
     same, off = 0, 0.0
     for family, checkpoint in models.items():
         for words in (False, True):
-            question = Gather(layers=(0, -1), keep=KEEP, words=words)
+            question = IngestConfig(layers=(0, -1), keep=KEEP, words=words)
             name = f"{family} {'words' if words else 'pieces'}"
             here, there = (
-                make_store(
+                build_corpus(
                     checkpoint, question, [file], run.folder / f"{name} {where}", shard_rows=SHARD, on=on
                 )
-                for where, on in (("here", None), ("there", Ray()))
+                for where, on in (("here", None), ("there", RayRunner()))
             )
             if here.digest == there.digest:
                 same += 1
@@ -108,10 +108,10 @@ def _off(store: bert_probe.Store, checkpoint: bert_probe.Checkpoint, texts: list
 
 def _killed(run: Run, file: Path) -> Line:
     """An actor is killed in the middle; Ray starts another, which does its part again."""
-    checkpoint, question = bert_probe.load(), Gather(keep=KEEP)
+    checkpoint, question = bert_probe.load(), IngestConfig(keep=KEEP)
     lines = file.with_name("more.txt")
     lines.write_text(file.read_text(encoding="utf-8") * 20, encoding="utf-8")
-    straight = make_store(checkpoint, question, [lines], run.folder / "straight", shard_rows=50)
+    straight = build_corpus(checkpoint, question, [lines], run.folder / "straight", shard_rows=50)
     killed: list[int] = []
 
     def kill(_: Mapping[str, Any]) -> None:
@@ -119,8 +119,14 @@ def _killed(run: Run, file: Path) -> Line:
             process.kill()
             killed.append(process.pid)
 
-    store = make_store(
-        checkpoint, question, [lines], run.folder / "killed", shard_rows=50, on=Ray(workers=2), told=kill
+    store = build_corpus(
+        checkpoint,
+        question,
+        [lines],
+        run.folder / "killed",
+        shard_rows=50,
+        on=RayRunner(workers=2),
+        told=kill,
     )
     same = bool(killed) and store.digest == straight.digest
     if not same:
@@ -153,9 +159,9 @@ def _interrupted(run: Run) -> Line:
     _, said = process.communicate()
     watch.cancel()
     _, left = psutil.wait_procs(below, timeout=10)
-    whole = len(open_store(store).shards)
+    whole = len(open_corpus(store).shards)
     subprocess.run(command, stderr=subprocess.DEVNULL, env=environment, check=True, timeout=5 * PATIENCE)
-    same = open_store(store).digest == open_store(run.folder / "straight").digest
+    same = open_corpus(store).digest == open_corpus(run.folder / "straight").digest
     clean = not left and _temporary() == temporary and b"Traceback" not in said
     if not (same and clean):
         run.failed(f"Ctrl+C: {left} left, {_temporary() - temporary} left, {said[-300:]!r}, same: {same}")

@@ -15,7 +15,7 @@ from benchmarks.proof.theme import Run
 from bert_probe import Attention, Heads, Tokens
 from bert_probe.errors import ProbeError
 from bert_probe.model.loading import load
-from bert_probe.reports.drafts import Entry, Tray
+from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.verification import verify
@@ -64,9 +64,10 @@ def _report(run: Run) -> tuple[Report, RememberedModels]:
         ViewFile.of(result) for result in (Heads().of(trace), Attention(1, 2).of(trace), Tokens().of(trace))
     ]
     entries = [
-        Entry(view, "The first is {{1, layer}}." if number == 0 else "") for number, view in enumerate(views)
+        DraftEntry(view, "The first is {{1, layer}}." if number == 0 else "")
+        for number, view in enumerate(views)
     ]
-    return Report.of(Tray("A report", tuple(entries)), models), models
+    return Report.of(Draft("A report", tuple(entries)), models), models
 
 
 def _line(

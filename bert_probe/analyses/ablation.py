@@ -14,15 +14,15 @@ from bert_probe.analyses.cosine import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.field_types_of_lists import HeadSet
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError, memory_errors
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 Head = tuple[int, int]
@@ -34,7 +34,7 @@ REPLACED = "What a head's output becomes: 0, or its mean over the text's tokens.
 
 
 @question("ablation", command="ablate")
-class Ablate(Question):
+class HeadAblation(Question):
     """What changes in the last layer when some heads are switched off together; Michel et al. 2019.
 
     Attributes:
@@ -46,16 +46,16 @@ class Ablate(Question):
         specials: with the cosines, keep [CLS] and [SEP].
     """
 
-    heads: Sequence[Head] = asked(HeadSet(whole_layers=True), key="off")
-    replacement: str = asked(Choice(REPLACEMENTS), default="zero", about=REPLACED)
-    show: str = asked(
+    heads: Sequence[Head] = param(HeadSet(whole_layers=True), key="off")
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    show: str = param(
         Choice(("tokens", "set", *SIMILARITIES)),
         default="tokens",
         key="ablation_table",
         option="",
         facet=True,
     )
-    specials: bool = asked(
+    specials: bool = param(
         Flag(),
         default=False,
         key="ablation_specials",
@@ -63,7 +63,7 @@ class Ablate(Question):
         facet=True,
     )
 
-    def of(self, trace: Trace) -> Ablation:
+    def of(self, trace: Trace) -> HeadAblationResult:
         """The text without these heads.
 
         Raises:
@@ -74,8 +74,8 @@ class Ablate(Question):
         asked_for = self.resolved(trace)
         changed = next(_without(trace, [asked_for.heads], self.replacement))
         vectors = trace.vectors(-1), read_only(changed.vectors)
-        return Ablation(
-            asked_for, Subject.of(trace), trace.tokens, *vectors, changed.of_tokens, changed.of_pooler
+        return HeadAblationResult(
+            asked_for, InputRecord.of(trace), trace.tokens, *vectors, changed.of_tokens, changed.of_pooler
         )
 
     def options(self) -> list[str]:
@@ -85,23 +85,23 @@ class Ablate(Question):
 
 
 @question("ablation of each head", command="ablate")
-class AblateEach(Question):
+class HeadAblationSweep(Question):
     """What changes in the last layer when each head is switched off in turn, the others being there.
 
     Attributes:
-        replacement: as in `Ablate`.
+        replacement: as in `HeadAblation`.
     """
 
-    replacement: str = asked(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
 
-    def of(self, trace: Trace, report: Report = ignore) -> EachAblation:
+    def of(self, trace: Trace, report: Progress = no_progress) -> HeadAblationSweepResult:
         """The effect of every head by itself; several heads in one batched pass.
 
         Args:
             report: told how many heads are done, and of how many.
 
         Raises:
-            UnavailableError, OutOfMemoryError: as `Ablate.of`.
+            UnavailableError, OutOfMemoryError: as `HeadAblation.of`.
         """
         heads = [(layer, head) for layer in range(trace.layers) for head in range(trace.heads)]
         means, firsts = np.empty((2, trace.layers, trace.heads))
@@ -110,7 +110,7 @@ class AblateEach(Question):
             means[heads[done]] = changed.of_tokens.mean()
             firsts[heads[done]] = changed.of_tokens[0]
             report(done + 1, len(heads))
-        return EachAblation(self, Subject.of(trace), read_only(means), read_only(firsts))
+        return HeadAblationSweepResult(self, InputRecord.of(trace), read_only(means), read_only(firsts))
 
     def options(self) -> list[str]:
         """One head after the other."""
@@ -118,7 +118,7 @@ class AblateEach(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ablation(Result):
+class HeadAblationResult(Result):
     """What changed when some heads were switched off.
 
     A change is 1 − cosine of a last-layer vector with and without them: 0 is unchanged, 1 a right angle.
@@ -130,7 +130,7 @@ class Ablation(Result):
         pooler_change: that of the pooler's output, or None without a pooler.
     """
 
-    question: Ablate
+    question: HeadAblation
     tokens: tuple[Token, ...]
     with_heads: Array
     without_heads: Array
@@ -220,7 +220,7 @@ class SimilarityChange:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EachAblation(Result):
+class HeadAblationSweepResult(Result):
     """What changed when each head was switched off by itself.
 
     Attributes:
@@ -229,7 +229,7 @@ class EachAblation(Result):
         cls_change: that of the first token.
     """
 
-    question: AblateEach
+    question: HeadAblationSweep
     mean_token_change: Array
     cls_change: Array
 
@@ -248,7 +248,7 @@ class EachAblation(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class _Changed:
+class _AblatedText:
     """A text without some heads: its vectors, and how far they and the pooler's output moved."""
 
     vectors: Array
@@ -269,7 +269,7 @@ def model_with_heads(trace: Trace) -> Checkpoint:
     return checkpoint
 
 
-def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_Changed]:
+def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> Iterator[_AblatedText]:
     """The text without each set of heads in turn, several sets in one pass, which runs as they are taken."""
     checkpoint, encoding = model_with_heads(trace), trace.encoding
     untouched = _run(checkpoint, encoding, [()], replacement)
@@ -278,7 +278,7 @@ def _without(trace: Trace, sets: Sequence[Sequence[Head]], replacement: str) -> 
         vectors, pooled = _run(checkpoint, encoding, sets[start : start + size], replacement)
         for row, after in enumerate(vectors):
             poolers = None if pooled is None or untouched[1] is None else (pooled[row], untouched[1][0])
-            yield _Changed(
+            yield _AblatedText(
                 after,
                 read_only(1 - cosine_of_rows(after, untouched[0][0])),
                 None if poolers is None else float(1 - cosine_of_rows(*poolers)[0]),

@@ -21,8 +21,8 @@ from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.two_models import ModelChange, read_by_both
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
-from bert_probe.core.field_types_of_words import WordName
-from bert_probe.core.question import asked, question
+from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
@@ -65,11 +65,13 @@ class AnswerChange(ModelChange):
 
     what: ClassVar[str] = "answers"
 
-    task: str | None = asked(Optional(Choice(TASKS)), default=None, about="A task that both models have.")
-    top: int = asked(Number(1), default=5, about="Words, or parts of the text, of each model.  [default: 5]")
-    mask: int | str | None = asked(Optional(WordName()), default=None, about="Mask this word of the text.")
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task that both models have.")
+    top: int = param(Number(1), default=5, about="Words, or parts of the text, of each model.  [default: 5]")
+    mask: int | str | None = param(
+        Optional(WordSelector()), default=None, about="Mask this word of the text."
+    )
 
-    def of(self, a: Trace, b: Trace) -> ChangedAnswers:
+    def of(self, a: Trace, b: Trace) -> AnswerChangeResult:
         """The answers for a text, or a pair; two texts to be compared are a pair here too.
 
         Raises:
@@ -96,11 +98,11 @@ class AnswerChange(ModelChange):
         if task in (FILLING, LABELLING):  # in the order of the text, A's first
             keys = tuple(sorted(keys, key=lambda key: int(key[0])))
         numbers = (read_only(np.array([side.number(key) for key in keys])) for side in (mine, theirs))
-        return ChangedAnswers(asked_for, subject, mine.kind, keys, *numbers)
+        return AnswerChangeResult(asked_for, subject, mine.kind, keys, *numbers)
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _ModelAnswer:
     """What one model answers.
 
     Attributes:
@@ -115,7 +117,7 @@ class _Side:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangedAnswers(Result):
+class AnswerChangeResult(Result):
     """Answers of both models.
 
     Attributes:
@@ -197,7 +199,7 @@ def in_both(a: Checkpoint, b: Checkpoint) -> tuple[str, ...]:
     return both
 
 
-def _words(asked_for: AnswerChange, trace: Trace) -> _Side:
+def _words(asked_for: AnswerChange, trace: Trace) -> _ModelAnswer:
     found = FillMask(asked_for.top, mask=asked_for.mask).of(trace)
     places = [mask.position for mask in found.masks]
     shares = softmax(output_of(trace.checkpoint, FILLING).logits(found.read, places))
@@ -207,21 +209,21 @@ def _words(asked_for: AnswerChange, trace: Trace) -> _Side:
         return float(shares[places.index(key[0]), vocabulary[key[1]]])
 
     keys = [(place, str(token)) for place, row in zip(places, found.tokens, strict=True) for token in row]
-    return _Side("probability", keys, number)
+    return _ModelAnswer("probability", keys, number)
 
 
-def _classes(_asked: AnswerChange, trace: Trace) -> _Side:
+def _classes(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
     found = ClassifyText().of(trace)
     value = found.problem == "regression"
     numbers = dict(zip(found.labels, (found.logits if value else found.probabilities).tolist(), strict=True))
-    return _Side(
+    return _ModelAnswer(
         "value" if value else "probability",
         [(label,) for label in numbers],
         lambda key: numbers.get(key[0], math.nan),
     )
 
 
-def _labels(_asked: AnswerChange, trace: Trace) -> _Side:
+def _labels(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
     found = LabelTokens().of(trace)
     place = {label: index for index, label in enumerate(found.labels)}
     own = [token for token in trace.tokens if not token.special]
@@ -232,10 +234,10 @@ def _labels(_asked: AnswerChange, trace: Trace) -> _Side:
         return float(found.probabilities[position, place[label]]) if label in place else math.nan
 
     keys = [(one.position, str(one), found.labels[best[one.position]]) for one in own]
-    return _Side("probability", keys, number)
+    return _ModelAnswer("probability", keys, number)
 
 
-def _spans(asked_for: AnswerChange, trace: Trace) -> _Side:
+def _spans(asked_for: AnswerChange, trace: Trace) -> _ModelAnswer:
     asking = FindAnswer(asked_for.top)
     found = asking.of(trace)
     every, _ = asking.candidates(trace)
@@ -245,15 +247,15 @@ def _spans(asked_for: AnswerChange, trace: Trace) -> _Side:
         return float(every["probability"][here].max(initial=0.0))
 
     keys = [(answer.start, answer.end, found.text(answer)) for answer in found.answers]
-    return _Side("probability", keys, number)
+    return _ModelAnswer("probability", keys, number)
 
 
-def _following(_asked: AnswerChange, trace: Trace) -> _Side:
+def _following(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
     numbers = dict(zip(FOLLOWS, NextSentence().of(trace).probabilities.tolist(), strict=True))
-    return _Side("probability", [(label,) for label in FOLLOWS], lambda key: numbers[key[0]])
+    return _ModelAnswer("probability", [(label,) for label in FOLLOWS], lambda key: numbers[key[0]])
 
 
-def _alike(_asked: AnswerChange, trace: Trace) -> _Side:
+def _alike(_asked: AnswerChange, trace: Trace) -> _ModelAnswer:
     encoding = trace.encoding
     if encoding.pair is None:
         raise TextError("How alike two texts are is asked of two. Give the second as the pair.")
@@ -262,10 +264,10 @@ def _alike(_asked: AnswerChange, trace: Trace) -> _Side:
         for text in (encoding.text, encoding.pair)
     )
     cosine = SentenceSimilarity().of(*read).cosine
-    return _Side("cosine", [()], lambda _: cosine)
+    return _ModelAnswer("cosine", [()], lambda _: cosine)
 
 
-_READ: Mapping[str, Callable[[AnswerChange, Trace], _Side]] = {
+_READ: Mapping[str, Callable[[AnswerChange, Trace], _ModelAnswer]] = {
     FILLING: _words,
     CLASSIFYING: _classes,
     LABELLING: _labels,

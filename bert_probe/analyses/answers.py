@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.analyses.predicting import Prediction, PredictionResult, softmax
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import ANSWERING, Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.outputs import Output, output_of
+from bert_probe.model.outputs import OutputHead, output_of
 from bert_probe.model.trace import Array, Trace
 
 
@@ -35,14 +35,14 @@ class FindAnswer(Prediction):
 
     task: ClassVar[str] = ANSWERING
 
-    top: int = asked(Number(1), default=5)
-    longest: int = asked(Number(1, 1000), default=15, about="Tokens of an answer, at most.  [default: 15]")
-    overlap: int = asked(
+    top: int = param(Number(1), default=5)
+    longest: int = param(Number(1, 1000), default=15, about="Tokens of an answer, at most.  [default: 15]")
+    overlap: int = param(
         Number(0, 10_000), default=128, about="Tokens that windows of a long text share.  [default: 128]"
     )
-    no_answer: bool = asked(Flag(), default=False, about="Let “no answer” take part.")
+    no_answer: bool = param(Flag(), default=False, about="Let “no answer” take part.")
 
-    def of(self, trace: Trace) -> Answers:
+    def of(self, trace: Trace) -> FindAnswerResult:
         """The answers in a traced pair; of one that was cut to fit the whole is read, in windows.
 
         Raises:
@@ -50,9 +50,9 @@ class FindAnswer(Prediction):
             TextError: there is no pair.
         """
         found, windows = self.candidates(trace)
-        return Answers(
+        return FindAnswerResult(
             self.resolved(trace),
-            Subject.of(trace),
+            InputRecord.of(trace),
             str(trace.encoding.pair),
             tuple(_best(found, self.top)),
             windows,
@@ -83,7 +83,9 @@ class FindAnswer(Prediction):
             )
         return found, len(windows)
 
-    def _read(self, checkpoint: Checkpoint, output: Output, cut: Encoding) -> list[tuple[Encoding, Array]]:
+    def _read(
+        self, checkpoint: Checkpoint, output: OutputHead, cut: Encoding
+    ) -> list[tuple[Encoding, Array]]:
         """Each window of the whole text, and what the head gives for it, [token, start or end]."""
         windows = checkpoint.encoder.windows(cut.text, cut.pair or "", self.overlap)
         return [(window, output.logits_alone(checkpoint, window)) for window in windows]
@@ -98,7 +100,7 @@ class FindAnswer(Prediction):
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerSpan:
     """A part of the text that answers the question; start and end are None for "no answer".
 
     Attributes:
@@ -130,13 +132,13 @@ def _together(several: Sequence[Mapping[str, Any]]) -> dict[str, Array]:
     return {name: np.concatenate([one[name] for one in several]) for name in several[0]}
 
 
-def _best(found: Mapping[str, Array], most: int) -> list[Answer]:
+def _best(found: Mapping[str, Array], most: int) -> list[AnswerSpan]:
     """The likeliest of which none overlaps with a likelier one."""
-    kept: list[Answer] = []
+    kept: list[AnswerSpan] = []
     for index in np.argsort(-found["probability"], kind="stable"):
         start, end = int(found["start"][index]), int(found["end"][index])
         probability = float(found["probability"][index])
-        one = Answer(None, None, probability) if start < 0 else Answer(start, end, probability)
+        one = AnswerSpan(None, None, probability) if start < 0 else AnswerSpan(start, end, probability)
         if not any(_overlap(one, other) for other in kept):
             kept.append(one)
         if len(kept) == most:
@@ -144,14 +146,14 @@ def _best(found: Mapping[str, Array], most: int) -> list[Answer]:
     return kept
 
 
-def _overlap(one: Answer, other: Answer) -> bool:
+def _overlap(one: AnswerSpan, other: AnswerSpan) -> bool:
     if one.start is None or one.end is None or other.start is None or other.end is None:
         return False
     return one.start < other.end and other.start < one.end
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Answers(Predicted):
+class FindAnswerResult(PredictionResult):
     """Answers found in a text, likeliest first.
 
     Attributes:
@@ -162,7 +164,7 @@ class Answers(Predicted):
 
     question: FindAnswer
     context: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
     windows: int
 
     @property
@@ -180,7 +182,7 @@ class Answers(Predicted):
         """The windows."""
         return {"windows": self.windows}
 
-    def text(self, answer: Answer) -> str:
+    def text(self, answer: AnswerSpan) -> str:
         """As it is written; "" for "no answer"."""
         return self.context[answer.start : answer.end] if answer.start is not None else ""
 

@@ -10,23 +10,23 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.measures import Measure, measure, measures
+from bert_probe.analyses.measures import AttentionMeasure, measure, measures
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Flag, Number, Place
-from bert_probe.core.field_types_of_lists import Places
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, Flag, Index, Number
+from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError
 from bert_probe.model.encoding import Token
-from bert_probe.model.progress import Report, ignore, part_of
+from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 Head = int | Literal["mean"]
 """A head from 0, or "mean" for the mean over a layer's heads."""
 
-LAYER, HEAD = Place("layer"), Place("head", mean=True)
+LAYER, HEAD = Index("layer"), Index("head", mean=True)
 SHARE = Number(0, 1, whole=False)
 WORDS = "Merge the pieces of a word: summed over keys, averaged over queries."
 SPECIALS = "Leave out [CLS], [SEP] and the like."
@@ -52,15 +52,15 @@ class Attention(Question):
         residual: for rollout, the share that the residual connection carries, 0 to 1.
     """
 
-    layer: int = asked(LAYER, default=-1, about="Layer, counted from 1.")
-    head: Head = asked(HEAD, default="mean", about="Head, counted from 1, or their mean.")
-    measure: str = asked(Choice(measures), default="weights", key="drawn", about=MEASURED)
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    specials: bool = asked(Flag(), default=True, option="--no-specials", about=SPECIALS)
-    renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
-    residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
+    layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
+    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or their mean.")
+    measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
+    words: bool = param(Flag(), default=False, about=WORDS)
+    specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
+    renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
+    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace, report: Report = ignore) -> AttentionMap:
+    def of(self, trace: Trace, report: Progress = no_progress) -> AttentionResult:
         """The matrix for a text.
 
         Args:
@@ -80,7 +80,9 @@ class Attention(Question):
             weights = np.divide(weights, sums, out=np.full_like(weights, np.nan), where=sums > 0)
         facts = said_of(what, trace)
         shares = self.renormalise or what.shared_out(trace)
-        return AttentionMap(asked_for, Subject.of(trace), seen.units, seen.units, weights, facts, shares)
+        return AttentionResult(
+            asked_for, InputRecord.of(trace), seen.units, seen.units, weights, facts, shares
+        )
 
 
 @question("attention in long form", command="attention")
@@ -92,15 +94,15 @@ class AttentionLong(Question):
         measure, words, specials, renormalise, residual: as in `Attention`.
     """
 
-    layers: Sequence[int] | None = asked(Places(LAYER), default=None, option="")
-    heads: Sequence[Head] | None = asked(Places(HEAD), default=None, option="")
-    measure: str = asked(Choice(measures), default="weights", key="drawn", about=MEASURED)
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    specials: bool = asked(Flag(), default=True, option="--no-specials", about=SPECIALS)
-    renormalise: bool = asked(Flag(), default=False, about=RENORMALISE)
-    residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
+    layers: Sequence[int] | None = param(Indices(LAYER), default=None, option="")
+    heads: Sequence[Head] | None = param(Indices(HEAD), default=None, option="")
+    measure: str = param(Choice(measures), default="weights", key="drawn", about=MEASURED)
+    words: bool = param(Flag(), default=False, about=WORDS)
+    specials: bool = param(Flag(), default=True, option="--no-specials", about=SPECIALS)
+    renormalise: bool = param(Flag(), default=False, about=RENORMALISE)
+    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
-    def of(self, trace: Trace, report: Report = ignore) -> AttentionMaps:
+    def of(self, trace: Trace, report: Progress = no_progress) -> AttentionLongResult:
         """The matrices, computed one at a time as the table is written, unless that takes long.
 
         Args:
@@ -122,18 +124,18 @@ class AttentionLong(Question):
         for number, layer in enumerate(slow):
             one = Attention(layer, measure=self.measure, words=self.words, specials=self.specials)
             one.of(trace, part_of(report, number, len(slow)))
-        maps = AttentionMaps(asked_for, Subject.of(trace), trace, tuple(product(layers, heads)))
+        maps = AttentionLongResult(asked_for, InputRecord.of(trace), trace, tuple(product(layers, heads)))
         next(maps.maps())  # what cannot be had is said now
         return maps
 
     def options(self) -> list[str]:
         """Without them the command means the last layer's mean."""
-        chosen = ("--layer", Places(LAYER).write(self.layers), "--head", Places(HEAD).write(self.heads))
+        chosen = ("--layer", Indices(LAYER).write(self.layers), "--head", Indices(HEAD).write(self.heads))
         return ["--layout", "long", *chosen, *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionMap(Result):
+class AttentionResult(Result):
     """A measure of attention in one head, or in a layer as a whole.
 
     Attributes:
@@ -190,7 +192,7 @@ class AttentionMap(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionMaps(Result):
+class AttentionLongResult(Result):
     """Attention of several layers and heads; each is computed when its part of the table is taken.
 
     Attributes:
@@ -202,7 +204,7 @@ class AttentionMaps(Result):
     trace: Trace
     chosen: tuple[tuple[int, Head], ...]
 
-    def maps(self) -> Iterator[AttentionMap]:
+    def maps(self) -> Iterator[AttentionResult]:
         """Each matrix in turn."""
         one = self.question
         for layer, head in self.chosen:
@@ -268,7 +270,7 @@ def shown_units(trace: Trace, words: bool, specials: bool) -> ShownUnits:
     return ShownUnits(shown, lens, kept if len(kept) < len(units) else None)
 
 
-def said_of(what: Measure, trace: Trace) -> dict[str, Any]:
+def said_of(what: AttentionMeasure, trace: Trace) -> dict[str, Any]:
     """Further sentences on this model and this attention, for a file's facts."""
     note = " ".join(sentence for sentence in (what.caveat(trace), trace.caveat) if sentence)
     return {"note": note} if note else {}

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.cosine import cosine
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
@@ -22,7 +22,7 @@ from bert_probe.model.trace import Array
 
 
 @question("similarity baseline", command="baseline")
-class Baseline(Question):
+class SimilarityBaseline(Question):
     """The cosines of unrelated tokens, and beside them those of one word in two sentences.
 
     Unrelated: every two tokens of the shipped sample that come from different sentences and differ in id;
@@ -33,7 +33,7 @@ class Baseline(Question):
     (Ethayarajh 2019), so a cosine says something only next to this.
     """
 
-    def of(self, checkpoint: Checkpoint) -> BaselineCosines:
+    def of(self, checkpoint: Checkpoint) -> SimilarityBaselineResult:
         """Measure both in a model.
 
         Raises:
@@ -62,12 +62,12 @@ class Baseline(Question):
         )
         assert unrelated is not None  # such pairs were looked for above
         # As the traces have it: a model in memory may be trained on meanwhile.
-        subject = Subject(Subject.of(*traces).model)
-        return BaselineCosines(self, subject, unrelated, same_word, len(traces))
+        subject = InputRecord(InputRecord.of(*traces).model)
+        return SimilarityBaselineResult(self, subject, unrelated, same_word, len(traces))
 
 
 @dataclass(frozen=True)
-class Spread:
+class CosineDistribution:
     """How the cosines of many pairs spread, one value a layer from the embeddings on.
 
     Attributes:
@@ -94,7 +94,7 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BaselineCosines(Result):
+class SimilarityBaselineResult(Result):
     """What unrelated tokens of a model reach, layer by layer.
 
     Attributes:
@@ -103,9 +103,9 @@ class BaselineCosines(Result):
         sentences: number of sentences in the sample.
     """
 
-    question: Baseline
-    unrelated: Spread
-    same_word: Spread | None
+    question: SimilarityBaseline
+    unrelated: CosineDistribution
+    same_word: CosineDistribution | None
     sentences: int
 
     def __post_init__(self) -> None:
@@ -173,6 +173,6 @@ def _summary(cosines: Array) -> list[float]:
     return [float(cosines.mean(dtype=np.float64)), *percentiles]
 
 
-def _spread(rows: list[list[float]], pairs: int) -> Spread:
+def _spread(rows: list[list[float]], pairs: int) -> CosineDistribution:
     mean, p5, p50, p95 = (tuple(column) for column in zip(*rows, strict=True))
-    return Spread(mean, p5, p50, p95, pairs)
+    return CosineDistribution(mean, p5, p50, p95, pairs)

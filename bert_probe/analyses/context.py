@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.baseline import Baseline, BaselineCosines
+from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
 from bert_probe.analyses.cosine import cosine
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.core import frames
-from bert_probe.core.field_types import Kind, Optional
-from bert_probe.core.field_types_of_lists import Several
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import FieldType, Optional
+from bert_probe.core.field_types_of_lists import ListOf
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, find_word, word_name
 
 
 @question("words in context", command="context")
-class Context(Question):
+class WordInContext(Question):
     """How alike the vectors of a word are in several texts, or of another word in each.
 
     A word's vector is the mean of its pieces' vectors. Every two of the words are compared, at every
@@ -41,8 +41,8 @@ class Context(Question):
 
     listed: ClassVar[str] = "--in"
 
-    words: Sequence[str] = asked(Several(Kind()), option="", key="context_words")
-    layer: int | None = asked(
+    words: Sequence[str] = param(ListOf(FieldType()), option="", key="context_words")
+    layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
         key="vector_layer",
@@ -50,31 +50,33 @@ class Context(Question):
         about=f"The matrix of all words at one layer. {FROM_0}",
     )
 
-    def of(self, traces: Sequence[Trace], baseline: BaselineCosines | None = None) -> WordsInContext:
+    def of(
+        self, traces: Sequence[Trace], baseline: SimilarityBaselineResult | None = None
+    ) -> WordInContextResult:
         """Compare them.
 
         Args:
             traces: two or more of one model; the same one may come twice.
-            baseline: the answer to `Baseline` where it is at hand already, of the same model.
+            baseline: the answer to `SimilarityBaseline` where it is at hand already, of the same model.
 
         Raises:
             SelectionError: fewer than two texts, texts that different models read, one in which its word is
                 not, or is more than once, or words that are not as many as the texts.
-            UnavailableError: see `Baseline.of`.
+            UnavailableError: see `SimilarityBaseline.of`.
         """
         found = self._find(traces)
-        subject = Subject.of(*traces)
+        subject = InputRecord.of(*traces)
         names = [word_name(trace, unit) for trace, unit in zip(traces, found, strict=True)]
         asked_for = replace(self, words=names[:1] if len(set(names)) == 1 else names).resolved(traces[0])
         if baseline is None:
-            baseline = Baseline().of(traces[0].checkpoint)
+            baseline = SimilarityBaseline().of(traces[0].checkpoint)
         layers = range(traces[0].layers + 1)
         vectors = (
             np.stack([_vector(trace, unit, layer) for trace, unit in zip(traces, found, strict=True)])
             for layer in layers
         )
         cosines = np.stack([cosine(rows, rows) for rows in vectors]).astype(traces[0].dtype)
-        return WordsInContext(asked_for, subject, found, read_only(cosines), baseline)
+        return WordInContextResult(asked_for, subject, found, read_only(cosines), baseline)
 
     def _find(self, traces: Sequence[Trace]) -> tuple[Unit, ...]:
         """The word of each text."""
@@ -93,7 +95,7 @@ class Context(Question):
             try:
                 found.append(find_word(trace, word))
             except SelectionError as error:
-                text = shortened(trace.encoding.text, 60)
+                text = truncate_text(trace.encoding.text, 60)
                 raise SelectionError(f"Text {number}, “{text}”: {error}") from None
         return tuple(found)
 
@@ -103,7 +105,7 @@ class Context(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WordsInContext(Result):
+class WordInContextResult(Result):
     """Words where they stand, in the order given, and the cosine between every two of them.
 
     Attributes:
@@ -112,10 +114,10 @@ class WordsInContext(Result):
         baseline: what unrelated tokens of the same model reach.
     """
 
-    question: Context
+    question: WordInContext
     units: tuple[Unit, ...]
     cosines: Array
-    baseline: BaselineCosines
+    baseline: SimilarityBaselineResult
 
     def __post_init__(self) -> None:
         if self.baseline.subject.model != self.subject.model:

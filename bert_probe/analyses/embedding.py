@@ -14,9 +14,9 @@ import torch
 from bert_probe.analyses.replay import allowed, off_by, vectors
 from bert_probe.core import frames
 from bert_probe.core.field_types import Optional
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
@@ -36,8 +36,8 @@ class Embedding(Question):
             no special token.
     """
 
-    token: int | str | None = asked(
-        Optional(TokenName()),
+    token: int | str | None = param(
+        Optional(TokenSelector()),
         default=None,
         key="embedding_token",
         about="A word, or a position; else the text's first token.",
@@ -50,7 +50,7 @@ class Embedding(Question):
             return super().resolved(trace)
         return replace(self, token=next((token.position for token in trace.tokens if not token.special), 0))
 
-    def of(self, trace: Trace) -> EmbeddingAnatomy:
+    def of(self, trace: Trace) -> EmbeddingResult:
         """The steps of all tokens of a text.
 
         Raises:
@@ -76,9 +76,9 @@ class Embedding(Question):
             norm = _first(module, _NORMS) if module is not model else None
             normalised = None if norm is None else norm(total)
             output = _model_output(model, module, inputs)
-        found = EmbeddingAnatomy(
+        found = EmbeddingResult(
             asked_for,
-            Subject.of(trace),
+            InputRecord.of(trace),
             trace,
             word=vectors(rows["word"][0]),
             position=_optional(rows["position"]),
@@ -93,7 +93,7 @@ class Embedding(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EmbeddingAnatomy(Result):
+class EmbeddingResult(Result):
     """How each token's input vector is made. Arrays are [token, dimension], float32.
 
     Attributes:

@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
 Line = tuple[int, str, str | None]
 """A text and its pair, if it has one, with the line of its file, from 1."""
 
 
 def encoded(
-    checkpoint: Checkpoint, lines: Sequence[Line], truncate: bool, report: Report = ignore, name: str = ""
+    checkpoint: Checkpoint,
+    lines: Sequence[Line],
+    truncate: bool,
+    report: Progress = no_progress,
+    name: str = "",
 ) -> list[Encoding]:
     """All of them before any is read by the model: a mistake in the last line is told at once.
 

@@ -10,23 +10,23 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses import guesses, scores
-from bert_probe.analyses.judging import TAGS, Answers, head_for, of_texts, of_words
+from bert_probe.analyses.judging import TAGS, HeadPredictions, head_for, of_texts, of_words
 from bert_probe.analyses.numbers import some_of
 from bert_probe.analyses.predicting import sigmoid, softmax
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.errors import EmptyTextError, FaultyFileError, SelectionError, ShapeError, TextError
+from bert_probe.errors import EmptyTextError, InvalidFileError, SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Labelled
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.text.validation import Faults
+from bert_probe.text.validation import ValidationErrors
 
-Rows = Labelled | Sequence[TaggedSentence]
+Rows = LabeledTexts | Sequence[TaggedSentence]
 """Labelled texts, or sentences whose words have tags."""
 
 MAIN: Mapping[str, str] = {
@@ -59,7 +59,7 @@ class Evaluate(Question):
 
     files: ClassVar[Mapping[str, str]] = {"training": "--training"}
 
-    show: str = asked(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
+    show: str = param(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
 
     def of(
         self,
@@ -67,13 +67,13 @@ class Evaluate(Question):
         rows: Rows,
         training: Rows | None = None,
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> Evaluation:
+        report: Progress = no_progress,
+    ) -> EvaluateResult:
         """The head's answers, judged.
 
         Args:
-            rows: of `read_labelled` for a head that classifies texts, or of `read_tagged` for one that
-                labels tokens.
+            rows: from `read_labeled_texts` for a head that classifies texts, from `read_tagged_sentences` for
+                one that labels tokens.
             training: what baselines may learn from; without it there are none.
             truncate: cut texts that are too long instead of refusing them.
             report: told how many texts are done, and of how many.
@@ -90,14 +90,14 @@ class Evaluate(Question):
         output = head_for(checkpoint, kind)
         if kind != NUMBER:
             _check_labels(rows, output.labels, checkpoint)
-        answer: Any = of_texts if isinstance(rows, Labelled) else of_words
-        given = rows.rows if isinstance(rows, Labelled) else tuple(rows)
-        found: Answers = answer(checkpoint, output, given, truncate, report)
+        answer: Any = of_texts if isinstance(rows, LabeledTexts) else of_words
+        given = rows.rows if isinstance(rows, LabeledTexts) else tuple(rows)
+        found: HeadPredictions = answer(checkpoint, output, given, truncate, report)
         true = _true(rows, found, output.labels)
         predicted, certainty = _DECIDED[kind](found.logits)
         files = {"rows": rows} | ({} if training is None else {"training": training})
-        subject = Subject.of_tagged(checkpoint, files, found.dropped)
-        return Evaluation(
+        subject = InputRecord.of_tagged(checkpoint, files, found.dropped)
+        return EvaluateResult(
             self,
             subject,
             kind,
@@ -113,10 +113,10 @@ class Evaluate(Question):
 
 
 def _kind(rows: Rows) -> str:
-    count = len(rows.rows) if isinstance(rows, Labelled) else len(rows)
+    count = len(rows.rows) if isinstance(rows, LabeledTexts) else len(rows)
     if not count:
         raise EmptyTextError("There are no labelled texts. Give at least one.")
-    return rows.kind if isinstance(rows, Labelled) else TAGS
+    return rows.kind if isinstance(rows, LabeledTexts) else TAGS
 
 
 def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> None:
@@ -125,28 +125,28 @@ def _check_labels(rows: Rows, labels: Sequence[str], checkpoint: Checkpoint) -> 
     Raises:
         TextError: there are some; by their lines.
     """
-    faults, known = Faults("The data"), set(labels)
+    faults, known = ValidationErrors("The data"), set(labels)
     for line, given in _given(rows):
         for label in dict.fromkeys(given):
             if label not in known:
                 faults.add(line, f"{label[:40]} is no label of {checkpoint.description.name}")
     try:
         faults.check()
-    except FaultyFileError as error:
+    except InvalidFileError as error:
         said = f"{error} Its labels are {some_of(labels)}."
-        raise FaultyFileError(said, error.faults, error.count) from None
+        raise InvalidFileError(said, error.faults, error.count) from None
 
 
 def _given(rows: Rows) -> list[tuple[int, tuple[str, ...]]]:
     """Line and labels of each row."""
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         return [(row.line, row.tags) for row in rows]
     return [(row.line, row.label if isinstance(row.label, tuple) else (str(row.label),)) for row in rows.rows]
 
 
-def _true(rows: Rows, found: Answers, labels: Sequence[str]) -> Array:
+def _true(rows: Rows, found: HeadPredictions, labels: Sequence[str]) -> Array:
     """What is right for each unit."""
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         tags = [rows[text].tags[word] for text, word in zip(found.texts, found.words, strict=True)]
         return np.array([labels.index(tag) for tag in tags])
     if rows.kind == NUMBER:
@@ -173,24 +173,24 @@ def _number(logits: Array) -> tuple[Array, Array]:
 _DECIDED: Mapping[str, Any] = {CLASSES: _likeliest, SEVERAL: _each, NUMBER: _number, TAGS: _likeliest}
 
 
-def _written(rows: Rows, found: Answers) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
+def _written(rows: Rows, found: HeadPredictions) -> tuple[tuple[str, ...], tuple[str | None, ...], Array]:
     """Text, pair and line of each unit; of a word these are the word, nothing, and its sentence's line."""
-    if isinstance(rows, Labelled):
+    if isinstance(rows, LabeledTexts):
         texts = tuple(row.text for row in rows.rows)
         return texts, tuple(row.pair for row in rows.rows), np.array([row.line for row in rows.rows])
     words = tuple(rows[text].words[word] for text, word in zip(found.texts, found.words, strict=True))
     return words, (None,) * len(words), np.array([rows[text].line for text in found.texts])
 
 
-def _baselines(rows: Rows, training: Rows, found: Answers, predicted: Array) -> dict[str, float]:
+def _baselines(rows: Rows, training: Rows, found: HeadPredictions, predicted: Array) -> dict[str, float]:
     """The main measure of each baseline, on the units that the head answered."""
-    if not isinstance(rows, Labelled):
-        assert not isinstance(training, Labelled)
+    if not isinstance(rows, LabeledTexts):
+        assert not isinstance(training, LabeledTexts)
         kept = [[rows[text].words[word] for word in found.words[found.texts == text]] for text in _of(found)]
         tags = [[rows[text].tags[word] for word in found.words[found.texts == text]] for text in _of(found)]
         answers = guesses.of_sentences(training, kept)
         return {name: scores.of_tags(tags, given)["accuracy"] for name, given in answers.items()}
-    assert isinstance(training, Labelled)
+    assert isinstance(training, LabeledTexts)
     known = [row.label for row in rows.rows]
     given = guesses.of_rows(training, rows.rows)
     if rows.kind == NUMBER:
@@ -204,12 +204,12 @@ def _baselines(rows: Rows, training: Rows, found: Answers, predicted: Array) -> 
     }
 
 
-def _of(found: Answers) -> list[int]:
+def _of(found: HeadPredictions) -> list[int]:
     return [int(text) for text in np.unique(found.texts)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation(Result):
+class EvaluateResult(Result):
     """Answers of a head, judged. A unit is a text, or where words have tags, a word.
 
     Attributes:

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.analyses.predicting import Prediction, PredictionResult, softmax
 from bert_probe.core import frames
 from bert_probe.core.field_types import Number, Optional
-from bert_probe.core.field_types_of_words import WordName, Words
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.encoding import Token, panics_as_errors
@@ -35,13 +35,13 @@ class FillMask(Prediction):
 
     task: ClassVar[str] = FILLING
 
-    top: int = asked(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
-    targets: tuple[str, ...] = asked(Words(), default=(), about="Only these words at a mask.")
-    mask: int | str | None = asked(
-        Optional(WordName()), default=None, about="Mask this word of the text, in place of a mask in it."
+    top: int = param(Number(1), default=5, about="How many, likeliest first.  [default: 5; of classes, all]")
+    targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words at a mask.")
+    mask: int | str | None = param(
+        Optional(WordSelector()), default=None, about="Mask this word of the text, in place of a mask in it."
     )
 
-    def of(self, trace: Trace) -> MaskedWords:
+    def of(self, trace: Trace) -> FillMaskResult:
         """The answer for a text.
 
         Raises:
@@ -68,9 +68,9 @@ class FillMask(Prediction):
             best = np.stack([[token for token in row if token in wanted] for row in best])
         ids = best[:, : self.top]
         chosen = np.take_along_axis(logits, ids, axis=-1)
-        return MaskedWords(
+        return FillMaskResult(
             asked_for,
-            Subject.of(trace),
+            InputRecord.of(trace),
             trace,
             read,
             places,
@@ -164,7 +164,7 @@ class WordsAtMask:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MaskedWords(Predicted):
+class FillMaskResult(PredictionResult):
     """Words for each mask, likeliest first. Arrays are [mask, word].
 
     Attributes:

@@ -11,10 +11,10 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pandas as pd
 
-from bert_probe.core.field_types import Kind, Schema, Sizes
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Dimensions, FieldType, Schema
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.trace import Array, Trace, read_only, resolve
@@ -24,7 +24,7 @@ Word = int | str
 """A word by its name, see `find_word`, or by the position of one of its tokens."""
 
 
-class WordPairs(Kind):
+class WordPairs(FieldType):
     """Pairs of words, (query, key). In an address 11-9,4-5 by position, or ground-left by name."""
 
     metavar = "QUERY-KEY,…"
@@ -52,14 +52,14 @@ class WordPairs(Kind):
     @property
     def schema(self) -> Schema:
         """A list of pairs."""
-        pair = {"type": "array", "items": TokenName().schema, "minItems": 2, "maxItems": 2}
+        pair = {"type": "array", "items": TokenSelector().schema, "minItems": 2, "maxItems": 2}
         return {"type": "array", "items": pair, "minItems": 1}
 
     def write(self, value: Any) -> str:
         """With a dash between query and key, and commas between pairs."""
         return ",".join("-".join(map(_written, pair)) for pair in value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> tuple[tuple[Word, Word], ...]:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> tuple[tuple[Word, Word], ...]:  # noqa: ARG002
         """What `write` wrote."""
         pairs = []
         for one in text.split(","):
@@ -79,9 +79,9 @@ class FindHeads(Question):
             theirs; several are averaged.
     """
 
-    pairs: Sequence[tuple[Word, Word]] = asked(WordPairs(), key="find_pairs", option="")
+    pairs: Sequence[tuple[Word, Word]] = param(WordPairs(), key="find_pairs", option="")
 
-    def of(self, trace: Trace) -> FoundHeads:
+    def of(self, trace: Trace) -> FindHeadsResult:
         """How much each head attends from each pair's query word to its key word.
 
         Raises:
@@ -98,9 +98,9 @@ class FindHeads(Question):
             weight = np.stack([row[:, key] for row, key in zip(rows, keys, strict=True)])
             weights.append(weight.mean(axis=0, dtype=np.float64))
             ranks.append(np.mean(1 + (rows > weight[..., None]).sum(axis=-1), axis=0))
-        return FoundHeads(
+        return FindHeadsResult(
             self.resolved(trace),
-            Subject.of(trace),
+            InputRecord.of(trace),
             words,
             read_only(np.stack(weights)),
             read_only(np.stack(ranks)),
@@ -112,7 +112,7 @@ class FindHeads(Question):
 
 
 @dataclass(frozen=True)
-class Found:
+class HeadScore:
     """How much a head attends from one word to another.
 
     Attributes:
@@ -128,7 +128,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FoundHeads(Result):
+class FindHeadsResult(Result):
     """Every head's attention from the query words to the key words.
 
     Attributes:
@@ -150,12 +150,12 @@ class FoundHeads(Result):
             )
 
     @property
-    def ranked(self) -> tuple[Found, ...]:
+    def ranked(self) -> tuple[HeadScore, ...]:
         """All heads, those that attend most from query to key first."""
         best = np.argsort(-self.weights, axis=None, kind="stable")
         places = zip(*np.unravel_index(best, self.weights.shape), strict=True)
         return tuple(
-            Found(int(layer), int(head), float(self.weights[layer, head]), float(self.ranks[layer, head]))
+            HeadScore(int(layer), int(head), float(self.weights[layer, head]), float(self.ranks[layer, head]))
             for layer, head in places
         )
 

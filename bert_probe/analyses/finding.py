@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_probe.model.trace import Array, resolve
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 if TYPE_CHECKING:
-    from bert_probe.analyses.minimal_pair import MinimalPair
+    from bert_probe.analyses.minimal_pair import MinimalPairResult
 
 
-def finding(pair: MinimalPair, place: int | None = None) -> str:
-    """What changed for the aligned unit at a place; see `MinimalPair.finding`."""
+def finding(pair: MinimalPairResult, place: int | None = None) -> str:
+    """What changed for the aligned unit at a place; see `MinimalPairResult.finding`."""
     if pair.same_input:
         return "Nothing changed: to the model both texts are the same."
     place = pair.most_moved if place is None else resolve(place, len(pair.alignment.pairs), "place")
@@ -24,7 +24,7 @@ def finding(pair: MinimalPair, place: int | None = None) -> str:
     return said
 
 
-def _moved(pair: MinimalPair, place: int) -> str:
+def _moved(pair: MinimalPairResult, place: int) -> str:
     peaks = np.nan_to_num(pair.moved).max(axis=0)
     name = _name(pair, place)
     if peaks[place] == 0:
@@ -37,7 +37,7 @@ def _moved(pair: MinimalPair, place: int) -> str:
     return f"{name} moved most in {where} ({by})"
 
 
-def _shifted(pair: MinimalPair, place: int) -> str:
+def _shifted(pair: MinimalPairResult, place: int) -> str:
     shift = pair.shift[:, :, place]
     amount = float(shift.max())
     if amount == 0:
@@ -52,11 +52,11 @@ def _shifted(pair: MinimalPair, place: int) -> str:
     return f"head {_head(layer, head)} shifts {_amount(amount)} of its attention from {source} to {target}"
 
 
-def _key(pair: MinimalPair, key: int) -> str:
+def _key(pair: MinimalPairResult, key: int) -> str:
     return f"the changed {_unit(pair)}s" if key == len(pair.alignment.pairs) else _name(pair, key)
 
 
-def _largest_change(pair: MinimalPair) -> str:
+def _largest_change(pair: MinimalPairResult) -> str:
     largest = float(pair.total_variation.max())
     if largest == 0:
         return f"No head changed in the aligned {_unit(pair)}s"
@@ -69,15 +69,15 @@ def _head(layer: int, head: int) -> str:
     return f"{layer + 1}.{head + 1}"
 
 
-def _name(pair: MinimalPair, place: int) -> str:
+def _name(pair: MinimalPairResult, place: int) -> str:
     """A unit in quotation marks, with its position where another is written the same."""
     names = [unit.display for unit in pair.alignment.aligned]
     unit = pair.alignment.aligned[place]
-    shown = f"‘{shortened(unit.display)}’"
+    shown = f"‘{truncate_text(unit.display)}’"
     return shown if names.count(unit.display) == 1 else f"{shown} ({unit.position})"
 
 
-def _unit(pair: MinimalPair) -> str:
+def _unit(pair: MinimalPairResult) -> str:
     return "word" if pair.question.words else "token"
 
 

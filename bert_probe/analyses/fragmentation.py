@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import regex
 
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError
@@ -23,7 +23,7 @@ _WORD = regex.compile(r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]")
 
 
 @dataclass(frozen=True)
-class CutWord:
+class SplitWord:
     """A word, or a sign by itself, and the pieces that it became.
 
     Attributes:
@@ -46,14 +46,14 @@ class CutWord:
 
 
 @question("fragmentation")
-class Fragmentation(Question):
+class Fertility(Question):
     """Into how many pieces of the vocabulary each word of a text is cut.
 
     A word is a run of letters and digits, or a single sign, so that tokenizers which part words differently
     can be compared.
     """
 
-    def of(self, trace: Trace) -> TextFragmentation:
+    def of(self, trace: Trace) -> FertilityResult:
         """The words of a text, or of both texts of a pair, in reading order.
 
         Raises:
@@ -63,11 +63,11 @@ class Fragmentation(Question):
         if not words:
             raise EmptyTextError("The text holds only spaces. Write at least one word.")
         unknown = None if trace.made_by is None else trace.made_by.tokenizer.unk_token_id
-        return TextFragmentation(self.resolved(trace), Subject.of(trace), words, unknown)
+        return FertilityResult(self.resolved(trace), InputRecord.of(trace), words, unknown)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextFragmentation(Result):
+class FertilityResult(Result):
     """How a text was cut up.
 
     Attributes:
@@ -75,8 +75,8 @@ class TextFragmentation(Result):
         unknown_id: id of the piece that stands for what the vocabulary does not know; None if it has none.
     """
 
-    question: Fragmentation
-    words: tuple[CutWord, ...]
+    question: Fertility
+    words: tuple[SplitWord, ...]
     unknown_id: int | None
 
     @property
@@ -105,7 +105,7 @@ class TextFragmentation(Result):
         return sum(piece.id == self.unknown_id for word in self.words for piece in word.pieces)
 
     @property
-    def by_pieces(self) -> tuple[CutWord, ...]:
+    def by_pieces(self) -> tuple[SplitWord, ...]:
         """The words, those of the most pieces first."""
         return tuple(sorted(self.words, key=lambda word: -len(word.pieces)))
 
@@ -134,7 +134,7 @@ class TextFragmentation(Result):
         )
 
 
-def cut_words(encoding: Encoding) -> tuple[CutWord, ...]:
+def cut_words(encoding: Encoding) -> tuple[SplitWord, ...]:
     """The words of both texts that became pieces. A piece is of the word in which it begins, or of the next
     one where it is nothing but the space before that."""
     found = []
@@ -148,7 +148,7 @@ def cut_words(encoding: Encoding) -> tuple[CutWord, ...]:
             # A tokenizer may keep a space at the very end.
             members[min(bisect_right(ends, token.start), len(spans) - 1)].append(token)
         found += [
-            CutWord(text[start:end], segment, start, end, tuple(pieces))
+            SplitWord(text[start:end], segment, start, end, tuple(pieces))
             for (start, end), pieces in zip(spans, members, strict=True)
             if pieces
         ]

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from bert_probe.analyses.fragmentation import CutWord, Fragmentation, TextFragmentation
+from bert_probe.analyses.fragmentation import Fertility, FertilityResult, SplitWord
 from bert_probe.analyses.two_models import ModelChange
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
@@ -18,12 +18,12 @@ from bert_probe.model.trace import Trace
 
 
 @question("change of fragmentation", command="diff")
-class FragmentationChange(ModelChange):
+class FertilityChange(ModelChange):
     """Into how many pieces each word of a text is cut by two models, whose vocabularies may differ."""
 
     what: ClassVar[str] = "fragmentation"
 
-    def of(self, a: Trace, b: Trace) -> TwoFragmentations:
+    def of(self, a: Trace, b: Trace) -> FertilityChangeResult:
         """The same text in both, word by word.
 
         Raises:
@@ -34,31 +34,31 @@ class FragmentationChange(ModelChange):
             raise SelectionError(
                 "Two vocabularies are compared on one text, and these are two. Give both the same."
             )
-        subject = Subject.of(a).beside(Subject.of(b))
-        return TwoFragmentations(self, subject, Fragmentation().of(a), Fragmentation().of(b))
+        subject = InputRecord.of(a).beside(InputRecord.of(b))
+        return FertilityChangeResult(self, subject, Fertility().of(a), Fertility().of(b))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoFragmentations(Result):
+class FertilityChangeResult(Result):
     """A text as two models cut it up.
 
     Attributes:
         a, b: in each of them.
     """
 
-    question: FragmentationChange
-    a: TextFragmentation
-    b: TextFragmentation
+    question: FertilityChange
+    a: FertilityResult
+    b: FertilityResult
 
     @property
-    def words(self) -> tuple[tuple[CutWord, CutWord], ...]:
+    def words(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
         """The words of which both made pieces, in reading order."""
         theirs = {(word.segment, word.start): word for word in self.b.words}
         places = ((word, (word.segment, word.start)) for word in self.a.words)
         return tuple((word, theirs[place]) for word, place in places if place in theirs)
 
     @property
-    def by_pieces(self) -> tuple[tuple[CutWord, CutWord], ...]:
+    def by_pieces(self) -> tuple[tuple[SplitWord, SplitWord], ...]:
         """The same, those of the most pieces in either first."""
         return tuple(sorted(self.words, key=lambda both: -max(len(word.pieces) for word in both)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, Labelled, Row
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, LabeledText, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 MOST_FREQUENT, MEAN, BAG_OF_WORDS, BY_WORD = "most_frequent", "mean", "bag_of_words", "by_word"
@@ -26,7 +26,7 @@ ABOUT = {
 of words and of pairs of neighbouring words, with scikit-learn's own settings."""
 
 
-def of_rows(training: Labelled, rows: Sequence[Row]) -> dict[str, list[Any]]:
+def of_rows(training: LabeledTexts, rows: Sequence[LabeledText]) -> dict[str, list[Any]]:
     """What each baseline answers for labelled texts."""
     known = [row.label for row in training.rows]
     if training.kind == NUMBER:
@@ -55,7 +55,7 @@ def of_sentences(
     }
 
 
-def _bag_of_words(training: Labelled, rows: Sequence[Row]) -> list[Any]:
+def _bag_of_words(training: LabeledTexts, rows: Sequence[LabeledText]) -> list[Any]:
     # Seconds, which only this function should cost.
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -84,11 +84,11 @@ def _bag_of_words(training: Labelled, rows: Sequence[Row]) -> list[Any]:
     ]
 
 
-def _text(row: Row) -> str:
+def _text(row: LabeledText) -> str:
     return row.text if row.pair is None else f"{row.text}\n{row.pair}"
 
 
-def _labels(row: Row) -> tuple[str, ...]:
+def _labels(row: LabeledText) -> tuple[str, ...]:
     assert isinstance(row.label, tuple)
     return row.label
 

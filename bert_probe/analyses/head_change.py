@@ -12,7 +12,7 @@ from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.two_models import ModelChange, read_by_both
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
-from bert_probe.core.question import asked, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace, read_only
@@ -29,9 +29,9 @@ class HeadChange(ModelChange):
 
     what: ClassVar[str] = "heads"
 
-    words: bool = asked(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS)
 
-    def of(self, a: Trace, b: Trace) -> ChangedHeads:
+    def of(self, a: Trace, b: Trace) -> HeadChangeResult:
         """The change from one model to the other; memory holds one head's attention of each at a time.
 
         Raises:
@@ -54,11 +54,11 @@ class HeadChange(ModelChange):
         for place in np.ndindex(variation.shape):
             layer, head = int(place[0]), int(place[1])
             variation[place] = _total_variation(weights(one, layer, head), weights(two, layer, head))
-        return ChangedHeads(self, subject, read_only(variation))
+        return HeadChangeResult(self, subject, read_only(variation))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangedHeads(Result):
+class HeadChangeResult(Result):
     """How much each head changed from A to B.
 
     Attributes:

@@ -10,10 +10,10 @@ import pandas as pd
 
 from bert_probe.analyses.two_models import ModelChange, read_in_two_ways
 from bert_probe.core.field_types import Choice
-from bert_probe.core.question import asked, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, memory_errors
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.common_spans import CommonSpans
 
@@ -35,11 +35,11 @@ class HeadMatches(ModelChange):
 
     what: ClassVar[str] = "matches"
 
-    show: str = asked(
+    show: str = param(
         Choice(SHOWS), default="best", about="For each head the best, or all pairs.", facet=True
     )
 
-    def of(self, a: Trace, b: Trace, report: Report = ignore) -> MatchedHeads:
+    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> HeadMatchesResult:
         """The similarity of all pairs; memory holds a layer's attention of B at a time, and of A as many as
         `HELD_BYTES` take, but one at least.
 
@@ -67,11 +67,11 @@ class HeadMatches(ModelChange):
                         found[layer, :, yours] = 1 - cdist(weights, q, "cityblock") / (2 * len(spans.rows))
                     report(first * two.layers + (yours + 1) * len(mine), one.layers * two.layers)
         # Rows sum to 1 but for rounding, which may go below nothing in common.
-        return MatchedHeads(self, subject, spans, read_only(np.maximum(found, 0.0)))
+        return HeadMatchesResult(self, subject, spans, read_only(np.maximum(found, 0.0)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MatchedHeads(Result):
+class HeadMatchesResult(Result):
     """How alike the heads of two models are.
 
     Attributes:

@@ -14,14 +14,14 @@ from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, Labels, check_grid, head_labels
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
@@ -45,12 +45,12 @@ class HeadMeans(Question):
         seed: of the drawing; the same one gives the same interval.
     """
 
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    confidence: float = asked(
+    words: bool = param(Flag(), default=False, about=WORDS)
+    confidence: float = param(
         Number(0, 1, whole=False), default=0.95, about="Share of the resampled means within the interval."
     )
-    resamples: int = asked(Number(1), default=1000, about="Times that the sentences are drawn again.")
-    seed: int = asked(Number(0), default=0, about="Of the drawing.")
+    resamples: int = param(Number(1), default=1000, about="Times that the sentences are drawn again.")
+    seed: int = param(Number(0), default=0, about="Of the drawing.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,8 +64,8 @@ class HeadMeans(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> ProfileMeans:
+        report: Progress = no_progress,
+    ) -> HeadMeansResult:
         """The means over sentences, each of which is read by itself and counts the same, short or long.
 
         Args:
@@ -85,10 +85,10 @@ class HeadMeans(Question):
         low, high = self._interval(values, lambda: report(len(encodings), len(encodings)))
         mean = _named(values.mean(axis=0))
         dropped = sum(encoding.dropped for encoding in encodings)
-        subject = Subject.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
-        return ProfileMeans(self, subject, mean, _named(low), _named(high), head_labels(mean))
+        subject = InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
+        return HeadMeansResult(self, subject, mean, _named(low), _named(high), head_labels(mean))
 
-    def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Report) -> Array:
+    def _measured(self, checkpoint: Checkpoint, encodings: Sequence[Encoding], report: Progress) -> Array:
         """Every measure of each sentence, float64 [sentence, measure, layer, head]."""
         about = checkpoint.description
         with memory_errors(
@@ -127,11 +127,11 @@ class HeadMeans(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProfileMeans(Result):
+class HeadMeansResult(Result):
     """Measures of every head, averaged over sentences.
 
     Attributes:
-        mean: name of a measure → float64 [layer, head]; the measures of `HeadProfiles`.
+        mean: name of a measure → float64 [layer, head]; the measures of `HeadsResult`.
         low, high: ends of the percentile bootstrap interval of that mean over the sentences.
         labels: [layer][head], by the same rule as for one sentence, from the means.
     """

@@ -84,7 +84,7 @@ class _Features:
     segments: list[tuple[slice, torch.Tensor]]
 
 
-class _Frame:
+class _AttentionBuffer:
     """Room for the attention of a few queries, [head, row, key], used again for block after block.
 
     Each row begins with a margin of keys that get nothing. Read with a stride of one more than a row's
@@ -119,7 +119,7 @@ class _Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _QueryBlock:
     """A few queries.
 
     Attributes:
@@ -129,11 +129,11 @@ class _Block:
     """
 
     queries: slice
-    frame: _Frame
+    frame: _AttentionBuffer
     pairs: dict[str, torch.Tensor]
 
 
-_Filled = tuple[_Block, torch.Tensor]
+_Filled = tuple[_QueryBlock, torch.Tensor]
 
 
 def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) -> Array:
@@ -174,7 +174,7 @@ def _layer_measures(heads: int, filled: Iterable[_Filled], features: _Features) 
     return np.stack([means[name].numpy() for name in MEASURES])
 
 
-def _filled(trace: Trace, layer: int, lens: WordLens | None, blocks: list[_Block]) -> Iterator[_Filled]:
+def _filled(trace: Trace, layer: int, lens: WordLens | None, blocks: list[_QueryBlock]) -> Iterator[_Filled]:
     """Each block in turn with a layer's weights in its frame, and their entropy in nats, [head, row]."""
     if lens is not None or trace.masks is None or trace.masks[layer] is not None:
         given = trace.attention(layer)
@@ -211,7 +211,7 @@ def _operands(trace: Trace, layer: int, margin: int) -> tuple[torch.Tensor, torc
     return queries, keys.transpose(1, 2)
 
 
-def _blocks(trace: Trace, features: _Features, count: int) -> list[_Block]:
+def _blocks(trace: Trace, features: _Features, count: int) -> list[_QueryBlock]:
     """So many queries, a few at a time, about equally many."""
     heads, length = trace.heads, features.length
     dtype = torch.from_numpy(np.empty(0, trace.dtype)).dtype
@@ -219,7 +219,9 @@ def _blocks(trace: Trace, features: _Features, count: int) -> list[_Block]:
     size = -(-count // -(-count // most))
     margin = min(size - 1, LANES)
     margin += -(margin + length) % LANES  # so that a row is a multiple of them
-    frames = {rows: _Frame(heads, rows, length, margin, dtype) for rows in {size, count % size} - {0}}
+    frames = {
+        rows: _AttentionBuffer(heads, rows, length, margin, dtype) for rows in {size, count % size} - {0}
+    }
     blocks = []
     for first in range(0, count, size):
         queries = slice(first, min(first + size, count))
@@ -231,7 +233,7 @@ def _blocks(trace: Trace, features: _Features, count: int) -> list[_Block]:
             row, key = alike.nonzero()
             if len(row):
                 pairs[name] = torch.from_numpy(row * frame.width + frame.margin + key)
-        blocks.append(_Block(queries, frame, pairs))
+        blocks.append(_QueryBlock(queries, frame, pairs))
     return blocks
 
 

@@ -11,17 +11,17 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.numbers import some_of
-from bert_probe.analyses.why_heads import WhyHeads
+from bert_probe.analyses.why_heads import HeadAttribution
 from bert_probe.core.field_types import Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.capture import switched_off
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, forward
-from bert_probe.model.outputs import Output, output_of
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.sentence_files import numbered
 
@@ -31,7 +31,7 @@ PARTED = "\t"
 
 
 @question("heads removed", command="why")
-class HeadsRemoved(Question):
+class HeadPruning(Question):
     """Accuracy over labelled texts as heads are switched off, one part after the other; Michel et al. 2019.
 
     The least important go first: by the "effect" that each has by itself on the logit of the right class, by
@@ -42,8 +42,8 @@ class HeadsRemoved(Question):
         seed: of the random order.
     """
 
-    parts: int = asked(Number(1, 100), default=10, about="With --file and --heads: steps.  [default: 10]")
-    seed: int = asked(
+    parts: int = param(Number(1, 100), default=10, about="With --file and --heads: steps.  [default: 10]")
+    seed: int = param(
         Number(0), default=0, about="With --file and --heads: of the random order.  [default: 0]"
     )
 
@@ -52,8 +52,8 @@ class HeadsRemoved(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> RemovedHeads:
+        report: Progress = no_progress,
+    ) -> HeadPruningResult:
         """The curve of each order.
 
         Args:
@@ -72,7 +72,7 @@ class HeadsRemoved(Question):
         effects, importances = [], []
         for done, (trace, label) in enumerate(texts):
             report(done, 2 * len(texts))
-            found = WhyHeads(CLASSIFYING, output.labels[label]).of(trace)
+            found = HeadAttribution(CLASSIFYING, output.labels[label]).of(trace)
             effects.append(-found.changes)
             importances.append(found.importance)
         ranked = {
@@ -90,8 +90,8 @@ class HeadsRemoved(Question):
         report(2 * len(texts), 2 * len(texts))
         dropped = sum(trace.encoding.dropped for trace, _ in texts)
         lines = [line for _, line in numbered(sentences, "labelled text")]
-        subject = Subject.of_sentences(checkpoint, lines, dropped)
-        return RemovedHeads(self, subject, read_only(counts), read_only(curves))
+        subject = InputRecord.of_sentences(checkpoint, lines, dropped)
+        return HeadPruningResult(self, subject, read_only(counts), read_only(curves))
 
     def options(self) -> list[str]:
         """Heads instead of words."""
@@ -103,7 +103,7 @@ class HeadsRemoved(Question):
 
 
 def _labelled(
-    checkpoint: Checkpoint, output: Output, sentences: Sequence[str], truncate: bool
+    checkpoint: Checkpoint, output: OutputHead, sentences: Sequence[str], truncate: bool
 ) -> Iterator[tuple[Trace, int]]:
     for place, line in numbered(sentences, "labelled text"):
         label, tab, rest = line.partition(PARTED)
@@ -118,7 +118,7 @@ def _labelled(
 
 
 def _accuracy(
-    texts: Sequence[tuple[Trace, int]], output: Output, gone: Array, shape: tuple[int, ...]
+    texts: Sequence[tuple[Trace, int]], output: OutputHead, gone: Array, shape: tuple[int, ...]
 ) -> float:
     """The share of the texts whose likeliest class is the right one, without some heads."""
     layers, heads = shape
@@ -138,7 +138,7 @@ def _accuracy(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RemovedHeads(Result):
+class HeadPruningResult(Result):
     """Accuracies without heads.
 
     Attributes:
@@ -146,7 +146,7 @@ class RemovedHeads(Result):
         accuracies: float64 [order, step], in the order of `ORDERS`.
     """
 
-    question: HeadsRemoved
+    question: HeadPruning
     removed: Array
     accuracies: Array
 

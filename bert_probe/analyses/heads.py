@@ -11,8 +11,8 @@ from bert_probe.analyses.attention import WORDS
 from bert_probe.analyses.head_measures import SHARES, measure_heads
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.trace import Array, Trace
@@ -48,9 +48,9 @@ class Heads(Question):
         words: merge pieces into words first: attention summed over keys, averaged over queries.
     """
 
-    words: bool = asked(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS)
 
-    def of(self, trace: Trace) -> HeadProfiles:
+    def of(self, trace: Trace) -> HeadsResult:
         """The profiles on a text.
 
         Raises:
@@ -59,11 +59,11 @@ class Heads(Question):
         values = measure_heads(trace, word_lens(trace) if self.words else None)
         # Half of a row is not one half where rows do not sum to 1.
         labels = (("",) * trace.heads,) * trace.layers if trace.caveat else head_labels(values)
-        return HeadProfiles(self, Subject.of(trace), values, labels)
+        return HeadsResult(self, InputRecord.of(trace), values, labels)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadProfiles(Result):
+class HeadsResult(Result):
     """Measures of every head of a model on one text.
 
     Attributes:

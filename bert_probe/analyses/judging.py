@@ -14,10 +14,10 @@ from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch, batches, forward
-from bert_probe.model.outputs import Output, output_of
-from bert_probe.model.progress import Report
+from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Row
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 TAGS = "tags"
@@ -31,7 +31,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class HeadPredictions:
     """What a head gives for texts, or for their words.
 
     Attributes:
@@ -65,7 +65,7 @@ def kind_of(checkpoint: Checkpoint) -> str:
     return kind
 
 
-def head_for(checkpoint: Checkpoint, kind: str) -> Output:
+def head_for(checkpoint: Checkpoint, kind: str) -> OutputHead:
     """The head that answers labels of this kind.
 
     Raises:
@@ -82,8 +82,8 @@ def head_for(checkpoint: Checkpoint, kind: str) -> Output:
 
 
 def of_texts(
-    checkpoint: Checkpoint, output: Output, rows: Sequence[Row], truncate: bool, report: Report
-) -> Answers:
+    checkpoint: Checkpoint, output: OutputHead, rows: Sequence[LabeledText], truncate: bool, report: Progress
+) -> HeadPredictions:
     """A head's answers for texts, or for texts and their pairs.
 
     Raises:
@@ -95,16 +95,16 @@ def of_texts(
     for index, logits in _logits(checkpoint, output, encodings, report):
         found[index] = _finite(logits, checkpoint, rows[index].line)
     count = len(rows)
-    return Answers(found, np.arange(count), np.zeros(count, dtype=int), _dropped(encodings))
+    return HeadPredictions(found, np.arange(count), np.zeros(count, dtype=int), _dropped(encodings))
 
 
 def of_words(
     checkpoint: Checkpoint,
-    output: Output,
+    output: OutputHead,
     sentences: Sequence[TaggedSentence],
     truncate: bool,
-    report: Report,
-) -> Answers:
+    report: Progress,
+) -> HeadPredictions:
     """A head's answers for the words of sentences, each at its first token, as BERT's authors have it.
 
     Words that are cut off, and those of which the tokenizer keeps nothing, have no answer.
@@ -131,7 +131,7 @@ def of_words(
     if not units:
         raise TextError("The tokenizer keeps no word of these sentences. Give other ones.")
     texts, words = np.array(units).T
-    return Answers(
+    return HeadPredictions(
         np.stack([answer for answers in found for answer in answers]), texts, words, _dropped(encodings)
     )
 
@@ -151,7 +151,7 @@ def _first_tokens(encoding: Encoding, sentence: TaggedSentence) -> list[int | No
 
 
 def _logits(
-    checkpoint: Checkpoint, output: Output, encodings: Sequence[Encoding], report: Report
+    checkpoint: Checkpoint, output: OutputHead, encodings: Sequence[Encoding], report: Progress
 ) -> Iterator[tuple[int, Array]]:
     """Index of a text and the head's numbers for it, many texts in a pass: [label], or [token, label]."""
     done = 0

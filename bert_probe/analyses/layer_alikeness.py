@@ -13,20 +13,20 @@ from bert_probe.analyses.encoded import encoded
 from bert_probe.analyses.head_means import BATCH_TOKENS
 from bert_probe.analyses.two_models import ModelChange, are_one, check_encodings, check_tokenizers
 from bert_probe.core.field_types import Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
 
 @question("alikeness of layers", command="diff")
-class LayerAlikeness(ModelChange):
+class LayerSimilarity(ModelChange):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
     It asks whether tokens that are alike in the one are alike in the other, whatever the dimensions mean: no
@@ -39,10 +39,10 @@ class LayerAlikeness(ModelChange):
 
     what: ClassVar[str] = "alikeness"
 
-    examples: int = asked(
+    examples: int = param(
         Number(2, 20_000), default=2000, about="Tokens that are compared, at most.  [default: 2000]"
     )
-    seed: int = asked(Number(0), default=0, about="Of drawing them, where there are more.")
+    seed: int = param(Number(0), default=0, about="Of drawing them, where there are more.")
 
     def of(
         self,
@@ -50,8 +50,8 @@ class LayerAlikeness(ModelChange):
         b: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> AlikeLayers:
+        report: Progress = no_progress,
+    ) -> LayerSimilarityResult:
         """The alikeness over sentences, each of which is read by itself.
 
         Args:
@@ -71,10 +71,10 @@ class LayerAlikeness(ModelChange):
         for number, (mine, yours) in enumerate(zip(*read, strict=True), start=1):
             check_encodings(mine, yours, f"sentence {number:,}")
         texts, dropped = [one.text for one in read[0]], sum(one.dropped for one in read[0])
-        subject = Subject.of_sentences(a, texts, dropped).beside(Subject.of_model(b))
+        subject = InputRecord.of_sentences(a, texts, dropped).beside(InputRecord.of_model(b))
         places = self._drawn(read[0])
         single = are_one(subject, a, b)
-        steps = _Steps(
+        steps = _PairCounter(
             report,
             len(texts) * (1 if single else 2) + (a.description.layers + 1) * (b.description.layers + 1),
         )
@@ -83,7 +83,7 @@ class LayerAlikeness(ModelChange):
         ):
             mine_by_layer = _vectors(a, read[0], places, steps)
             theirs = mine_by_layer if single else _vectors(b, read[1], places, steps)
-            return AlikeLayers(
+            return LayerSimilarityResult(
                 self, subject, len(places), read_only(_alikeness(mine_by_layer, theirs, steps))
             )
 
@@ -110,10 +110,10 @@ class LayerAlikeness(ModelChange):
         return ["--file"]
 
 
-class _Steps:
+class _PairCounter:
     """Counts what is done."""
 
-    def __init__(self, report: Report, total: int) -> None:
+    def __init__(self, report: Progress, total: int) -> None:
         self.report, self.done, self.total = report, 0, total
 
     def __call__(self, count: int = 1) -> None:
@@ -122,7 +122,7 @@ class _Steps:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AlikeLayers(Result):
+class LayerSimilarityResult(Result):
     """How alike the layers of two models are.
 
     Attributes:
@@ -131,7 +131,7 @@ class AlikeLayers(Result):
             the outputs of the embeddings. NaN where the vectors of a layer are all the same.
     """
 
-    question: LayerAlikeness
+    question: LayerSimilarity
     examples: int
     cka: Array
 
@@ -183,7 +183,7 @@ def linear_cka(x: Array, y: Array) -> float:
     return float(_alikeness([one], [other])[0, 0])
 
 
-def _alikeness(one: Sequence[Array], other: Sequence[Array], steps: _Steps | None = None) -> Array:
+def _alikeness(one: Sequence[Array], other: Sequence[Array], steps: _PairCounter | None = None) -> Array:
     """CKA of every layer of the one with every layer of the other, all centred."""
     own = [_shared(x, x) for x in one]
     theirs = own if other is one else [_shared(y, y) for y in other]
@@ -218,7 +218,7 @@ def _centred(x: Array) -> Array:
 
 
 def _vectors(
-    checkpoint: Checkpoint, encodings: Sequence[Encoding], places: Array, steps: _Steps
+    checkpoint: Checkpoint, encodings: Sequence[Encoding], places: Array, steps: _PairCounter
 ) -> list[Array]:
     """Vectors of the chosen tokens after each layer from 0, each [token, hidden] and centred."""
     found: list[Array] = []

@@ -12,16 +12,16 @@ import pandas as pd
 from bert_probe.analyses.encoded import Line, encoded
 from bert_probe.analyses.planes import BASES, Planes, planes
 from bert_probe.core.field_types import Choice, Flag
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding, Token
 from bert_probe.model.forward import as_array, batches, forward
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.labeled_texts import Label, Labelled
+from bert_probe.text.labeled_texts import Label, LabeledTexts
 from bert_probe.text.sentence_files import numbered
 from bert_probe.text.words import Unit, WordLens, word_lens
 
@@ -34,7 +34,7 @@ SEGMENTS = ("A", "B")
 """What the two texts of one input are called."""
 
 
-class Mark(NamedTuple):
+class MapPoint(NamedTuple):
     """A token, or a word, that is laid out.
 
     Attributes:
@@ -42,7 +42,7 @@ class Mark(NamedTuple):
         display: as a person reads it.
         text: number of its text, from 0.
         position: place of its first token in the input.
-        part: number of its part, from 0; see `MappedLayers.part_names`.
+        part: number of its part, from 0; see `TokenMapResult.part_names`.
     """
 
     name: str
@@ -53,34 +53,34 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class _OnPlanes(Question):
+class _MapQuestion(Question):
     """What is asked of every map of layers."""
 
-    words: bool = asked(Flag(), default=False, key="map_words", about="Merge pieces into words first.")
-    specials: bool = asked(
+    words: bool = param(Flag(), default=False, key="map_words", about="Merge pieces into words first.")
+    specials: bool = param(
         Flag(), default=False, key="map_specials", about="Lay out [CLS], [SEP] and the like as well."
     )
-    basis: str = asked(
+    basis: str = param(
         Choice(BASES),
         default="shared",
         key="map_basis",
         about="One plane for all layers, the same less each layer's mean, or one for each layer.",
     )
 
-    def _marks(self, encoding: Encoding, text: int, part: int | None) -> _Marks:
+    def _marks(self, encoding: Encoding, text: int, part: int | None) -> _TextPoints:
         """What is laid out of a text; ``part`` None stands for its segments."""
         lens = word_lens(encoding) if self.words else None
         units: Sequence[Token | Unit] = encoding.tokens if lens is None else lens.units
         kept = [place for place, unit in enumerate(units) if self.specials or not unit.special]
         marks = [
-            Mark(str(one), one.display, text, one.position, one.segment if part is None else part)
+            MapPoint(str(one), one.display, text, one.position, one.segment if part is None else part)
             for one in map(units.__getitem__, kept)
         ]
-        return _Marks(marks, kept, lens)
+        return _TextPoints(marks, kept, lens)
 
 
 @question("layer map", command="map")
-class LayerMap(_OnPlanes):
+class TokenMap(_MapQuestion):
     """The tokens of a text, or of two, as points of a plane, at each layer from the embeddings' output on.
 
     Attributes:
@@ -89,7 +89,7 @@ class LayerMap(_OnPlanes):
         basis: which plane; see `planes.BASES`.
     """
 
-    def of(self, trace: Trace, other: Trace | None = None) -> MappedLayers:
+    def of(self, trace: Trace, other: Trace | None = None) -> TokenMapResult:
         """The points.
 
         Args:
@@ -100,7 +100,7 @@ class LayerMap(_OnPlanes):
             UnavailableError: see `planes`; attention that came without vectors.
         """
         traces = [trace] if other is None else [trace, other]
-        subject = Subject.of(*traces)
+        subject = InputRecord.of(*traces)
         paired = any(trace.encoding.pair is not None for trace in traces)
         read = [self._marks(trace.encoding, i, None if paired else 0) for i, trace in enumerate(traces)]
         states = [
@@ -110,15 +110,15 @@ class LayerMap(_OnPlanes):
         marks = _all_of(read)
         texts = tuple((trace.encoding.text, trace.encoding.pair) for trace in traces)
         laid = planes(states, self.basis)
-        return MappedLayers(self, subject, texts, marks, SEGMENTS if paired else (), laid)
+        return TokenMapResult(self, subject, texts, marks, SEGMENTS if paired else (), laid)
 
 
 @question("layer map of many", command="map")
-class LayerMapOfMany(_OnPlanes):
+class CorpusTokenMap(_MapQuestion):
     """The same of many texts, each read by itself, on planes that all of them share.
 
     Attributes:
-        words, specials, basis: as in `LayerMap`.
+        words, specials, basis: as in `TokenMap`.
     """
 
     files: ClassVar[Mapping[str, str]] = {"rows": "--labelled"}
@@ -127,10 +127,10 @@ class LayerMapOfMany(_OnPlanes):
     def of(
         self,
         checkpoint: Checkpoint,
-        rows: Sequence[str] | Labelled,
+        rows: Sequence[str] | LabeledTexts,
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> MappedLayers:
+        report: Progress = no_progress,
+    ) -> TokenMapResult:
         """The points of all texts.
 
         Args:
@@ -150,16 +150,16 @@ class LayerMapOfMany(_OnPlanes):
         parts = _parts(rows)
         read = [
             self._marks(
-                encoding, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, Labelled) else 0
+                encoding, i, parts.index(_part(rows.rows[i].label)) if isinstance(rows, LabeledTexts) else 0
             )
             for i, encoding in enumerate(encodings)
         ]
         marks = _all_of(read)
         dropped = sum(encoding.dropped for encoding in encodings)
         subject = (
-            Subject.of_tagged(checkpoint, {"rows": rows}, dropped)
-            if isinstance(rows, Labelled)
-            else Subject.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
+            InputRecord.of_tagged(checkpoint, {"rows": rows}, dropped)
+            if isinstance(rows, LabeledTexts)
+            else InputRecord.of_sentences(checkpoint, [encoding.text for encoding in encodings], dropped)
         )
         with memory_errors(
             f"The vectors of {len(marks):,} tokens need more memory than is free. Give fewer texts."
@@ -167,7 +167,7 @@ class LayerMapOfMany(_OnPlanes):
             states = _vectors(checkpoint, encodings, read, report)
             laid = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
         texts = tuple((encoding.text, encoding.pair) for encoding in encodings)
-        return MappedLayers(self, subject, texts, marks, parts, laid)
+        return TokenMapResult(self, subject, texts, marks, parts, laid)
 
     def arguments(self) -> list[str]:
         """The file of texts is an option."""
@@ -175,7 +175,7 @@ class LayerMapOfMany(_OnPlanes):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MappedLayers(Result):
+class TokenMapResult(Result):
     """Tokens, or words, as points of a plane at every layer.
 
     Attributes:
@@ -186,9 +186,9 @@ class MappedLayers(Result):
             variance these show.
     """
 
-    question: LayerMap | LayerMapOfMany
+    question: TokenMap | CorpusTokenMap
     texts: tuple[tuple[str, str | None], ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[MapPoint, ...]
     part_names: tuple[str, ...]
     planes: Planes
 
@@ -246,10 +246,10 @@ class MappedLayers(Result):
         return self.planes.points.nbytes + texts + 300 * len(self.marks)
 
 
-class _Marks(NamedTuple):
+class _TextPoints(NamedTuple):
     """What is laid out of one text: its marks, their places among tokens or words, and how these merge."""
 
-    marks: list[Mark]
+    marks: list[MapPoint]
     kept: list[int]
     lens: WordLens | None
 
@@ -259,19 +259,21 @@ class _Marks(NamedTuple):
         return whole[self.kept]
 
 
-def _all_of(read: Sequence[_Marks]) -> tuple[Mark, ...]:
+def _all_of(read: Sequence[_TextPoints]) -> tuple[MapPoint, ...]:
     return tuple(mark for one in read for mark in one.marks)
 
 
-def _lines(rows: Sequence[str] | Labelled) -> list[Line]:
-    if isinstance(rows, Labelled):
+def _lines(rows: Sequence[str] | LabeledTexts) -> list[Line]:
+    if isinstance(rows, LabeledTexts):
         return [(row.line, row.text, row.pair) for row in rows.rows]
     return [(line, text, None) for line, text in numbered(rows, "text")]
 
 
-def _parts(rows: Sequence[str] | Labelled) -> tuple[str, ...]:
+def _parts(rows: Sequence[str] | LabeledTexts) -> tuple[str, ...]:
     """The labels there are, in the order in which they come."""
-    return tuple(dict.fromkeys(_part(row.label) for row in rows.rows)) if isinstance(rows, Labelled) else ()
+    return (
+        tuple(dict.fromkeys(_part(row.label) for row in rows.rows)) if isinstance(rows, LabeledTexts) else ()
+    )
 
 
 def _part(label: Label) -> str:
@@ -281,7 +283,7 @@ def _part(label: Label) -> str:
 
 
 def _vectors(
-    checkpoint: Checkpoint, encodings: Sequence[Encoding], read: Sequence[_Marks], report: Report
+    checkpoint: Checkpoint, encodings: Sequence[Encoding], read: Sequence[_TextPoints], report: Progress
 ) -> list[Array]:
     """Vectors of all marks after each layer from 0, each [mark, hidden]."""
     starts = np.cumsum([0, *(len(one.marks) for one in read)])

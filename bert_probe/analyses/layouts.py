@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.errors import ShapeError, UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 SEED = 0
@@ -24,7 +24,7 @@ _ALIKE = 16 * float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class PointLayout:
     """Vectors as points of a plane.
 
     Attributes:
@@ -42,7 +42,7 @@ class Layout:
             raise ShapeError(f"Points have shape {self.points.shape}; [vector, 2] is needed.")
 
 
-def pca(vectors: Array, report: Report = ignore) -> Layout:  # noqa: ARG001 - over at once
+def pca(vectors: Array, report: Progress = no_progress) -> PointLayout:  # noqa: ARG001 - over at once
     """The first two principal components (Pearson 1901; Hotelling 1933).
 
     The sign of a component, which is arbitrary, makes its largest loading positive.
@@ -59,10 +59,10 @@ def pca(vectors: Array, report: Report = ignore) -> Layout:  # noqa: ARG001 - ov
     if not total > 0:
         raise UnavailableError("All vectors are equal, so there is nothing to lay out. Give other sentences.")
     shares = [*(variance[:2] / total), 0.0][:2]
-    return Layout(read_only(points.astype(np.float32)), (float(shares[0]), float(shares[1])))
+    return PointLayout(read_only(points.astype(np.float32)), (float(shares[0]), float(shares[1])))
 
 
-def tsne(vectors: Array, report: Report = ignore) -> Layout:
+def tsne(vectors: Array, report: Progress = no_progress) -> PointLayout:
     """t-SNE (van der Maaten and Hinton 2008), by scikit-learn: near vectors stay near.
 
     Of the vectors divided by their lengths, whose squared distance is 2 − 2 · cosine. Perplexity is 30, or a
@@ -88,10 +88,10 @@ def tsne(vectors: Array, report: Report = ignore) -> Layout:
     # Several threads add in the order in which they come, and t-SNE makes much of a last digit.
     with threadpool_limits(1, user_api="openmp"):
         points = np.asarray(mapper.fit_transform(rows.astype(np.float32)), np.float32)
-    return Layout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
+    return PointLayout(read_only(points), settings={"perplexity": perplexity, "seed": SEED})
 
 
-def umap(vectors: Array, report: Report = ignore) -> Layout:
+def umap(vectors: Array, report: Progress = no_progress) -> PointLayout:
     """UMAP (McInnes, Healy and Melville 2018): near vectors stay near; distances and axes mean little.
 
     With cosine distances, 15 neighbours (fewer where there are fewer vectors), starting from the
@@ -115,7 +115,7 @@ def umap(vectors: Array, report: Report = ignore) -> Layout:
             "UMAP is an extra that is not installed. Run pip install umap-learn, or choose another map."
         ) from None
 
-    bar = _Bar(report)
+    bar = _ProgressStream(report)
     neighbours = min(NEIGHBOURS, len(vectors) - 1)
     mapper = UMAP(
         n_neighbors=neighbours,
@@ -128,10 +128,10 @@ def umap(vectors: Array, report: Report = ignore) -> Layout:
     points = np.asarray(mapper.fit_transform(vectors), np.float32)
     if bar.raised is not None:
         raise bar.raised
-    return Layout(read_only(points), settings={"neighbours": neighbours, "seed": SEED})
+    return PointLayout(read_only(points), settings={"neighbours": neighbours, "seed": SEED})
 
 
-METHODS: Mapping[str, Callable[[Array, Report], Layout]] = {"pca": pca, "tsne": tsne, "umap": umap}
+METHODS: Mapping[str, Callable[[Array, Progress], PointLayout]] = {"pca": pca, "tsne": tsne, "umap": umap}
 
 
 def installed() -> tuple[str, ...]:
@@ -139,10 +139,10 @@ def installed() -> tuple[str, ...]:
     return tuple(method for method in METHODS if method != "umap" or find_spec("umap") is not None)
 
 
-class _Bar:
+class _ProgressStream:
     """Where UMAP writes its progress bar: the numbers in it go to a report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Progress) -> None:
         self._report = report
         self.raised: BaseException | None = None
 

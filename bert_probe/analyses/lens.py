@@ -14,18 +14,18 @@ from bert_probe.analyses.fill_mask import masked, target
 from bert_probe.analyses.predicting import softmax
 from bert_probe.analyses.text_classes import PROBABILITIES, problem_of
 from bert_probe.analyses.tuned_files import opened
-from bert_probe.analyses.tuned_lens import TunedLens
+from bert_probe.analyses.tuned_lens import TuneLensResult
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FileName, Number, Optional
-from bert_probe.core.field_types_of_words import WordName, Words
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.layers import passing
-from bert_probe.model.outputs import Output, as_tensor, missing, output_of
+from bert_probe.model.outputs import OutputHead, as_tensor, missing, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 TASKS = (FILLING, CLASSIFYING, LABELLING)
@@ -53,18 +53,20 @@ class Lens(Question):
         show: "answers", a row for each word or label; or "entropy", a row for each layer and token.
     """
 
-    task: str | None = asked(Optional(Choice(TASKS)), default=None, about="Which trained head.")
-    top: int = asked(Number(1), default=5, about="How many, likeliest first.")
-    targets: tuple[str, ...] = asked(Words(), default=(), about="Only these words.")
-    mask: int | str | None = asked(Optional(WordName()), default=None, about="Mask this word of the text.")
-    tuned: str | None = asked(
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="Which trained head.")
+    top: int = param(Number(1), default=5, about="How many, likeliest first.")
+    targets: tuple[str, ...] = param(WordList(), default=(), about="Only these words.")
+    mask: int | str | None = param(
+        Optional(WordSelector()), default=None, about="Mask this word of the text."
+    )
+    tuned: str | None = param(
         Optional(FileName()), default=None, key="lens_tuned", about="At masks: read through this tuned lens."
     )
-    show: str = asked(
+    show: str = param(
         Choice(("answers", "entropy")), default="answers", key="lens_show", facet=True, about="The table."
     )
 
-    def of(self, trace: Trace) -> LayerAnswers:
+    def of(self, trace: Trace) -> LensResult:
         """The head on every layer: at the masks of a text, or, where it has none, at all tokens.
 
         Raises:
@@ -105,9 +107,9 @@ class Lens(Question):
         ids, ranks, chosen, likely, entropy = (
             read_only(np.stack(part)) for part in zip(*layers, strict=True)
         )
-        return LayerAnswers(
+        return LensResult(
             asked_for,
-            Subject.of(trace),
+            InputRecord.of(trace),
             output.task,
             read,
             places,
@@ -122,7 +124,7 @@ class Lens(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LayerAnswers(Result):
+class LensResult(Result):
     """What a head makes of each layer. Arrays are [layer + 1, place, answer], row 0 of the embeddings.
 
     Attributes:
@@ -201,7 +203,7 @@ class LayerAnswers(Result):
         return pd.DataFrame(columns | ({} if self.task == FILLING else {"logit": self.logits.ravel()}))
 
 
-def _output(checkpoint: Checkpoint, task: str | None) -> Output:
+def _output(checkpoint: Checkpoint, task: str | None) -> OutputHead:
     if task is not None:
         return output_of(checkpoint, task)
     there = [one for one in TASKS if one in checkpoint.outputs]
@@ -210,7 +212,7 @@ def _output(checkpoint: Checkpoint, task: str | None) -> Output:
     return output_of(checkpoint, there[0])
 
 
-def _places(read: Trace, output: Output) -> tuple[Token, ...]:
+def _places(read: Trace, output: OutputHead) -> tuple[Token, ...]:
     """Masks, or all tokens where there is none; all tokens for labels; none for a text as a whole."""
     if output.task == CLASSIFYING:
         return ()
@@ -219,7 +221,7 @@ def _places(read: Trace, output: Output) -> tuple[Token, ...]:
 
 
 def _by_layer(
-    read: Trace, output: Output, positions: Sequence[int], tuned: TunedLens | None
+    read: Trace, output: OutputHead, positions: Sequence[int], tuned: TuneLensResult | None
 ) -> Iterator[Array]:
     """What the head gives for each layer, [place, word or label]; the last one is the model's own answer."""
     with torch.inference_mode(), read.checkpoint.running() as model:
@@ -242,7 +244,7 @@ def _entropy(shares: Array) -> Array:
     return found
 
 
-def _names(output: Output, read: Trace, ids: Array) -> tuple[tuple[tuple[str, ...], ...], ...]:
+def _names(output: OutputHead, read: Trace, ids: Array) -> tuple[tuple[tuple[str, ...], ...], ...]:
     if output.task != FILLING:
         return tuple(tuple(tuple(output.labels[one] for one in row) for row in layer) for layer in ids)
     names = read.checkpoint.tokenizer.convert_ids_to_tokens

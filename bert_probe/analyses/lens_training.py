@@ -12,12 +12,12 @@ import torch.nn.functional as F
 
 from bert_probe.errors import EmptyTextError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Inputs
+from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import as_array, batch, batches
-from bert_probe.model.layers import Pass
-from bert_probe.model.outputs import Output
+from bert_probe.model.layers import ForwardPass
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
-from bert_probe.text.validation import Faults
+from bert_probe.text.validation import ValidationErrors
 
 SHARE = 0.15
 """Of a line's tokens that are masked at a time, as in the training of BERT (Devlin et al. 2019)."""
@@ -38,7 +38,7 @@ Told = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
-class AtMasks:
+class MaskTargets:
     """What a model has at masks.
 
     Attributes:
@@ -51,17 +51,17 @@ class AtMasks:
     inputs: Mapping[str, Array]
     lines: Array
 
-    def of(self, chosen: Array) -> AtMasks:
+    def of(self, chosen: Array) -> MaskTargets:
         """Those where this is so, bool [place]."""
         inputs = {name: values[chosen] for name, values in self.inputs.items()}
-        return AtMasks(self.states[:, chosen], inputs, self.lines[chosen])
+        return MaskTargets(self.states[:, chosen], inputs, self.lines[chosen])
 
     def __len__(self) -> int:
         return len(self.lines)
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
+class MaskedLines:
     """Lines with some of their tokens masked, in groups that are read at once.
 
     Attributes:
@@ -71,13 +71,13 @@ class Readings:
         groups: indices of the texts.
     """
 
-    texts: Sequence[Inputs]
+    texts: Sequence[ModelInputs]
     lines: Sequence[int]
     places: Sequence[Array]
     groups: Sequence[Sequence[int]]
 
 
-def readings(checkpoint: Checkpoint, lines: Sequence[Inputs], seed: int) -> Readings:
+def readings(checkpoint: Checkpoint, lines: Sequence[ModelInputs], seed: int) -> MaskedLines:
     """Mask `SHARE` of the tokens of each line, at least one; special and unknown ones stay.
 
     Raises:
@@ -98,16 +98,16 @@ def readings(checkpoint: Checkpoint, lines: Sequence[Inputs], seed: int) -> Read
             f"{MOST_BYTES / 1e9:.0f} GB are kept. Give fewer lines: some thousands are enough."
         )
     groups = batches([len(text) for text in texts], GROUP_TOKENS, checkpoint.pads)
-    return Readings(texts, [*range(len(lines))] * READINGS, places, groups)
+    return MaskedLines(texts, [*range(len(lines))] * READINGS, places, groups)
 
 
-def inputs_of(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[Inputs]:
+def inputs_of(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate: bool) -> list[ModelInputs]:
     """What the model is given for each line, which comes with its number.
 
     Raises:
-        FaultyFileError: some that cannot be read, all of them named.
+        InvalidFileError: some that cannot be read, all of them named.
     """
-    found, faults = [], Faults("The list")
+    found, faults = [], ValidationErrors("The list")
     for number, line in lines:
         try:
             found.append(checkpoint.encoder.inputs(line, truncate=truncate))
@@ -117,16 +117,16 @@ def inputs_of(checkpoint: Checkpoint, lines: Sequence[tuple[int, str]], truncate
     return found
 
 
-def masked(line: Inputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> Inputs:
+def masked(line: ModelInputs, specials: Sequence[int], mask: int, random: np.random.Generator) -> ModelInputs:
     """A text with `SHARE` of its tokens masked, one at least if there is one that is not special."""
     ids = line.inputs["input_ids"].copy()
     free = np.flatnonzero(~np.isin(ids, specials))
     count = max(1, round(SHARE * len(free))) if len(free) else 0
     ids[random.choice(free, count, replace=False)] = mask
-    return Inputs({**line.inputs, "input_ids": ids}, line.dropped)
+    return ModelInputs({**line.inputs, "input_ids": ids}, line.dropped)
 
 
-def read(checkpoint: Checkpoint, given: Readings, told: Told) -> AtMasks:
+def read(checkpoint: Checkpoint, given: MaskedLines, told: Told) -> MaskTargets:
     """Run the model on all of it, and keep what it has at the masks.
 
     Raises:
@@ -155,10 +155,10 @@ def read(checkpoint: Checkpoint, given: Readings, told: Told) -> AtMasks:
     pairs = [*zip(given.texts, given.places, strict=True)]
     names = given.texts[0].inputs
     values = {name: np.concatenate([text.inputs[name][own] for text, own in pairs]) for name in names}
-    return AtMasks(states, values, np.repeat(given.lines, [len(own) for own in given.places]))
+    return MaskTargets(states, values, np.repeat(given.lines, [len(own) for own in given.places]))
 
 
-class Head:
+class WordHead:
     """What a model's own head for words makes of vectors that belong to no one text.
 
     Whoever calls it is within `Checkpoint.running`.
@@ -167,7 +167,7 @@ class Head:
         passed: any text's way through the model, for a norm that follows the layers.
     """
 
-    def __init__(self, output: Output, passed: Pass) -> None:
+    def __init__(self, output: OutputHead, passed: ForwardPass) -> None:
         passed.check_pooler()
         self._output, self._passed, self._norm = output, passed, passed.norm
         states = passed.states[0]
@@ -200,7 +200,7 @@ def divergence(answer: torch.Tensor, lens: torch.Tensor) -> torch.Tensor:
     return F.kl_div(lens, answer, reduction="none", log_target=True).sum(dim=-1)
 
 
-class _Map:
+class _AffineMap:
     """h + s (A x + b): x is h less its mean and over its spread, s the root of the mean square of h.
 
     So steps of one size suit every layer of every family, whatever the lengths of its vectors. A and b begin
@@ -230,12 +230,12 @@ class _Map:
             return weight.to(kind).cpu().numpy(), bias.to(kind).cpu().numpy()
 
 
-def trained(head: Head, given: AtMasks, steps: int, seed: int, told: Told) -> tuple[Array, Array]:
+def trained(head: WordHead, given: MaskTargets, steps: int, seed: int, told: Told) -> tuple[Array, Array]:
     """The maps of all layers but the last, [layer, hidden, hidden] and [layer, hidden].
 
     Each step lowers the mean divergence of each layer's answer from the last layer's at some of the masks.
     """
-    maps = [_Map(head.tensor(states)) for states in given.states[:-1]]
+    maps = [_AffineMap(head.tensor(states)) for states in given.states[:-1]]
     last = head.tensor(given.states[-1])
     inputs = {name: head.tensor(values) for name, values in given.inputs.items()}
     rate = RATE / given.states.shape[-1]
@@ -267,7 +267,7 @@ def _chosen(count: int, steps: int, seed: int) -> Array:
     return np.concatenate(rounds)[: steps * size].reshape(steps, size)
 
 
-def losses(head: Head, given: AtMasks, weights: Array, biases: Array, told: Told) -> Array:
+def losses(head: WordHead, given: MaskTargets, weights: Array, biases: Array, told: Told) -> Array:
     """Mean divergence from the last layer's answer in bits, float64 [plain or tuned, layer]."""
     found = np.zeros((2, len(weights)))
     with torch.inference_mode():

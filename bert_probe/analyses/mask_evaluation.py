@@ -15,15 +15,15 @@ from bert_probe.analyses import scores
 from bert_probe.analyses.fill_mask import mask_of
 from bert_probe.analyses.lens_training import inputs_of, masked
 from bert_probe.core.field_types import Choice, Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import EmptyTextError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.encoding import Inputs
+from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import BATCH_TOKENS, batch, batches, forward
-from bert_probe.model.outputs import Output, output_of
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.outputs import OutputHead, output_of
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
@@ -50,16 +50,16 @@ class EvaluateMasks(Question):
         show: which table; see `SHOWS`.
     """
 
-    seed: int = asked(Number(0), default=0, about="Of which tokens are masked.  [default: 0]")
-    show: str = asked(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
+    seed: int = param(Number(0), default=0, about="Of which tokens are masked.  [default: 0]")
+    show: str = param(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
 
     def of(
         self,
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> MasksJudged:
+        report: Progress = no_progress,
+    ) -> EvaluateMasksResult:
         """Mask, ask, and compare.
 
         Args:
@@ -97,10 +97,10 @@ class EvaluateMasks(Question):
         every = [guess for guesses in found for guess in guesses]
         rank, log, first = (np.array(values) for values in zip(*every, strict=True))
         counts = [len(own) for own in places]
-        subject = Subject.of_sentences(
+        subject = InputRecord.of_sentences(
             checkpoint, [text for _, text in lines], sum(one.dropped for one in given)
         )
-        return MasksJudged(
+        return EvaluateMasksResult(
             self,
             subject,
             read_only(np.repeat([number for number, _ in lines], counts)),
@@ -118,13 +118,13 @@ _Guess = tuple[int, float, int]
 """Rank of the masked token, its log probability in nats, and the token that is guessed first."""
 
 
-def _masked(checkpoint: Checkpoint, texts: Sequence[Inputs], seed: int) -> list[Inputs]:
+def _masked(checkpoint: Checkpoint, texts: Sequence[ModelInputs], seed: int) -> list[ModelInputs]:
     tokenizer, random = checkpoint.tokenizer, np.random.default_rng(seed)
     return [masked(text, tokenizer.all_special_ids, tokenizer.mask_token_id, random) for text in texts]
 
 
 def _asked(
-    checkpoint: Checkpoint, output: Output, texts: Sequence[Inputs], right: Sequence[Inputs]
+    checkpoint: Checkpoint, output: OutputHead, texts: Sequence[ModelInputs], right: Sequence[ModelInputs]
 ) -> Iterator[_Guess]:
     """What the head says of each token of some texts that is not what is right, in their order."""
     given, _ = forward(checkpoint, texts)
@@ -154,7 +154,7 @@ def _tokens(checkpoint: Checkpoint, ids: Sequence[Array]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MasksJudged(Result):
+class EvaluateMasksResult(Result):
     """Guesses for masked tokens; all arrays are [mask].
 
     Attributes:

@@ -16,9 +16,9 @@ from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.finding import finding
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
@@ -27,14 +27,14 @@ from bert_probe.text.alignment import Alignment, align_traces
 from bert_probe.text.words import Unit, WordLens, find_word, word_lens
 
 CHANGES = ("total_variation", "jensen_shannon")
-"""Measures of how much a head changed; see `MinimalPair`."""
+"""Measures of how much a head changed; see `MinimalPairResult`."""
 
 REST = "rest"
 """Name of the entry in which all keys without a counterpart are pooled."""
 
 
 @question("minimal pair", command="compare")
-class Compare(Question):
+class MinimalPair(Question):
     """What differs in a model between two texts, where they are the same: heads, and vectors.
 
     Texts that are the same to the model differ in nothing, and exchanging the texts changes no number.
@@ -45,9 +45,9 @@ class Compare(Question):
         by: the measure by which heads are ranked.
     """
 
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    show: str = asked(Choice(("heads", "moved")), default="heads", option="", key="compare_show", facet=True)
-    by: str = asked(
+    words: bool = param(Flag(), default=False, about=WORDS)
+    show: str = param(Choice(("heads", "moved")), default="heads", option="", key="compare_show", facet=True)
+    by: str = param(
         Choice(CHANGES),
         default="total_variation",
         key="change",
@@ -55,13 +55,13 @@ class Compare(Question):
         about="Measure by which heads are ranked.",
     )
 
-    def of(self, a: Trace, b: Trace) -> MinimalPair:
+    def of(self, a: Trace, b: Trace) -> MinimalPairResult:
         """Compare two texts; memory holds one head's attention at a time.
 
         Raises:
             SelectionError: traces of different models, or texts with no token in common.
         """
-        subject = Subject.of(a, b)
+        subject = InputRecord.of(a, b)
         alignment = _aligned(a, b, self.words)
         one, two = _sides(a, b, alignment, self.words)
         shape, count = (a.layers, a.heads), len(alignment.pairs)
@@ -79,7 +79,7 @@ class Compare(Question):
             most[more] = shift[place][more]
         moved = _moved(one, two)
         arrays = map(read_only, (variation, distance, moved, shift, *strongest))
-        return MinimalPair(self, subject, alignment, _same_input(a, b), *arrays)
+        return MinimalPairResult(self, subject, alignment, _same_input(a, b), *arrays)
 
     def options(self) -> list[str]:
         """The other table by an option of its own."""
@@ -87,7 +87,7 @@ class Compare(Question):
 
 
 @question("row of a minimal pair", command="compare")
-class CompareRow(Question):
+class MinimalPairRow(Question):
     """Where one token, or word, of text A looks, and where the same one of text B does.
 
     Attributes:
@@ -98,19 +98,21 @@ class CompareRow(Question):
         words: merge pieces into words.
     """
 
-    token: int | str | None = asked(Optional(TokenName()), default=None, option="--row", key="compare_token")
-    layer: int = asked(LAYER, default=-1, about="With --row: layer, counted from 1.")
-    head: Head = asked(HEAD, default="mean", about="With --row: head, counted from 1, or their mean.")
-    words: bool = asked(Flag(), default=False, about=WORDS)
+    token: int | str | None = param(
+        Optional(TokenSelector()), default=None, option="--row", key="compare_token"
+    )
+    layer: int = param(LAYER, default=-1, about="With --row: layer, counted from 1.")
+    head: Head = param(HEAD, default="mean", about="With --row: head, counted from 1, or their mean.")
+    words: bool = param(Flag(), default=False, about=WORDS)
 
-    def of(self, a: Trace, b: Trace) -> RowPair:
+    def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:
         """Its rows in both texts.
 
         Raises:
             SelectionError: traces of different models, texts with no token in common, no such token, layer
                 or head, or a token that has no counterpart in text B.
         """
-        subject = Subject.of(a, b)
+        subject = InputRecord.of(a, b)
         alignment = _aligned(a, b, self.words)
         one, two = sides = _sides(a, b, alignment, self.words)
         if self.token is None:
@@ -118,14 +120,14 @@ class CompareRow(Question):
         elif self.words and isinstance(self.token, str):
             place = _place(alignment, find_word(a, self.token).position)
         else:
-            place = _place(alignment, TokenName().resolve("token", self.token, a))
+            place = _place(alignment, TokenSelector().resolve("token", self.token, a))
         asked_for = replace(self, token=alignment.aligned[place].position).resolved(a)
         rows = (side.rows(asked_for.layer, asked_for.head)[place].numpy() for side in sides)
-        return RowPair(asked_for, subject, alignment, place, *map(read_only, rows))
+        return MinimalPairRowResult(asked_for, subject, alignment, place, *map(read_only, rows))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MinimalPair(Result):
+class MinimalPairResult(Result):
     """What differs between two texts, where they are the same. All arrays are of the traces' dtype.
 
     Attributes:
@@ -143,7 +145,7 @@ class MinimalPair(Result):
             shifts most of its attention, the first of several; the last entry is the rest.
     """
 
-    question: Compare
+    question: MinimalPair
     alignment: Alignment
     same_input: bool
     total_variation: Array
@@ -208,7 +210,7 @@ class MinimalPair(Result):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RowPair(Result):
+class MinimalPairRowResult(Result):
     """Where one aligned token, or word, looks in both texts.
 
     Attributes:
@@ -218,7 +220,7 @@ class RowPair(Result):
             all keys without a counterpart.
     """
 
-    question: CompareRow
+    question: MinimalPairRow
     alignment: Alignment
     place: int
     a: Array
@@ -308,7 +310,7 @@ def _place(alignment: Alignment, position: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _AlignedText:
     """One of the two texts: its trace, and what of it is aligned."""
 
     trace: Trace
@@ -331,17 +333,17 @@ class _Side:
         return (vectors if self.lens is None else self.lens.average(vectors))[self.aligned]
 
 
-def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_Side, _Side]:
+def _sides(a: Trace, b: Trace, alignment: Alignment, words: bool) -> tuple[_AlignedText, _AlignedText]:
     if _same_input(a, b):
         # In a batch a row's last digits may depend on its place; the same input has one result all the same.
         b = a
     return (
-        _Side(a, word_lens(a) if words else None, list(alignment.places_a), list(alignment.changed_a)),
-        _Side(b, word_lens(b) if words else None, list(alignment.places_b), list(alignment.changed_b)),
+        _AlignedText(a, word_lens(a) if words else None, list(alignment.places_a), list(alignment.changed_a)),
+        _AlignedText(b, word_lens(b) if words else None, list(alignment.places_b), list(alignment.changed_b)),
     )
 
 
-def _moved(one: _Side, two: _Side) -> Array:
+def _moved(one: _AlignedText, two: _AlignedText) -> Array:
     """1 − cosine of the aligned units' vectors, [layer + 1, place]."""
     layers = range(one.trace.layers + 1)
     moved = [1 - cosine_of_rows(one.vectors(layer), two.vectors(layer)) for layer in layers]

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bert_probe.analyses.parameters import Inventory, Parameters, parameters_of_config
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, SubjectError
@@ -28,7 +28,7 @@ class ModelSizes(Question):
     The encoder is counted, with the pooler that its class has, and without an output head.
     """
 
-    def of(self, *models: ModelConfig | Checkpoint) -> SizesSideBySide:
+    def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
         """Their sizes, in the order given. Of a config the model is made without memory, and counted.
 
         Raises:
@@ -46,8 +46,8 @@ class ModelSizes(Question):
         about = tuple(
             model.about if isinstance(model, ModelConfig) else model.provenance() for model in models
         )
-        subject = Subject({"libraries": libraries()}, configs=about)
-        return SizesSideBySide(self, subject, tuple(map(_size, models)))
+        subject = InputRecord({"libraries": libraries()}, configs=about)
+        return ModelSizesResult(self, subject, tuple(map(_size, models)))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ModelSize:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SizesSideBySide(Result):
+class ModelSizesResult(Result):
     """How large several models are.
 
     Attributes:

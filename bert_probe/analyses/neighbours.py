@@ -12,20 +12,20 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.input_vectors import nearest, table_of
-from bert_probe.analyses.vocabulary import ModelVocabulary, Vocabulary
-from bert_probe.core.field_types import Kind, Number, Sizes
-from bert_probe.core.question import Question, asked, question
+from bert_probe.analyses.vocabulary import Vocabulary, VocabularyResult
+from bert_probe.core.field_types import Dimensions, FieldType, Number
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.pieces import Pieces, visible
+from bert_probe.text.pieces import VocabularyTokens, visible
 
 MOST = 1_000
 _ID = re.compile(r"id:([0-9]{1,9})")
 
 
-class PieceName(Kind):
+class VocabularyToken(FieldType):
     """A piece of the vocabulary: its name, or a word that is a single piece; its id, for people id:2314."""
 
     metavar = "WORD|id:N"
@@ -47,17 +47,17 @@ class PieceName(Kind):
         """As it is written."""
         return self.write(value)
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `plain` gave: a text, whatever it names."""
         return self.check(name, super().check(name, value))
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `write` wrote."""
         return self.check(name, text)
 
 
 @question("neighbours in the vocabulary", command="vocabulary")
-class Neighbours(Question):
+class Neighbors(Question):
     """The pieces whose input vector has the highest cosine with that of one.
 
     Attributes:
@@ -65,10 +65,10 @@ class Neighbours(Question):
         count: how many neighbours.
     """
 
-    token: int | str = asked(PieceName(), key="near", option="--near")
-    count: int = asked(Number(1, MOST), default=20, about="With --near: how many neighbours.")
+    token: int | str = param(VocabularyToken(), key="near", option="--near")
+    count: int = param(Number(1, MOST), default=20, about="With --near: how many neighbours.")
 
-    def of(self, checkpoint: Checkpoint, vocabulary: ModelVocabulary | None = None) -> PieceNeighbours:
+    def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
         """Those of a piece.
 
         Args:
@@ -87,9 +87,9 @@ class Neighbours(Question):
         with torch.inference_mode(), checkpoint.running() as model:
             ids, cosines = nearest(table_of(model, checkpoint), whole.norms, one, self.count)
         asked_for = replace(self, token=named(whole.pieces, one))
-        return PieceNeighbours(asked_for, whole.subject, whole, one, read_only(ids), read_only(cosines))
+        return NeighborsResult(asked_for, whole.subject, whole, one, read_only(ids), read_only(cosines))
 
-    def _find(self, checkpoint: Checkpoint, pieces: Pieces) -> int:
+    def _find(self, checkpoint: Checkpoint, pieces: VocabularyTokens) -> int:
         if isinstance(self.token, int):
             if not 0 <= self.token < len(pieces):
                 raise SelectionError(
@@ -103,7 +103,7 @@ class Neighbours(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PieceNeighbours(Result):
+class NeighborsResult(Result):
     """The neighbours of a piece by their input vectors, nearest first.
 
     Attributes:
@@ -113,8 +113,8 @@ class PieceNeighbours(Result):
         cosines: theirs with it, float64.
     """
 
-    question: Neighbours
-    vocabulary: ModelVocabulary
+    question: Neighbors
+    vocabulary: VocabularyResult
     one: int
     ids: Array
     cosines: Array
@@ -124,7 +124,7 @@ class PieceNeighbours(Result):
             raise ShapeError(f"{self.ids.shape} ids and {self.cosines.shape} cosines do not fit together.")
 
     @property
-    def pieces(self) -> Pieces:
+    def pieces(self) -> VocabularyTokens:
         """Of the vocabulary."""
         return self.vocabulary.pieces
 
@@ -199,7 +199,7 @@ class PieceNeighbours(Result):
         )
 
 
-def find_piece(pieces: Pieces, name: str) -> int | None:
+def find_piece(pieces: VocabularyTokens, name: str) -> int | None:
     """Id of the piece that a person names, None where there is none: as the vocabulary has it; else as a
     person reads it, at a word's beginning before others; else the same in small letters."""
     space = pieces.marks.space
@@ -212,7 +212,7 @@ def find_piece(pieces: Pieces, name: str) -> int | None:
     return None
 
 
-def named(pieces: Pieces, one: int) -> int | str:
+def named(pieces: VocabularyTokens, one: int) -> int | str:
     """What finds a piece again wherever it is written: its name, or its id where that cannot be."""
     name = pieces.names[one]
     return name if name and name.isprintable() and not _ID.fullmatch(name) else one

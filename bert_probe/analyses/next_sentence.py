@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pandas as pd
 
-from bert_probe.analyses.predicting import Predicted, Prediction, softmax
-from bert_probe.core.provenance import Subject
+from bert_probe.analyses.predicting import Prediction, PredictionResult, softmax
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.checkpoint import FOLLOWING
@@ -25,7 +25,7 @@ class NextSentence(Prediction):
 
     task: ClassVar[str] = FOLLOWING
 
-    def of(self, trace: Trace) -> Following:
+    def of(self, trace: Trace) -> NextSentenceResult:
         """The answer for a text and its pair.
 
         Raises:
@@ -36,11 +36,13 @@ class NextSentence(Prediction):
         if trace.encoding.pair is None:
             raise TextError("Whether one text follows another is asked of two. Give the second as the pair.")
         logits = output.logits(trace)
-        return Following(self.resolved(trace), Subject.of(trace), logits, read_only(softmax(logits)))
+        return NextSentenceResult(
+            self.resolved(trace), InputRecord.of(trace), logits, read_only(softmax(logits))
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Following(Predicted):
+class NextSentenceResult(PredictionResult):
     """Whether a text follows. Arrays are in the order of `FOLLOWS`.
 
     Attributes:

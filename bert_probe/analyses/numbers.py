@@ -25,10 +25,10 @@ from bert_probe.model.checkpoint import (
     LABELLING,
     Checkpoint,
 )
-from bert_probe.model.encoding import Encoding, Inputs
+from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.forward import as_array, batch, batches, forward
-from bert_probe.model.outputs import Output, missing, output_of
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.outputs import OutputHead, missing, output_of
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
 Reading = Callable[
@@ -39,7 +39,7 @@ and 0 at padding [row, token], places [row, place] → the number, [row]."""
 
 
 @dataclass(frozen=True, eq=False)
-class Number:
+class TargetOutput:
     """A number that a model answers for a text.
 
     Attributes:
@@ -73,7 +73,7 @@ class Number:
         places = torch.tensor(self.places, dtype=torch.long, device=states.device).expand(rows, -1)
         return self.read(wide, states, pooled, mask, places)
 
-    def of(self, variants: Sequence[Variant], report: Report = ignore) -> Array:
+    def of(self, variants: Sequence[Variant], report: Progress = no_progress) -> Array:
         """The number for each variant of the text, float64 [variant]; many in a pass.
 
         Args:
@@ -112,7 +112,7 @@ class Number:
 class Variant:
     """What a text was changed into, and where the answer is now."""
 
-    inputs: Encoding | Inputs
+    inputs: Encoding | ModelInputs
     places: tuple[int, ...]
 
 
@@ -120,7 +120,7 @@ MASKED, REMOVED = "masked", "removed"
 WITHOUT = (REMOVED, MASKED)
 
 
-def without(number: Number, positions: Sequence[int], how: str) -> Variant:
+def without(number: TargetOutput, positions: Sequence[int], how: str) -> Variant:
     """The text without some tokens: these left out, or each in its place a mask.
 
     Raises:
@@ -131,10 +131,10 @@ def without(number: Number, positions: Sequence[int], how: str) -> Variant:
         mask = mask_id(number.trace.checkpoint)
         ids = encoding.inputs["input_ids"].copy()
         ids[gone] = mask
-        return Variant(Inputs({**encoding.inputs, "input_ids": ids}, encoding.dropped), number.places)
+        return Variant(ModelInputs({**encoding.inputs, "input_ids": ids}, encoding.dropped), number.places)
     inputs = {name: np.delete(values, gone) for name, values in encoding.inputs.items()}
     places = tuple(place - sum(one < place for one in gone) for place in number.places)
-    return Variant(Inputs(inputs, encoding.dropped), places)
+    return Variant(ModelInputs(inputs, encoding.dropped), places)
 
 
 def mask_id(checkpoint: Checkpoint) -> int:
@@ -155,7 +155,7 @@ def number_of(
     task: str | None = None,
     target: str | None = None,
     at: int | None = None,
-) -> Number:
+) -> TargetOutput:
     """One number of a model's answer for a text.
 
     Args:
@@ -184,26 +184,26 @@ def number_of(
     return _OF[task](trace, output_of(checkpoint, task), target, at)
 
 
-def _class(trace: Trace, output: Output, target: str | None, at: int | None) -> Number:
+def _class(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
     _nothing_at(at, CLASSIFYING)
     label = _chosen(output.labels, target, output.logits(trace))
     read = _reading(output, lambda logits: logits[:, label])
     name = output.labels[label]
-    return Number(trace, CLASSIFYING, f"logit of {name}", name, (), read)
+    return TargetOutput(trace, CLASSIFYING, f"logit of {name}", name, (), read)
 
 
-def _follows(trace: Trace, output: Output, target: str | None, at: int | None) -> Number:
+def _follows(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
     _nothing_at(at, FOLLOWING)
     if trace.encoding.pair is None:
         raise TextError("Whether one text follows another is asked of two. Give the second as the pair.")
     column = _chosen(FOLLOWS, target, output.logits(trace))
     name = FOLLOWS[column]
-    return Number(
+    return TargetOutput(
         trace, FOLLOWING, f"logit of {name}", name, (), _reading(output, lambda out: out[:, column])
     )
 
 
-def _word(trace: Trace, output: Output, target_word: str | None, at: int | None) -> Number:
+def _word(trace: Trace, output: OutputHead, target_word: str | None, at: int | None) -> TargetOutput:
     """A word at a mask: the first of the text, or one in place of a word."""
     checkpoint = trace.checkpoint
     mask, hide = mask_id(checkpoint), to_mask(trace, usual_word(trace) if at is None else at)
@@ -218,10 +218,10 @@ def _word(trace: Trace, output: Output, target_word: str | None, at: int | None)
     word = int(logits.argmax()) if target_word is None else target(checkpoint, target_word)[0]
     piece = str(checkpoint.tokenizer.convert_ids_to_tokens(word))
     name = f"logit of {piece} at token {place}"
-    return Number(read, FILLING, name, piece, (place,), _reading(output, lambda out: out[:, 0, word]))
+    return TargetOutput(read, FILLING, name, piece, (place,), _reading(output, lambda out: out[:, 0, word]))
 
 
-def _label(trace: Trace, output: Output, target: str | None, at: int | None) -> Number:
+def _label(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
     place, logits = at, output.logits(trace)
     if place is None:
         own = [token.position for token in trace.tokens if not token.special]
@@ -230,10 +230,10 @@ def _label(trace: Trace, output: Output, target: str | None, at: int | None) -> 
     label = _chosen(output.labels, target, logits[place])
     name = output.labels[label]
     read = _reading(output, lambda out: out[:, 0, label])
-    return Number(trace, LABELLING, f"logit of {name} at token {place}", name, (place,), read)
+    return TargetOutput(trace, LABELLING, f"logit of {name} at token {place}", name, (place,), read)
 
 
-def _answer(trace: Trace, output: Output, target: str | None, at: int | None) -> Number:
+def _answer(trace: Trace, output: OutputHead, target: str | None, at: int | None) -> TargetOutput:
     """The start of an answer and its end."""
     _nothing_at(at, ANSWERING)
     rank = 1 if target is None else int(target) if target.isdecimal() and len(target) < 4 else 0
@@ -250,10 +250,10 @@ def _answer(trace: Trace, output: Output, target: str | None, at: int | None) ->
     end = next(token.position for token in own if token.end == answer.end and token.position >= start)
     read = _reading(output, lambda out: out[:, 0, 0] + out[:, 1, 1])
     name = f"start + end logit of “{found.text(answer)}”"
-    return Number(trace, ANSWERING, name, str(rank), (start, end), read)
+    return TargetOutput(trace, ANSWERING, name, str(rank), (start, end), read)
 
 
-_OF: Mapping[str, Callable[[Trace, Output, str | None, int | None], Number]] = {
+_OF: Mapping[str, Callable[[Trace, OutputHead, str | None, int | None], TargetOutput]] = {
     CLASSIFYING: _class,
     FOLLOWING: _follows,
     FILLING: _word,
@@ -262,7 +262,7 @@ _OF: Mapping[str, Callable[[Trace, Output, str | None, int | None], Number]] = {
 }
 
 
-def _alike(trace: Trace, other: Trace | None, target: str | None, at: int | None) -> Number:
+def _alike(trace: Trace, other: Trace | None, target: str | None, at: int | None) -> TargetOutput:
     """The cosine with another text, whose vector stays as it is."""
     _nothing_at(at, COMPARING)
     if target is not None:
@@ -283,10 +283,10 @@ def _alike(trace: Trace, other: Trace | None, target: str | None, at: int | None
         vectors = pool(given, mask, how)
         return torch.nn.functional.cosine_similarity(vectors, theirs.to(vectors), dim=-1)
 
-    return Number(read, COMPARING, "cosine with the other text", "", (), cosine)
+    return TargetOutput(read, COMPARING, "cosine with the other text", "", (), cosine)
 
 
-def _reading(output: Output, part: Callable[[torch.Tensor], torch.Tensor]) -> Reading:
+def _reading(output: OutputHead, part: Callable[[torch.Tensor], torch.Tensor]) -> Reading:
     """A number of a head's answer: for the whole text, or at some tokens by one that looks at each alone."""
 
     def read(

@@ -10,15 +10,15 @@ from urllib.parse import urlencode
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.findings import Found, Kind, Seen, kinds
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, kinds
 from bert_probe.analyses.pictured import Grid, Picture
-from bert_probe.analyses.usual import Form, Usual, usual
-from bert_probe.core.provenance import Subject
+from bert_probe.analyses.usual import Form, ReferenceNumbers, usual
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.core.snippets import address
 from bert_probe.errors import TextError
-from bert_probe.model.progress import Report, ignore, part_of
+from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Trace
 
 UNUSUAL, MIDDLE = 75.0, 50.0
@@ -30,7 +30,7 @@ OF_A_KIND = 2
 
 
 @question("overview")
-class Overview(Question):
+class Highlights(Question):
     """What of a text is most worth a look, ranked by how unusual it is among the shipped sentences.
 
     Every kind of finding is a number. Its percentile is the share of the shipped sentences, read by the
@@ -42,9 +42,9 @@ class Overview(Question):
         self,
         trace: Trace,
         other: Trace | None = None,
-        numbers: Usual | None = None,
-        report: Report = ignore,
-    ) -> TextOverview:
+        numbers: ReferenceNumbers | None = None,
+        report: Progress = no_progress,
+    ) -> HighlightsResult:
         """The findings of a text, or of two that were read by themselves, and of the two together.
 
         Args:
@@ -60,7 +60,7 @@ class Overview(Question):
 
 
 @dataclass(frozen=True, eq=False)
-class Finding:
+class Highlight:
     """One thing that is worth a look.
 
     Attributes:
@@ -76,7 +76,7 @@ class Finding:
         beyond: how far the number is above their median, the distance from there to their largest being 1.
     """
 
-    kind: Kind
+    kind: HighlightType
     value: float
     said: str
     page: str
@@ -89,7 +89,7 @@ class Finding:
     beyond: float = 0.0
 
     @classmethod
-    def made(cls, kind: Kind, found: Found, which: str = "") -> Finding:
+    def made(cls, kind: HighlightType, found: HighlightCandidate, which: str = "") -> Highlight:
         """What was found, without the trace that it was found in.
 
         Args:
@@ -120,7 +120,7 @@ class Finding:
         """Both."""
         return f"{self.said} {self.place}".rstrip()
 
-    def measured(self, numbers: Usual) -> Finding:
+    def measured(self, numbers: ReferenceNumbers) -> Highlight:
         """The same, beside the numbers of the shipped sentences."""
         there, value = numbers.numbers.get(self.kind.measure), self.value
         if there is None or not len(there):
@@ -134,7 +134,7 @@ class Finding:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextOverview(Result):
+class HighlightsResult(Result):
     """What of a text is most worth a look.
 
     Attributes:
@@ -142,13 +142,13 @@ class TextOverview(Result):
         tokens: of the shortest shipped sentence and of the longest; None where nothing is ranked yet.
     """
 
-    question: Overview
-    candidates: tuple[Finding, ...]
+    question: Highlights
+    candidates: tuple[Highlight, ...]
     tokens: tuple[int, int] | None = None
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Those that are told, the most unusual ones first; see `Overview`."""
+    def findings(self) -> tuple[Highlight, ...]:
+        """Those that are told, the most unusual ones first; see `Highlights`."""
         clear = [candidate for candidate in self.candidates if candidate.clear]
         if self.tokens is None:
             return tuple(_varied(clear))[:MOST]
@@ -159,7 +159,7 @@ class TextOverview(Result):
         told = [[one for one in kept if not one.percentile < least][:most] for least, most in bounds]
         return tuple(sorted(told, key=len)[-1] if len(told[0]) < FEW else told[0])
 
-    def ranked(self, numbers: Usual) -> TextOverview:
+    def ranked(self, numbers: ReferenceNumbers) -> HighlightsResult:
         """The same, with all findings beside the numbers of the shipped sentences."""
         return replace(
             self,
@@ -167,7 +167,7 @@ class TextOverview(Result):
             tokens=numbers.tokens,
         )
 
-    def link(self, finding: Finding) -> str:
+    def link(self, finding: Highlight) -> str:
         """The address, within the app, of the view behind a finding; "" for what is in memory only."""
         texts = address(self.subject)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
@@ -203,7 +203,7 @@ class TextOverview(Result):
         )
 
 
-def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> TextOverview:
+def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> HighlightsResult:
     """All that can be found in a text, or in two, without saying how unusual it is.
 
     Args:
@@ -215,13 +215,13 @@ def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> TextO
     traces = [trace] if other is None else [trace, other]
     if other is not None and any(trace.encoding.pair is not None for trace in traces):
         raise TextError("Two texts are each read by themselves. Give one text with its pair, or two texts.")
-    seen = [Seen(trace) for trace in traces]
-    candidates: list[Finding] = []
+    seen = [HighlightContext(trace) for trace in traces]
+    candidates: list[Highlight] = []
     for kind in kinds(2) if other is not None else ():
         if quick and kind.sentences:
             continue
         found = kind.of(*seen)
-        candidates += [] if found is None else [Finding.made(kind, found)]
+        candidates += [] if found is None else [Highlight.made(kind, found)]
     for kind in kinds(1):
         if (kind.alone and other is not None) or (quick and kind.sentences):
             continue
@@ -229,11 +229,11 @@ def look(trace: Trace, other: Trace | None = None, quick: bool = False) -> TextO
         if of_each:
             # Of two texts the one where there is more of it; as much in both is told of the first.
             found, name = max(of_each, key=lambda one: (one[0].clear, one[0].value))
-            candidates.append(Finding.made(kind, found, name if other is not None else ""))
-    return TextOverview(Overview(), Subject.of(*traces), tuple(candidates))
+            candidates.append(Highlight.made(kind, found, name if other is not None else ""))
+    return HighlightsResult(Highlights(), InputRecord.of(*traces), tuple(candidates))
 
 
-def usual_of(trace: Trace, other: Trace | None = None, report: Report = ignore) -> Usual:
+def usual_of(trace: Trace, other: Trace | None = None, report: Progress = no_progress) -> ReferenceNumbers:
     """What the numbers of a text, or of two, are to be compared with: the same numbers of shipped sentences.
 
     Raises:
@@ -254,9 +254,9 @@ def forms(trace: Trace, other: Trace | None = None) -> Sequence[Form]:
     return ["text"] if other is None else ["text", "two texts"]
 
 
-def _varied(findings: Sequence[Finding]) -> list[Finding]:
+def _varied(findings: Sequence[Highlight]) -> list[Highlight]:
     """The same without what is of a kind that was told often enough, or of a head that was told of."""
-    kept: list[Finding] = []
+    kept: list[Highlight] = []
     for finding in findings:
         alike = sum(other.kind.name == finding.kind.name for other in kept)
         heads = [other.choices for other in kept if "head" in other.choices]

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from bert_probe.core.field_types import Choice
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ COLUMNS = {"input_ids": "id", "token_type_ids": "segment", MASK: "attention_mask
 
 
 @question("padding")
-class Padding(Question):
+class PaddingEffect(Question):
     """Texts as a model is given them in one batch, filled up to the longest of them, and what that changes.
 
     Each text is also read by itself, and in the batch once more with a mask of ones alone, as if padding
@@ -39,7 +39,7 @@ class Padding(Question):
 
     listed: ClassVar[str] = "--text"
 
-    show: str = asked(
+    show: str = param(
         Choice(("inputs", "differences")),
         default="inputs",
         key="padding_show",
@@ -47,7 +47,7 @@ class Padding(Question):
         facet=True,
     )
 
-    def of(self, traces: Sequence[Trace]) -> PaddedBatch:
+    def of(self, traces: Sequence[Trace]) -> PaddingEffectResult:
         """The texts of some traces in one batch, in the order given.
 
         Raises:
@@ -55,7 +55,7 @@ class Padding(Question):
         """
         if isinstance(traces, Trace) or len(traces) < 2:
             raise SelectionError("One text needs no padding. Give a list of two or more.")
-        subject = Subject.of(*traces)
+        subject = InputRecord.of(*traces)
         encodings = tuple(trace.encoding for trace in traces)
         longest = max(map(len, encodings))
         if longest * len(encodings) > BATCH_TOKENS:
@@ -70,7 +70,7 @@ class Padding(Question):
         together = _states(checkpoint, padded, encodings)
         seen = padded | {MASK: torch.ones_like(padded["input_ids"])}
         unmasked = _states(checkpoint, seen, encodings) if MASK in padded else together
-        return PaddedBatch(
+        return PaddingEffectResult(
             self,
             subject,
             encodings,
@@ -84,7 +84,7 @@ class Padding(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PaddedBatch(Result):
+class PaddingEffectResult(Result):
     """Texts in one batch.
 
     Attributes:
@@ -97,7 +97,7 @@ class PaddedBatch(Result):
         explained: how far two passes may be apart by rounding, as a share of the largest number.
     """
 
-    question: Padding
+    question: PaddingEffect
     encodings: tuple[Encoding, ...]
     inputs: Mapping[str, Array]
     filling: str

@@ -11,21 +11,21 @@ import pandas as pd
 import torch
 from torch.autograd import forward_ad as _forward_ad
 
-from bert_probe.analyses.attributions import BASELINES, Explained, explained
+from bert_probe.analyses.attributions import BASELINES, AttributionTarget, explained
 from bert_probe.analyses.numbers import number_of
 from bert_probe.analyses.pooling import pool_unpadded, recipe
 from bert_probe.analyses.why import BASELINE
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError, memory_errors
 from bert_probe.model.checkpoint import COMPARING
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.gradients import PlainAttention, Words, from_vectors
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.gradients import InputEmbeddings, MathAttention, from_vectors
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 forward_ad: Any = _forward_ad  # which has no types
@@ -34,7 +34,7 @@ METHOD = "integrated-jacobians"
 
 
 @question("why alike", command="why")
-class WhyAlike(Question):
+class SimilarityAttribution(Question):
     """What each word of one text with each of the other adds to their cosine, from input to output.
 
     Integrated Jacobians, Moeller et al. 2023: both texts are followed along the straight way from a text
@@ -48,12 +48,12 @@ class WhyAlike(Question):
 
     second: ClassVar[str] = "--pair"
 
-    baseline: str | None = asked(Optional(Choice(BASELINES)), default=None, about=BASELINE)
-    steps: int = asked(
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    steps: int = param(
         Number(1, 1000), default=32, about=f"With --method {METHOD}: steps on the way.  [default: 32]"
     )
 
-    def of(self, a: Trace, b: Trace, report: Report = ignore) -> AlikeByInput:
+    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> SimilarityAttributionResult:
         """The contributions.
 
         Args:
@@ -85,9 +85,9 @@ class WhyAlike(Question):
             raise UnavailableError("A text's vector is all zeros, so it is similar to nothing.")
         first, second = ways
         cells = first.tokens @ second.tokens.T / lengths
-        return AlikeByInput(
+        return SimilarityAttributionResult(
             self.resolved(a),
-            Subject.of(a, b),
+            InputRecord.of(a, b),
             sides[0].trace.tokens,
             sides[1].trace.tokens,
             read_only(cells),
@@ -105,7 +105,7 @@ class WhyAlike(Question):
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
+class _InterpolationPath:
     """A text's way from the baseline.
 
     Attributes:
@@ -118,9 +118,9 @@ class _Way:
     vector: Array
 
 
-def _way(side: Explained, model: Any, steps: int, told: Any) -> _Way:
+def _way(side: AttributionTarget, model: Any, steps: int, told: Any) -> _InterpolationPath:
     trace = side.trace
-    how, words = recipe(trace.checkpoint, "model"), Words(model)
+    how, words = recipe(trace.checkpoint, "model"), InputEmbeddings(model)
     # The length of the vector is a factor of the whole cosine, and no part of it.
     bare = type(how)(how.modes)
     inputs = batch(trace.checkpoint, [trace.encoding])
@@ -129,7 +129,7 @@ def _way(side: Explained, model: Any, steps: int, told: Any) -> _Way:
         states, pooled = from_vectors(trace, model, given, inputs)
         return pool_unpadded(states, bare, pooled)
 
-    with torch.no_grad(), PlainAttention():
+    with torch.no_grad(), MathAttention():
         end, start = words(inputs["input_ids"]), words(side.ids_without())
         ends = [as_array(vector(one)[0]).astype(np.float64) for one in (start, end)]
         count = end.shape[1]
@@ -143,7 +143,7 @@ def _way(side: Explained, model: Any, steps: int, told: Any) -> _Way:
             for rows in moving.split(size):
                 tokens[rows.cpu().numpy()] += weight * _pushed(vector, here, parts[rows])
             told(1)
-    return _Way(tokens, *ends)
+    return _InterpolationPath(tokens, *ends)
 
 
 def _pushed(vector: Any, here: torch.Tensor, directions: torch.Tensor) -> Array:
@@ -161,7 +161,7 @@ def _points(steps: int) -> Iterator[tuple[float, float]]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AlikeByInput(Result):
+class SimilarityAttributionResult(Result):
     """What pairs of input tokens add to a cosine.
 
     Attributes:
@@ -172,7 +172,7 @@ class AlikeByInput(Result):
         baseline: the token that stands for no information.
     """
 
-    question: WhyAlike
+    question: SimilarityAttribution
     tokens_a: tuple[Token, ...]
     tokens_b: tuple[Token, ...]
     contributions: Array

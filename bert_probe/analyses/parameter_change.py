@@ -12,7 +12,7 @@ import torch
 
 from bert_probe.analyses.parameters import Inventory, Parameter, inventory
 from bert_probe.analyses.two_models import ModelChange, check_tokenizers
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -31,7 +31,7 @@ class ParameterChange(ModelChange):
 
     what: ClassVar[str] = "parameters"
 
-    def of(self, a: Checkpoint, b: Checkpoint) -> ChangedParameters:
+    def of(self, a: Checkpoint, b: Checkpoint) -> ParameterChangeResult:
         """The change from one model to the other.
 
         Raises:
@@ -39,14 +39,14 @@ class ParameterChange(ModelChange):
         """
         a, b = a.now(), b.now()
         check_tokenizers(a, b)
-        subject = Subject.of_model(a).beside(Subject.of_model(b))
+        subject = InputRecord.of_model(a).beside(InputRecord.of_model(b))
         with a.running() as one, b.running() as other:
             mine, theirs = inventory(one), inventory(other)
             parts = [dict(model.named_parameters(remove_duplicate=False)) for model in (one, other)]
             rows = [_changed(row, *(part.get(row.name) for part in parts)) for row in mine.rows]
         own = {row.name for row in mine.rows}
         rows += [TensorChange(row, ONLY_B) for row in theirs.rows if row.name not in own]
-        return ChangedParameters(self, subject, mine, tuple(rows))
+        return ParameterChangeResult(self, subject, mine, tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TensorChange:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangedParameters(Result):
+class ParameterChangeResult(Result):
     """How much each parameter changed from A to B.
 
     Attributes:

@@ -13,8 +13,8 @@ import transformers
 from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
 from bert_probe.core.field_types import Choice
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.checkpoint import Checkpoint
@@ -143,12 +143,12 @@ class Parameters(Question):
             group, shape, count, dtype and bytes.
     """
 
-    columns: str = asked(Choice(COLUMNS), default="all", option="", facet=True)
+    columns: str = param(Choice(COLUMNS), default="all", option="", facet=True)
 
-    def of(self, checkpoint: Checkpoint) -> ModelParameters:
+    def of(self, checkpoint: Checkpoint) -> ParametersResult:
         """Those of a model."""
         with checkpoint.running() as model:
-            return ModelParameters(self, Subject.of_model(checkpoint), inventory(model))
+            return ParametersResult(self, InputRecord.of_model(checkpoint), inventory(model))
 
     def options(self) -> list[str]:
         """The command gives the main columns unless it is asked for all."""
@@ -156,7 +156,7 @@ class Parameters(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelParameters(Result):
+class ParametersResult(Result):
     """The parameters of a checkpoint.
 
     Attributes:
@@ -180,7 +180,7 @@ def inventory(model: torch.nn.Module) -> Inventory:
     """Every named parameter of a transformers model, with or without a task head."""
     total = sum(parameter.numel() for parameter in model.parameters())
     named = list(model.named_parameters(remove_duplicate=False))
-    places = _Places(model, [name for name, _ in named])
+    places = _ParameterGroups(model, [name for name, _ in named])
     seen: dict[int, str] = {}
     rows = []
     for name, parameter in named:
@@ -224,7 +224,7 @@ def parameters_of_config(config: PretrainedConfig, architecture: str | None = No
     return inventory(described(config, AutoModel.from_config if architecture is None else kind))
 
 
-class _Places:
+class _ParameterGroups:
     """Where the parameters of a model belong, told by their names and those beside them."""
 
     def __init__(self, model: torch.nn.Module, names: Iterable[str]) -> None:

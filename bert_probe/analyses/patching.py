@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.numbers import Number, number_of
+from bert_probe.analyses.numbers import TargetOutput, number_of
 from bert_probe.analyses.pooling import offered, pool_unpadded, recipe
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Kind, Optional
-from bert_probe.core.field_types_of_words import WordName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, FieldType, Optional
+from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
@@ -32,8 +32,8 @@ from bert_probe.model.checkpoint import (
 )
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.layers import Pass, passing
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.layers import ForwardPass, passing
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.alignment import align_traces
 
@@ -45,7 +45,7 @@ PAIRED = (ANSWERING, FOLLOWING)
 
 
 @question("patching", command="patch")
-class Patch(Question):
+class ActivationPatching(Question):
     """How much of text A's answer comes back when a part of A's pass is put into B's.
 
     Vig et al. 2020, Meng et al. 2022.
@@ -68,20 +68,20 @@ class Patch(Question):
 
     pair_options: ClassVar[tuple[str, ...]] = ("--pair-a", "--pair-b")
 
-    what: str = asked(
+    what: str = param(
         Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."
     )
-    task: str | None = asked(
+    task: str | None = param(
         Optional(Choice(ANSWERED)), default=None, key="patch_task", about="Which trained head answers."
     )
-    target: str | None = asked(
-        Optional(Kind()), default=None, key="patch_target", about="Which class, label, word or rank."
+    target: str | None = param(
+        Optional(FieldType()), default=None, key="patch_target", about="Which class, label, word or rank."
     )
-    at: int | str | None = asked(
-        Optional(WordName()), default=None, key="patch_at", about="The word of TEXT_A that has the label."
+    at: int | str | None = param(
+        Optional(WordSelector()), default=None, key="patch_at", about="The word of TEXT_A that has the label."
     )
 
-    def of(self, a: Trace, b: Trace, report: Report = ignore) -> Patching:
+    def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> ActivationPatchingResult:
         """Put each part of A's pass into B's, one at a time, many in one batch.
 
         Args:
@@ -95,7 +95,7 @@ class Patch(Question):
                 or the checkpoint was not trained for the task.
             OutOfMemoryError: the machine is too small for these texts.
         """
-        subject = Subject.of(a, b)
+        subject = InputRecord.of(a, b)
         places = counterparts(a, b)
         number = self._number(a, b)
         with (
@@ -103,7 +103,7 @@ class Patch(Question):
             torch.inference_mode(),
             b.checkpoint.running(),
         ):
-            patched = _Patched(passing(a), passing(b), places, number)
+            patched = _PatchedText(passing(a), passing(b), places, number)
             nothing = patched.untouched()
             answers = patched.tokens(report) if self.what == "tokens" else patched.heads(report)
         tokens_a, tokens_b = (
@@ -116,11 +116,11 @@ class Patch(Question):
         asked_for = (
             self if number is None else replace(self.resolved(a), task=number.task, target=number.target)
         )
-        return Patching(
+        return ActivationPatchingResult(
             asked_for, subject, tokens_a, tokens_b, whole, named, nothing, patched.goal, each, together
         )
 
-    def _number(self, a: Trace, b: Trace) -> Number | None:
+    def _number(self, a: Trace, b: Trace) -> TargetOutput | None:
         """What a trained head answers for A; None for the cosine."""
         # A word is asked for where the text has a mask, an answer of pairs where there are, or it is named.
         paired = a.encoding.pair is not None and b.encoding.pair is not None
@@ -141,7 +141,7 @@ class Patch(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Patching(Result):
+class ActivationPatchingResult(Result):
     """What parts of A's pass do in B's.
 
     Attributes:
@@ -156,7 +156,7 @@ class Patching(Result):
         together: with all parts of a layer patched at once, [layer + 1] or [layer].
     """
 
-    question: Patch
+    question: ActivationPatching
     tokens_a: tuple[Token, ...]
     tokens_b: tuple[Token, ...]
     whole: bool
@@ -245,10 +245,12 @@ Answers = Callable[[torch.Tensor], Array]
 """Last hidden states [row, token, hidden] → answers, float64 [row]."""
 
 
-class _Patched:
+class _PatchedText:
     """B's pass with parts of A's in it, and the answers."""
 
-    def __init__(self, a: Pass, b: Pass, places: Sequence[tuple[int, int]], number: Number | None) -> None:
+    def __init__(
+        self, a: ForwardPass, b: ForwardPass, places: Sequence[tuple[int, int]], number: TargetOutput | None
+    ) -> None:
         self.a, self.b = a, b
         device = b.states[0].device
         self.from_, self.to = (torch.tensor(side, device=device) for side in zip(*places, strict=True))
@@ -267,7 +269,7 @@ class _Patched:
 
         return answers, 1.0
 
-    def _of_head(self, number: Number, places: Mapping[int, int]) -> tuple[Answers, float]:
+    def _of_head(self, number: TargetOutput, places: Mapping[int, int]) -> tuple[Answers, float]:
         """The same number of the head, read where the token of B stands for that of A."""
         alone = [place for place in number.places if place not in places]
         if alone:
@@ -297,7 +299,7 @@ class _Patched:
             )
         return answer
 
-    def tokens(self, report: Report) -> Array:
+    def tokens(self, report: Progress) -> Array:
         """The answers with each token's vector patched, and with all of them, [layer + 1, token + 1]."""
 
         def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -309,7 +311,7 @@ class _Patched:
 
         return self._grid(put, self.b.trace.layers + 1, len(self.to), report)
 
-    def heads(self, report: Report) -> Array:
+    def heads(self, report: Progress) -> Array:
         """The answers with what each head returns patched, and with all of a layer's, [layer, head + 1]."""
 
         def put(layer: int, mask: torch.Tensor) -> torch.Tensor:
@@ -328,7 +330,7 @@ class _Patched:
         return self._grid(put, self.b.trace.layers, self.b.trace.heads, report)
 
     def _grid(
-        self, put: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, report: Report
+        self, put: Callable[[int, torch.Tensor], torch.Tensor], layers: int, parts: int, report: Progress
     ) -> Array:
         """Answers [layer, part + 1], many rows in a batch.
 

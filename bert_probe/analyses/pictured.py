@@ -63,10 +63,10 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TextSegments:
     """Parts of a text, one after the other."""
 
     texts: Sequence[str]
 
 
-Picture: TypeAlias = Grid | Curves | Bars | Pieces
+Picture: TypeAlias = Grid | Curves | Bars | TextSegments

@@ -12,7 +12,7 @@ import torch
 
 from bert_probe.analyses.replay import allowed, off_by, vectors
 from bert_probe.core import frames
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
@@ -23,7 +23,7 @@ from bert_probe.model.trace import Array, Trace
 class Pooler(Question):
     """How the pooler's output is made: tanh(W · CLS + b); Devlin et al. 2019, section 3.1."""
 
-    def of(self, trace: Trace) -> PoolerReplay:
+    def of(self, trace: Trace) -> PoolerResult:
         """The pooler's steps for a text, and the model's own output to compare with.
 
         Raises:
@@ -43,7 +43,7 @@ class Pooler(Question):
             given = torch.tensor(cls, device=dense.weight.device, dtype=dense.weight.dtype)
             linear = dense(given[None])[0]
             steps = (cls, vectors(linear), vectors(torch.tanh(linear)), trace.pooler)
-        found = PoolerReplay(self.resolved(trace), Subject.of(trace), *steps)
+        found = PoolerResult(self.resolved(trace), InputRecord.of(trace), *steps)
         # Families name their activation in different ways, so the numbers have the last word.
         if not found.difference <= allowed(dense.weight, trace.pooler):
             raise UnavailableError(f"{other} of [CLS] (they are off by {found.difference:.2g}).")
@@ -51,7 +51,7 @@ class Pooler(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PoolerReplay(Result):
+class PoolerResult(Result):
     """tanh(W · CLS + b) beside the model's pooler output. Arrays are [hidden], float32.
 
     Attributes:

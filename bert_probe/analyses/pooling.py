@@ -44,7 +44,7 @@ _LEGACY_MODES = {
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PoolingConfig:
     """How sentences become vectors.
 
     Attributes:
@@ -88,7 +88,7 @@ class Recipe:
         }
 
 
-def recipe(checkpoint: Checkpoint, pooling: str) -> Recipe:
+def recipe(checkpoint: Checkpoint, pooling: str) -> PoolingConfig:
     """The recipe that a name of `POOLINGS` stands for in a checkpoint.
 
     Raises:
@@ -102,7 +102,7 @@ def recipe(checkpoint: Checkpoint, pooling: str) -> Recipe:
         raise UnavailableError(f"{checkpoint.description.architecture} here has no pooler. Use cls or mean.")
     if pooling == "cls" and pooling not in possible:
         raise UnavailableError("This model's input does not begin with a [CLS] token. Use mean.")
-    return Recipe((pooling,))
+    return PoolingConfig((pooling,))
 
 
 def offered(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def own_files(checkpoint: Checkpoint) -> tuple[dict[str, Any], list[str]]:
     return files | ({} if prompts is None else {_PROMPTS: prompts}), []
 
 
-def _own(checkpoint: Checkpoint) -> Recipe:
+def _own(checkpoint: Checkpoint) -> PoolingConfig:
     """The checkpoint's own recipe, out of its sentence-transformers files."""
     folder, name = checkpoint.folder, checkpoint.description.name
     if folder is None or not checkpoint.pools:
@@ -155,7 +155,7 @@ def _own(checkpoint: Checkpoint) -> Recipe:
             f"The own pooling of {name} leaves out its prompt, which is not done here. "
             "Use mean, cls, pooler or max."
         )
-    return Recipe(
+    return PoolingConfig(
         modes=_modes(pooling),
         normalised="Normalize" in kinds,
         max_tokens=_length(reading.get("max_seq_length"), checkpoint),
@@ -234,7 +234,7 @@ def _length(given: Any, checkpoint: Checkpoint) -> int | None:
     return min((int(limit) for limit in limits if limit is not None and limit < 10**9), default=None)
 
 
-def pool(output: Any, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
+def pool(output: Any, mask: torch.Tensor, recipe: PoolingConfig) -> torch.Tensor:
     """Vectors of a batch of sentences, [sentence, hidden × modes].
 
     Args:
@@ -253,7 +253,9 @@ def pool(output: Any, mask: torch.Tensor, recipe: Recipe) -> torch.Tensor:
     return torch.nn.functional.normalize(pooled, dim=-1) if recipe.normalised else pooled
 
 
-def pool_unpadded(states: torch.Tensor, recipe: Recipe, pooler: torch.Tensor | None = None) -> torch.Tensor:
+def pool_unpadded(
+    states: torch.Tensor, recipe: PoolingConfig, pooler: torch.Tensor | None = None
+) -> torch.Tensor:
     """The same for texts of one length, given the last hidden states [text, token, hidden] and, for a recipe
     that needs it, the pooler's output [text, hidden]."""
     output = SimpleNamespace(last_hidden_state=states, pooler_output=pooler)

@@ -25,8 +25,8 @@ from bert_probe.analyses.position_ways import (
 )
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -50,11 +50,11 @@ class Positions(Question):
             of the "relative" vectors. None for the first of these that the model has.
     """
 
-    show: str | None = asked(
+    show: str | None = param(
         Optional(Choice(SHOWN)), default=None, key="positions_show", about="What to list.", facet=True
     )
 
-    def of(self, checkpoint: Checkpoint) -> ModelPositions:
+    def of(self, checkpoint: Checkpoint) -> PositionsResult:
         """Those of a model.
 
         Raises:
@@ -63,9 +63,9 @@ class Positions(Question):
         about = checkpoint.description
         most = most_tokens(about.max_tokens)
         with torch.inference_mode(), checkpoint.running() as model:
-            found = ModelPositions(
+            found = PositionsResult(
                 self,
-                Subject.of_model(checkpoint),
+                InputRecord.of_model(checkpoint),
                 most,
                 position_table(model, most),
                 rotaries(model),
@@ -81,7 +81,7 @@ class Positions(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelPositions(Result):
+class PositionsResult(Result):
     """What a model has for positions; None, or nothing, for what it does not have.
 
     Attributes:

@@ -26,7 +26,7 @@ class Prediction(Question):
         return ["--task", self.task, *super().options()]
 
 
-class Predicted(Result):
+class PredictionResult(Result):
     """Base of their answers."""
 
     @property

@@ -8,18 +8,18 @@ from typing import Any
 
 import pandas as pd
 
-from bert_probe.analyses.layouts import METHODS, Layout
-from bert_probe.analyses.sentences import POOLED, POOLING, Sentences, SentenceVectors
+from bert_probe.analyses.layouts import METHODS, PointLayout
+from bert_probe.analyses.sentences import POOLED, POOLING, Sentences, SentencesResult
 from bert_probe.core.field_types import Choice
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
 
 @question("sentence map", command="sentences")
-class Projection(Question):
+class SentenceMap(Question):
     """Sentences laid out on a plane, each by one vector of its own.
 
     Attributes:
@@ -27,16 +27,16 @@ class Projection(Question):
         pooling: as in `Sentences`.
     """
 
-    method: str = asked(Choice(METHODS), default="pca", key="sentences_map", option="")
-    pooling: str = asked(POOLING, default="mean", about=POOLED)
+    method: str = param(Choice(METHODS), default="pca", key="sentences_map", option="")
+    pooling: str = param(POOLING, default="mean", about=POOLED)
 
     def of(
         self,
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> SentenceMap:
+        report: Progress = no_progress,
+    ) -> SentenceMapResult:
         """The plane, from the vectors on.
 
         Args:
@@ -49,7 +49,7 @@ class Projection(Question):
         count = len(vectors.sentences)
         return self.of_vectors(vectors, lambda _done, _total: report(count, count))
 
-    def of_vectors(self, vectors: SentenceVectors, report: Report = ignore) -> SentenceMap:
+    def of_vectors(self, vectors: SentencesResult, report: Progress = no_progress) -> SentenceMapResult:
         """The plane of vectors that are there already.
 
         Args:
@@ -65,7 +65,7 @@ class Projection(Question):
                 "Ask for a map of these."
             )
         layout = METHODS[self.method](vectors.vectors, report)
-        return SentenceMap(self, vectors.subject, vectors.sentences, layout, vectors.facts)
+        return SentenceMapResult(self, vectors.subject, vectors.sentences, layout, vectors.facts)
 
     def options(self) -> list[str]:
         """Without it the command gives cosines."""
@@ -73,7 +73,7 @@ class Projection(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SentenceMap(Result):
+class SentenceMapResult(Result):
     """Sentences as points of a plane, in the order given.
 
     Attributes:
@@ -82,9 +82,9 @@ class SentenceMap(Result):
         pooled: facts of the vectors.
     """
 
-    question: Projection
+    question: SentenceMap
     sentences: tuple[str, ...]
-    layout: Layout
+    layout: PointLayout
     pooled: Mapping[str, Any]
 
     def __post_init__(self) -> None:

@@ -13,9 +13,9 @@ from bert_probe.analyses.attention import RESIDUAL, SHARE, WORDS, shown_units
 from bert_probe.analyses.measures.rollout import rollouts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
@@ -26,7 +26,7 @@ DIRECTIONS = ("from", "into")
 
 
 @question("reach", command="rollout")
-class Reach(Question):
+class TokenRollout(Question):
     """How far a token reaches, layer by layer: its column, or its row, of the rollout up to each of them.
 
     Attributes:
@@ -37,15 +37,15 @@ class Reach(Question):
         residual: the share that the residual connection is taken to carry, 0 to 1.
     """
 
-    token: int | str = asked(TokenName(), option="", key="reach_token")
-    direction: str = asked(
+    token: int | str = param(TokenSelector(), option="", key="reach_token")
+    direction: str = param(
         Choice(DIRECTIONS),
         default="from",
         key="direction_of",
         about="With --token: how much of it is in the others, or of the others in it.",
     )
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    residual: float = asked(SHARE, default=0.5, about=RESIDUAL)
+    words: bool = param(Flag(), default=False, about=WORDS)
+    residual: float = param(SHARE, default=0.5, about=RESIDUAL)
 
     def resolved(self, trace: Trace) -> Self:
         """A word of several pieces stands for its first one where words are followed as a whole."""
@@ -53,7 +53,7 @@ class Reach(Question):
             return replace(self, token=find_word(trace, self.token).position).resolved(trace)
         return super().resolved(trace)
 
-    def of(self, trace: Trace) -> TokenReach:
+    def of(self, trace: Trace) -> TokenRolloutResult:
         """Its share after each layer.
 
         Raises:
@@ -68,7 +68,7 @@ class Reach(Question):
             merged = seen.cut(reached)
             rows.append(merged[:, chosen] if self.direction == "from" else merged[chosen])
         values = np.array(rows, dtype=trace.dtype)
-        return TokenReach(asked_for, Subject.of(trace), seen.units, chosen, values)
+        return TokenRolloutResult(asked_for, InputRecord.of(trace), seen.units, chosen, values)
 
     def options(self) -> list[str]:
         """By its position, which names any token."""
@@ -76,7 +76,7 @@ class Reach(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TokenReach(Result):
+class TokenRolloutResult(Result):
     """One token, or word, in the rollouts up to each layer.
 
     Attributes:
@@ -85,7 +85,7 @@ class TokenReach(Result):
         values: [layer, unit], in the trace's type, 0 to 1; with "into" each layer sums to 1.
     """
 
-    question: Reach
+    question: TokenRollout
     units: tuple[Token | Unit, ...]
     chosen: int
     values: Array

@@ -11,12 +11,12 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.pooling import Recipe, pool_unpadded, recipe
-from bert_probe.analyses.predicting import Predicted, Prediction
+from bert_probe.analyses.pooling import PoolingConfig, pool_unpadded, recipe
+from bert_probe.analyses.predicting import Prediction, PredictionResult
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import COMPARING
 from bert_probe.model.outputs import missing
@@ -36,7 +36,7 @@ class SentenceSimilarity(Prediction):
     task: ClassVar[str] = COMPARING
     second: ClassVar[str] = "--pair"
 
-    show: str = asked(
+    show: str = param(
         Choice(("cosine", "contributions")),
         default="cosine",
         key="similarity_part",
@@ -44,7 +44,7 @@ class SentenceSimilarity(Prediction):
         about=SHOWN,
     )
 
-    def of(self, a: Trace, b: Trace) -> TwoTexts:
+    def of(self, a: Trace, b: Trace) -> SentenceSimilarityResult:
         """The answer for two texts.
 
         Raises:
@@ -54,15 +54,15 @@ class SentenceSimilarity(Prediction):
         """
         if not a.checkpoint.pools:
             raise UnavailableError(missing(a.checkpoint, COMPARING))
-        how, subject = recipe(a.checkpoint, "model"), Subject.of(a, b)
+        how, subject = recipe(a.checkpoint, "model"), InputRecord.of(a, b)
         read = as_trained(a, how), as_trained(b, how)
         vectors = [pooled_text(trace, how) for trace in read]
-        return TwoTexts(
+        return SentenceSimilarityResult(
             self, subject, *read, how, float(cosine_of_rows(*(vector[None] for vector in vectors))[0])
         )
 
 
-def as_trained(trace: Trace, how: Recipe) -> Trace:
+def as_trained(trace: Trace, how: PoolingConfig) -> Trace:
     """The trace of the same text as the checkpoint was trained to read it: a prefix before it, cut sooner."""
     encoding = trace.encoding
     if encoding.pair is not None:
@@ -76,7 +76,7 @@ def as_trained(trace: Trace, how: Recipe) -> Trace:
     )[0]
 
 
-def pooled_text(trace: Trace, how: Recipe) -> Array:
+def pooled_text(trace: Trace, how: PoolingConfig) -> Array:
     """A text's vector, [hidden × modes], in float64."""
     states = torch.tensor(trace.vectors(-1)).double()[None]
     pooler = None if trace.pooler is None else torch.tensor(trace.pooler).double()[None]
@@ -85,7 +85,7 @@ def pooled_text(trace: Trace, how: Recipe) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TwoTexts(Predicted):
+class SentenceSimilarityResult(PredictionResult):
     """Two texts and the cosine of their vectors.
 
     Attributes:
@@ -97,7 +97,7 @@ class TwoTexts(Predicted):
     question: SentenceSimilarity
     a: Trace
     b: Trace
-    recipe: Recipe
+    recipe: PoolingConfig
     cosine: float
 
     @property

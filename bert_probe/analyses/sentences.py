@@ -13,11 +13,11 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from bert_probe.analyses.cosine import cosine
-from bert_probe.analyses.pooling import POOLINGS, Recipe, pool, recipe
+from bert_probe.analyses.pooling import POOLINGS, PoolingConfig, pool, recipe
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Number, Sizes
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, Dimensions, Number
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import (
     EmptyTextError,
@@ -28,9 +28,9 @@ from bert_probe.errors import (
     memory_errors,
 )
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.encoding import Inputs
+from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import batches, forward
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 MAX_TURNED = 1000
@@ -43,10 +43,10 @@ POOLED = "How a sentence's tokens become one vector; model: as the checkpoint wa
 ORDERED = "Sentences as given, or alike ones beside each other, by a tree."
 
 
-class Shown(Choice):
+class SentencesTable(Choice):
     """Which table; the page has two pictures of the cosines, with a word each in its address."""
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """What `write` wrote, or a word of the page."""
         return super().read(name, "cosines" if text in ("heatmap", "table") else text, sizes)
 
@@ -59,30 +59,30 @@ class Sentences(Question):
         pooling: how a sentence's tokens become one vector; see `pooling.POOLINGS`. With "model" the
             checkpoint's own limit cuts longer sentences, as sentence-transformers does.
         show: "cosines" of all with all, their "vectors", or the pairs that are "nearest".
-        order: of the rows: as "given", or by a "tree", see `Compared.order`; pairs have their own.
+        order: of the rows: as "given", or by a "tree", see `PairwiseCosines.order`; pairs have their own.
         count: how many pairs, for "nearest".
     """
 
-    pooling: str = asked(POOLING, default="mean", about=POOLED)
-    show: str = asked(
-        Shown(("cosines", "vectors", "nearest")),
+    pooling: str = param(POOLING, default="mean", about=POOLED)
+    show: str = param(
+        SentencesTable(("cosines", "vectors", "nearest")),
         default="cosines",
         facet=True,
         key="sentences_part",
         option="",
     )
-    order: str = asked(
+    order: str = param(
         Choice(("given", "tree")), default="given", facet=True, key="sentences_order", about=ORDERED
     )
-    count: int = asked(Number(1), default=50, facet=True, key="sentences_count", option="")
+    count: int = param(Number(1), default=50, facet=True, key="sentences_count", option="")
 
     def of(
         self,
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> SentenceVectors:
+        report: Progress = no_progress,
+    ) -> SentencesResult:
         """A vector for each sentence, in batches by length; nothing but the vectors is kept.
 
         Args:
@@ -109,11 +109,11 @@ class Sentences(Question):
         distinct = dict(sorted(zip(ids, inputs, strict=True), key=lambda pair: (len(pair[0]), pair[0])))
         found = dict(zip(distinct, _vectors(checkpoint, list(distinct.values()), how, report), strict=True))
         dropped = tuple(one.dropped for one in inputs)
-        return SentenceVectors(
+        return SentencesResult(
             self,
-            Subject.of_sentences(checkpoint, sentences, sum(dropped)),
+            InputRecord.of_sentences(checkpoint, sentences, sum(dropped)),
             tuple(frames.names(sentences)),
-            Compared(read_only(np.stack([found[one] for one in ids]))),
+            PairwiseCosines(read_only(np.stack([found[one] for one in ids]))),
             how,
             tuple(len(one) for one in inputs),
             dropped,
@@ -131,7 +131,7 @@ class Sentences(Question):
 
 
 @dataclass(frozen=True)
-class NearPair:
+class SentencePair:
     """Two sentences, by their index from 0, and their cosine, -1 to 1."""
 
     first: int
@@ -140,7 +140,7 @@ class NearPair:
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class PairwiseCosines:
     """Vectors among themselves; what is worked out serves all tables of an answer.
 
     Attributes:
@@ -185,7 +185,7 @@ class Compared:
         )
         return tuple(int(leaf) for leaf in leaves_list(tree))
 
-    def nearest(self, count: int = 50) -> tuple[NearPair, ...]:
+    def nearest(self, count: int = 50) -> tuple[SentencePair, ...]:
         """The pairs of largest cosine, largest first, each once; equal ones as they stand in the text.
 
         Raises:
@@ -202,11 +202,11 @@ class Compared:
         least = -np.inf if count >= len(cosines) else np.partition(cosines, -count)[-count]
         best = np.flatnonzero(~(cosines < least))
         best = best[np.argsort(-cosines[best], kind="stable")][:count]
-        return tuple(NearPair(int(first[i]), int(second[i]), float(cosines[i])) for i in best)
+        return tuple(SentencePair(int(first[i]), int(second[i]), float(cosines[i])) for i in best)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SentenceVectors(Result):
+class SentencesResult(Result):
     """A vector for each sentence, in the order given.
 
     Attributes:
@@ -218,8 +218,8 @@ class SentenceVectors(Result):
 
     question: Sentences
     sentences: tuple[str, ...]
-    compared: Compared
-    recipe: Recipe
+    compared: PairwiseCosines
+    recipe: PoolingConfig
     tokens: tuple[int, ...]
     dropped: tuple[int, ...]
 
@@ -230,12 +230,12 @@ class SentenceVectors(Result):
 
     @property
     def vectors(self) -> Array:
-        """[sentence, hidden]; see `Compared`."""
+        """[sentence, hidden]; see `PairwiseCosines`."""
         return self.compared.vectors
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Indices of the sentences in the order asked for; see `Compared.order`."""
+        """Indices of the sentences in the order asked for; see `PairwiseCosines.order`."""
         return self.compared.order if self.question.order == "tree" else tuple(range(len(self.sentences)))
 
     @property
@@ -285,7 +285,9 @@ class SentenceVectors(Result):
         return self.vectors.nbytes + self.vectors.itemsize * len(self.sentences) ** 2
 
 
-def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: Report) -> Array:
+def _vectors(
+    checkpoint: Checkpoint, inputs: list[ModelInputs], how: PoolingConfig, report: Progress
+) -> Array:
     """Vectors of texts, [text, hidden]."""
     vectors = np.empty((len(inputs), 0), np.float32)
     done = 0
@@ -301,7 +303,9 @@ def _vectors(checkpoint: Checkpoint, inputs: list[Inputs], how: Recipe, report: 
     return vectors
 
 
-def _inputs(checkpoint: Checkpoint, how: Recipe, number: int, sentence: str, truncate: bool) -> Inputs:
+def _inputs(
+    checkpoint: Checkpoint, how: PoolingConfig, number: int, sentence: str, truncate: bool
+) -> ModelInputs:
     try:
         return checkpoint.encoder.inputs(
             how.text(sentence), how.max_tokens, truncate or how.max_tokens is not None

@@ -9,15 +9,15 @@ import pandas as pd
 
 from bert_probe.analyses.cosine import cosine, cosine_of_rows
 from bert_probe.core import frames
-from bert_probe.core.field_types import Flag, Place
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Flag, Index
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
-VECTOR_LAYER = Place("layer", 0)
+VECTOR_LAYER = Index("layer", 0)
 """A layer of vectors: 0 is the output of the embeddings."""
 
 FROM_0 = "Layer; 0 is the output of the embeddings."
@@ -27,19 +27,19 @@ FROM_0 = "Layer; 0 is the output of the embeddings."
 class Similarity(Question):
     """The cosine of every token with every token, after one layer.
 
-    A high cosine says little by itself: put it beside what unrelated tokens reach, see `Baseline`.
+    A high cosine says little by itself: put it beside what unrelated tokens reach, see `SimilarityBaseline`.
 
     Attributes:
         layer: of the vectors; 0 is the output of the embeddings, negative ones count from the end.
         specials: keep [CLS], [SEP] and the like.
     """
 
-    layer: int = asked(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
-    specials: bool = asked(
+    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
+    specials: bool = param(
         Flag(), default=False, key="similarity_specials", about="Compare [CLS], [SEP] and the like as well."
     )
 
-    def of(self, a: Trace, b: Trace | None = None) -> TokenSimilarity:
+    def of(self, a: Trace, b: Trace | None = None) -> SimilarityResult:
         """Tokens of one text with those of another that was read by itself.
 
         Args:
@@ -50,7 +50,7 @@ class Similarity(Question):
             SelectionError: no such layer, or texts that different models read.
         """
         asked_for = self.resolved(a)
-        subject = Subject.of(a) if b is None else Subject.of(a, b)
+        subject = InputRecord.of(a) if b is None else InputRecord.of(a, b)
         other = a if b is None else b
         segments = (0, 1) if b is None and a.encoding.pair is not None else (None, None)
         rows, columns = (
@@ -60,7 +60,7 @@ class Similarity(Question):
             trace.vectors(asked_for.layer)[[token.position for token in tokens]]
             for trace, tokens in ((a, rows), (other, columns))
         )
-        return TokenSimilarity(asked_for, subject, a, other, rows, columns, read_only(cosine(*vectors)))
+        return SimilarityResult(asked_for, subject, a, other, rows, columns, read_only(cosine(*vectors)))
 
     def _tokens(self, trace: Trace, segment: int | None) -> tuple[Token, ...]:
         return tuple(
@@ -71,7 +71,7 @@ class Similarity(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TokenSimilarity(Result):
+class SimilarityResult(Result):
     """Tokens of one text against tokens of another, or of the same one.
 
     Attributes:

@@ -13,23 +13,23 @@ import pandas as pd
 
 from bert_probe.analyses.head_outputs import HeadOutputs, attention_parts, head_outputs
 from bert_probe.core import frames
-from bert_probe.core.field_types import Optional, Place
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Index, Optional
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 
-LAYER, HEAD, TOKEN = Place("layer"), Place("head"), Optional(TokenName())
+LAYER, HEAD, TOKEN = Index("layer"), Index("head"), Optional(TokenSelector())
 
 _FRACTION_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 """Of the numbers, by what the model computes in."""
 
 
 @question("steps")
-class Steps(Question):
+class AttentionSteps(Question):
     """How one query of one head attends: softmax(q·kᵀ × scaling + mask) v; Vaswani et al. 2017, eq. 1.
 
     Attributes:
@@ -38,10 +38,10 @@ class Steps(Question):
         key: None for a table of all keys; a token for the vectors behind its weight.
     """
 
-    layer: int = asked(LAYER, default=-1, about="Layer, counted from 1.")
-    head: int = asked(HEAD, default=0, about="Head, counted from 1.")
-    query: int | str | None = asked(TOKEN, default=None, about="Token that looks: a word, or its position.")
-    key: int | str | None = asked(
+    layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
+    head: int = param(HEAD, default=0, about="Head, counted from 1.")
+    query: int | str | None = param(TOKEN, default=None, about="Token that looks: a word, or its position.")
+    key: int | str | None = param(
         TOKEN, default=None, about="Give the vectors behind the weight of this token instead.", facet=True
     )
 
@@ -50,7 +50,7 @@ class Steps(Question):
         found = super().resolved(trace)
         return found if found.query is not None else replace(found, query=last_word(trace))
 
-    def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionSteps:
+    def of(self, trace: Trace, outputs: HeadOutputs | None = None) -> AttentionStepsResult:
         """The steps for a text, and the output of the model itself to compare with.
 
         Args:
@@ -75,9 +75,9 @@ class Steps(Question):
         checkpoint = trace.checkpoint
         config: Any = checkpoint.model.config
         kinds = getattr(config, "layer_types", None) or ()
-        return AttentionSteps(
+        return AttentionStepsResult(
             asked_for,
-            Subject.of(trace),
+            InputRecord.of(trace),
             trace,
             q=q,
             keys=parts.keys[layer][head],
@@ -98,7 +98,7 @@ class Steps(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AttentionSteps(Result):
+class AttentionStepsResult(Result):
     """One query of one head: what goes in is held, and each step is worked out from it, in float32.
 
     Attributes:
@@ -117,7 +117,7 @@ class AttentionSteps(Result):
             keys are grouped; Ainslie et al. 2023.
     """
 
-    question: Steps
+    question: AttentionSteps
     trace: Trace
     q: Array
     keys: Array
@@ -141,7 +141,7 @@ class AttentionSteps(Result):
             if array.shape != shape or array.ndim != len(shape) or self.q.ndim != 1:
                 raise ShapeError(f"{name} has shape {array.shape}; {shape} is needed.")
 
-    def resolve(self, question: Steps) -> Steps:
+    def resolve(self, question: AttentionSteps) -> AttentionSteps:
         """Another key is found in the text."""
         return question.resolved(self.trace)
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.predicting import Predicted, Prediction, sigmoid, softmax
+from bert_probe.analyses.predicting import Prediction, PredictionResult, sigmoid, softmax
 from bert_probe.core.field_types import Number, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import CLASSIFYING
-from bert_probe.model.outputs import Output, output_of
+from bert_probe.model.outputs import OutputHead, output_of
 from bert_probe.model.trace import Array, Trace, read_only
 
 
@@ -28,9 +28,9 @@ class ClassifyText(Prediction):
 
     task: ClassVar[str] = CLASSIFYING
 
-    top: int | None = asked(Optional(Number(1)), default=None)
+    top: int | None = param(Optional(Number(1)), default=None)
 
-    def of(self, trace: Trace) -> TextClasses:
+    def of(self, trace: Trace) -> ClassifyTextResult:
         """The answer for a text.
 
         Raises:
@@ -40,9 +40,9 @@ class ClassifyText(Prediction):
         logits = output.logits(trace)
         problem = problem_of(output)
         order = np.argsort(-logits, kind="stable")[: self.top]
-        return TextClasses(
+        return ClassifyTextResult(
             self.resolved(trace),
-            Subject.of(trace),
+            InputRecord.of(trace),
             problem,
             tuple(output.labels[index] for index in order),
             read_only(logits[order]),
@@ -50,7 +50,7 @@ class ClassifyText(Prediction):
         )
 
 
-def problem_of(output: Output) -> str:
+def problem_of(output: OutputHead) -> str:
     """What kind of answer a head for texts gives; a single label that says nothing else is a yes or no."""
     single = "multi_label_classification" if len(output.labels) == 1 else "single_label_classification"
     return output.problem or single
@@ -68,7 +68,7 @@ PROBABILITIES = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextClasses(Predicted):
+class ClassifyTextResult(PredictionResult):
     """Classes of a text, likeliest first. Arrays are [label].
 
     Attributes:

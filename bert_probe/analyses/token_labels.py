@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.predicting import Predicted, Prediction, softmax
+from bert_probe.analyses.predicting import Prediction, PredictionResult, softmax
 from bert_probe.core.field_types import Choice, Flag
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError, TextError
 from bert_probe.model.checkpoint import LABELLING, Checkpoint
 from bert_probe.model.outputs import output_of
@@ -41,14 +41,14 @@ class LabelTokens(Prediction):
 
     task: ClassVar[str] = LABELLING
 
-    aggregation: str = asked(
+    aggregation: str = param(
         Choice(AGGREGATIONS),
         default="none",
         about="What becomes of a word of several tokens, and neighbours.",
     )
-    outside: bool = asked(Flag(), default=False, about="Keep tokens with the label O as well.")
+    outside: bool = param(Flag(), default=False, about="Keep tokens with the label O as well.")
 
-    def of(self, trace: Trace) -> TokenLabels:
+    def of(self, trace: Trace) -> LabelTokensResult:
         """The answer for a text.
 
         Raises:
@@ -63,11 +63,11 @@ class LabelTokens(Prediction):
         spans = checkpoint.encoder.spans(trace.encoding)
         own = [token.position for token in trace.tokens if not token.special]
         continued = _continues(checkpoint, trace, spans)
-        tokens = [_Piece(*spans[place], shares[place], continued[place]) for place in own]
+        tokens = [_LabeledToken(*spans[place], shares[place], continued[place]) for place in own]
         labelled = _labelled(tokens, output.labels, self.aggregation)
-        return TokenLabels(
+        return LabelTokensResult(
             self.resolved(trace),
-            Subject.of(trace),
+            InputRecord.of(trace),
             trace,
             output.labels,
             read_only(shares),
@@ -76,7 +76,7 @@ class LabelTokens(Prediction):
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabeledSpan:
     """A part of a text with its label.
 
     Attributes:
@@ -97,7 +97,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, eq=False)
-class _Piece:
+class _LabeledToken:
     """A token: its characters, the shares of its labels, and whether it goes on with a word."""
 
     start: int
@@ -124,8 +124,8 @@ def _continues(checkpoint: Checkpoint, trace: Trace, spans: Sequence[tuple[int, 
     ]
 
 
-def _labelled(pieces: Sequence[_Piece], labels: Sequence[str], aggregation: str) -> list[Labelled]:
-    groups: list[list[_Piece]] = []
+def _labelled(pieces: Sequence[_LabeledToken], labels: Sequence[str], aggregation: str) -> list[LabeledSpan]:
+    groups: list[list[_LabeledToken]] = []
     for piece in pieces:
         if groups and piece.continues and aggregation in _WORDS:
             groups[-1].append(piece)
@@ -135,7 +135,7 @@ def _labelled(pieces: Sequence[_Piece], labels: Sequence[str], aggregation: str)
     for group in groups:
         shares = _WORDS.get(aggregation, _first)([piece.shares for piece in group])
         best = int(shares.argmax())
-        found.append(Labelled(group[0].start, group[-1].end, labels[best], float(shares[best])))
+        found.append(LabeledSpan(group[0].start, group[-1].end, labels[best], float(shares[best])))
     return found if aggregation == "none" else _together(found)
 
 
@@ -155,9 +155,9 @@ def _mean(shares: Sequence[Array]) -> Array:
 _WORDS: Mapping[str, Callable[[Sequence[Array]], Array]] = {"first": _first, "average": _mean, "max": _surest}
 
 
-def _together(labelled: Sequence[Labelled]) -> list[Labelled]:
+def _together(labelled: Sequence[LabeledSpan]) -> list[LabeledSpan]:
     """Neighbours of one label as one, unless the later one begins anew, as B- says."""
-    groups: list[list[Labelled]] = []
+    groups: list[list[LabeledSpan]] = []
     for one in labelled:
         begins = one.label.startswith("B-")
         if groups and not begins and _bare(one.label) == _bare(groups[-1][-1].label):
@@ -165,7 +165,7 @@ def _together(labelled: Sequence[Labelled]) -> list[Labelled]:
         else:
             groups.append([one])
     return [
-        Labelled(
+        LabeledSpan(
             group[0].start,
             group[-1].end,
             group[0].label.split("-", 1)[-1],
@@ -180,7 +180,7 @@ def _bare(label: str) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TokenLabels(Predicted):
+class LabelTokensResult(PredictionResult):
     """Labels of the parts of a text.
 
     Attributes:
@@ -195,7 +195,7 @@ class TokenLabels(Predicted):
     trace: Trace
     labels: tuple[str, ...]
     probabilities: Array
-    parts_of_text: tuple[Labelled, ...]
+    parts_of_text: tuple[LabeledSpan, ...]
 
     def __post_init__(self) -> None:
         if self.probabilities.shape != (len(self.trace.tokens), len(self.labels)):

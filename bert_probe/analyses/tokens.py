@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bert_probe.core import frames
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.model.encoding import Encoding, Word
@@ -18,13 +18,13 @@ from bert_probe.model.trace import Trace
 class Tokens(Question):
     """Which pieces of the vocabulary a text becomes."""
 
-    def of(self, trace: Trace) -> TextTokens:
+    def of(self, trace: Trace) -> TokensResult:
         """Those of a text, in the order of the model's input."""
-        return TextTokens(self.resolved(trace), Subject.of(trace), trace.encoding)
+        return TokensResult(self.resolved(trace), InputRecord.of(trace), trace.encoding)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextTokens(Result):
+class TokensResult(Result):
     """The tokens of a text.
 
     Attributes:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from bert_probe.analyses.tuned_lens import ENDING, RECORD, TunedLens, TuneLens
+from bert_probe.analyses.tuned_lens import ENDING, RECORD, TuneLens, TuneLensResult
 from bert_probe.core.files import described
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ProbeError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
@@ -25,7 +25,7 @@ _KINDS = ("F32", "F64")
 _AGAIN = "Train one with bert-probe lens --tune LINES."
 
 
-def opened(file: str | Path, checkpoint: Checkpoint) -> TunedLens:
+def opened(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:
     """The lens in a file.
 
     Raises:
@@ -84,7 +84,7 @@ def _checked(path: Path, lens: Any, checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(needed)
 
 
-def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TunedLens:
+def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TuneLensResult:
     facts, asked = record["facts"], dict(record["question"])
     asked.pop("analysis")
     model = {name: value for name, value in record.items() if name not in ("question", "facts", *_SENTENCES)}
@@ -92,13 +92,15 @@ def _lens(record: dict[str, Any], arrays: dict[str, Array]) -> TunedLens:
         if not isinstance(value, dict if name == "libraries" else str | None):
             raise TypeError(name)
     kinds = zip(_SENTENCES, (int, str, int), strict=True)
-    subject = Subject(model, (), {name: kind(record[name]) for name, kind in kinds})
+    subject = InputRecord(model, (), {name: kind(record[name]) for name, kind in kinds})
     plain, tuned = (
         read_only(np.array(facts[f"{which}_loss_bits"], dtype=np.float64)) for which in ("plain", "tuned")
     )
     words = facts["masked_words"]
     counts = int(words["learned_from"]), int(words["held_out"])
-    return TunedLens(TuneLens(**asked), subject, arrays["weights"], arrays["biases"], plain, tuned, *counts)
+    return TuneLensResult(
+        TuneLens(**asked), subject, arrays["weights"], arrays["biases"], plain, tuned, *counts
+    )
 
 
 def usual_folder(checkpoint: Checkpoint) -> Path:
@@ -114,7 +116,7 @@ def usual_folder(checkpoint: Checkpoint) -> Path:
     return home / "bert-probe" / "tuned-lenses" / about.weights_sha256[:16]
 
 
-def keep(lens: TunedLens, checkpoint: Checkpoint) -> Path:
+def keep(lens: TuneLensResult, checkpoint: Checkpoint) -> Path:
     """Save a lens in the usual folder. Its name is of its numbers, so none takes the place of another.
 
     Raises:
@@ -138,7 +140,7 @@ def lens_files(folder: Path) -> set[Path]:
     return found
 
 
-def newest(checkpoint: Checkpoint) -> tuple[Path, TunedLens] | None:
+def newest(checkpoint: Checkpoint) -> tuple[Path, TuneLensResult] | None:
     """The lens in the usual folder that was saved last, and its file; None where there is none that fits."""
     for file in _by_age(usual_folder(checkpoint)):
         try:

@@ -17,17 +17,17 @@ import torch.nn.functional as F
 from safetensors.numpy import save as to_bytes
 
 from bert_probe.analyses.fill_mask import mask_of
-from bert_probe.analyses.lens_training import BATCH, Head, inputs_of, losses, read, readings, trained
+from bert_probe.analyses.lens_training import BATCH, WordHead, inputs_of, losses, read, readings, trained
 from bert_probe.core import files, writing
 from bert_probe.core.field_types import Number
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.layers import passing
 from bert_probe.model.outputs import output_of
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
@@ -53,9 +53,9 @@ class TuneLens(Question):
         held_out: share of the lines that nothing is learned from, by which the lens is judged.
     """
 
-    steps: int = asked(Number(1, 100_000), default=200, about="With --tune: of training.  [default: 200]")
-    seed: int = asked(Number(0), default=0, about="With --tune: of masks and held-out lines.  [default: 0]")
-    held_out: float = asked(
+    steps: int = param(Number(1, 100_000), default=200, about="With --tune: of training.  [default: 200]")
+    seed: int = param(Number(0), default=0, about="With --tune: of masks and held-out lines.  [default: 0]")
+    held_out: float = param(
         Number(0, 1, whole=False),
         default=0.2,
         about="With --tune: share of lines to judge by.  [default: 0.2]",
@@ -71,8 +71,8 @@ class TuneLens(Question):
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> TunedLens:
+        report: Progress = no_progress,
+    ) -> TuneLensResult:
         """Train it on lines, and judge it by those held out.
 
         Args:
@@ -99,7 +99,7 @@ class TuneLens(Question):
         held = _held_out(len(texts), self.held_out, self.seed)
         given = readings(checkpoint, texts, self.seed)
         held_places = sum(len(own) for own, line in zip(given.places, given.lines, strict=True) if held[line])
-        tick = _Ticking(report, len(given.groups) + self.steps + math.ceil(held_places / BATCH))
+        tick = _StepReporter(report, len(given.groups) + self.steps + math.ceil(held_places / BATCH))
         known = read(checkpoint, given, tick)
         apart = held[known.lines]
         learned, kept = known.of(~apart), known.of(apart)
@@ -107,14 +107,14 @@ class TuneLens(Question):
             raise TextError("Too few of these lines have words that can be masked. Give more lines.")
         with checkpoint.running():
             with torch.no_grad():
-                head = Head(output, passing(checkpoint.trace(lines[0][1], truncate=True)))
+                head = WordHead(output, passing(checkpoint.trace(lines[0][1], truncate=True)))
             with torch.enable_grad():
                 weights, biases = trained(head, learned, self.steps, self.seed, tick)
             plain, tuned = losses(head, kept, weights, biases, tick)
         dropped = sum(text.dropped for text in texts)
-        subject = Subject.of_sentences(checkpoint, [text for _, text in lines], dropped)
+        subject = InputRecord.of_sentences(checkpoint, [text for _, text in lines], dropped)
         maps, told = (read_only(weights), read_only(biases)), (read_only(plain), read_only(tuned))
-        return TunedLens(self, subject, *maps, *told, len(learned), len(kept))
+        return TuneLensResult(self, subject, *maps, *told, len(learned), len(kept))
 
     def arguments(self) -> list[str]:
         """The file of lines is an option."""
@@ -128,10 +128,10 @@ def _held_out(count: int, share: float, seed: int) -> Array:
     return held
 
 
-class _Ticking:
+class _StepReporter:
     """Counts parts of work, and reports."""
 
-    def __init__(self, report: Report, total: int) -> None:
+    def __init__(self, report: Progress, total: int) -> None:
         self._report, self._total, self._done = report, total, 0
         report(0, total)
 
@@ -141,7 +141,7 @@ class _Ticking:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TunedLens(Result):
+class TuneLensResult(Result):
     """A lens, and how well it does on lines that it has not learned from.
 
     Attributes:

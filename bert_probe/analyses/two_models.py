@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
 from bert_probe.text.common_spans import CommonSpans, common_spans
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 _NAMES = frozenset({"model", "origin", "revision"})
 """What one and the same model may be called in two ways by."""
@@ -28,7 +28,7 @@ class ModelChange(Question):
         return ["--what", self.what, *super().options()]
 
 
-def read_by_both(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace]:
+def read_by_both(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
     """Who was asked, and the two traces of the text; A's twice where both models are one.
 
     Raises:
@@ -41,7 +41,7 @@ def read_by_both(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace]:
     return _two(a, b)
 
 
-def read_in_two_ways(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace, CommonSpans]:
+def read_in_two_ways(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace, CommonSpans]:
     """The same where the tokenizers may differ, and how the tokens of the one fit those of the other.
 
     Raises:
@@ -61,8 +61,8 @@ def _check_text(a: Trace, b: Trace) -> None:
         )
 
 
-def _two(a: Trace, b: Trace) -> tuple[Subject, Trace, Trace]:
-    subject = Subject.of(a).beside(Subject.of(b))
+def _two(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:
+    subject = InputRecord.of(a).beside(InputRecord.of(b))
     one = are_one(subject, a.checkpoint, b.checkpoint) and a.encoding.ids == b.encoding.ids
     return subject, a, a if one else b
 
@@ -113,7 +113,7 @@ def check_encodings(one: Encoding, other: Encoding, where: str = "this text") ->
     )
 
 
-def are_one(subject: Subject, a: Checkpoint, b: Checkpoint) -> bool:
+def are_one(subject: InputRecord, a: Checkpoint, b: Checkpoint) -> bool:
     """Whether the subject's two models are one: the same weights and settings, computed in the same way.
 
     Then numbers of A are those of B. Computed twice, last digits may differ by where in memory they lie.
@@ -132,4 +132,4 @@ def _settings(checkpoint: Checkpoint) -> Mapping[str, Any]:
 
 
 def _quoted(piece: str | None) -> str:
-    return "nothing" if piece is None else f"‘{shortened(piece)}’"
+    return "nothing" if piece is None else f"‘{truncate_text(piece)}’"

@@ -1,7 +1,7 @@
 """What is usual in a model: the numbers of all findings on the sentences shipped with the package.
 
-They are short English sentences on unrelated subjects, the same that `Baseline` is measured on. A number of
-another text that is above those of nearly all of them is unusual among such sentences, and no more is said.
+They are short English sentences on unrelated subjects, the same that `SimilarityBaseline` uses. A number of
+another text that is higher than nearly all of theirs is unusual among such sentences; it says nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.analyses.findings import Seen, kinds
+from bert_probe.analyses.findings import HighlightContext, kinds
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 _AT_ONCE = 8
@@ -26,7 +26,7 @@ Form = Literal["text", "pair", "two texts"]
 
 
 @dataclass(frozen=True, eq=False)
-class Usual:
+class ReferenceNumbers:
     """Numbers of the shipped sentences.
 
     Attributes:
@@ -39,9 +39,9 @@ class Usual:
     numbers: Mapping[str, Array]
     tokens: tuple[int, int]
 
-    def __or__(self, other: Usual) -> Usual:
+    def __or__(self, other: ReferenceNumbers) -> ReferenceNumbers:
         """Both."""
-        return Usual(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
+        return ReferenceNumbers(self.sentences, {**self.numbers, **other.numbers}, self.tokens)
 
     @property
     def nbytes(self) -> int:
@@ -49,7 +49,7 @@ class Usual:
         return sum(values.nbytes for values in self.numbers.values())
 
 
-def usual(checkpoint: Checkpoint, form: Form, report: Report = ignore) -> Usual:
+def usual(checkpoint: Checkpoint, form: Form, report: Progress = no_progress) -> ReferenceNumbers:
     """The numbers that the findings of one text, of a pair, or of two texts have in a model.
 
     Args:
@@ -66,7 +66,7 @@ def usual(checkpoint: Checkpoint, form: Form, report: Report = ignore) -> Usual:
     lengths: list[int] = []
     for number, traces in enumerate(_traces(checkpoint, form)):
         report(number, len(sentences))
-        seen = [Seen(trace) for trace in traces]
+        seen = [HighlightContext(trace) for trace in traces]
         lengths.append(len(traces[0].tokens))
         for kind in measured:
             if kind.sentences is None or number < kind.sentences:
@@ -74,7 +74,7 @@ def usual(checkpoint: Checkpoint, form: Form, report: Report = ignore) -> Usual:
                 numbers[kind.measure] += [] if found is None else [found.value]
     report(len(sentences), len(sentences))
     ordered = {measure: read_only(np.sort(np.array(values))) for measure, values in numbers.items()}
-    return Usual(len(sentences), ordered, (min(lengths), max(lengths)))
+    return ReferenceNumbers(len(sentences), ordered, (min(lengths), max(lengths)))
 
 
 def _traces(checkpoint: Checkpoint, form: Form) -> Iterator[tuple[Trace, ...]]:

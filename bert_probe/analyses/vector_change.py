@@ -13,12 +13,12 @@ from bert_probe.analyses.cosine import cosine_of_rows
 from bert_probe.analyses.two_models import ModelChange, read_by_both
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
-from bert_probe.core.question import asked, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, word_lens
 
 
@@ -27,7 +27,7 @@ class VectorChange(ModelChange):
     """1 − cosine of each token's vectors in two models, after each layer.
 
     It says something where the one model was made of the other, so that their dimensions are the same ones;
-    for any two models there is `LayerAlikeness`.
+    for any two models there is `LayerSimilarity`.
 
     Attributes:
         words: of words, whose vectors are the means of their pieces'.
@@ -35,9 +35,9 @@ class VectorChange(ModelChange):
 
     what: ClassVar[str] = "vectors"
 
-    words: bool = asked(Flag(), default=False, about=WORDS)
+    words: bool = param(Flag(), default=False, about=WORDS)
 
-    def of(self, a: Trace, b: Trace) -> ChangedVectors:
+    def of(self, a: Trace, b: Trace) -> VectorChangeResult:
         """The change from one model to the other.
 
         Raises:
@@ -59,11 +59,11 @@ class VectorChange(ModelChange):
 
         moved = [1 - cosine_of_rows(vectors(one, n), vectors(two, n)) for n in range(one.layers + 1)]
         units = one.tokens if lens is None else lens.units
-        return ChangedVectors(self, subject, units, read_only(np.array(moved)))
+        return VectorChangeResult(self, subject, units, read_only(np.array(moved)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangedVectors(Result):
+class VectorChangeResult(Result):
     """How far the vectors turned from A to B.
 
     Attributes:
@@ -104,7 +104,7 @@ class ChangedVectors(Result):
         where = "in the output of the embeddings" if layer == 0 else f"after layer {layer}"
         unit = self.units[int(place)]
         return (
-            f"The vector of ‘{shortened(unit.display)}’ ({unit.position}) turned most, {where}: "
+            f"The vector of ‘{truncate_text(unit.display)}’ ({unit.position}) turned most, {where}: "
             f"1 − cosine {peaks.max():.3g}, where the mean of that layer is {self.mean[layer]:.3g}."
         )
 

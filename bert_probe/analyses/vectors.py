@@ -10,8 +10,8 @@ import pandas as pd
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace
@@ -20,7 +20,7 @@ Which = Literal["tokens", "cls", "pooler"]
 
 
 @question("vectors", command="embeddings")
-class Vectors(Question):
+class HiddenStates(Question):
     """Vectors after a layer.
 
     Attributes:
@@ -29,8 +29,8 @@ class Vectors(Question):
         which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
     """
 
-    layer: int = asked(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
-    which: Which = asked(
+    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
+    which: Which = param(
         Choice(("tokens", "cls", "pooler")),
         default="tokens",
         key="vectors",
@@ -38,7 +38,7 @@ class Vectors(Question):
         about="A vector for each token, that of [CLS], or the pooler's.",
     )
 
-    def of(self, trace: Trace) -> TextVectors:
+    def of(self, trace: Trace) -> HiddenStatesResult:
         """Those of a text.
 
         Raises:
@@ -61,11 +61,11 @@ class Vectors(Question):
                     "Leave the layer out."
                 )
             names, values = ("pooler",), trace.pooler[None]
-        return TextVectors(asked_for, Subject.of(trace), names, values)
+        return HiddenStatesResult(asked_for, InputRecord.of(trace), names, values)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TextVectors(Result):
+class HiddenStatesResult(Result):
     """Vectors of a text after one layer.
 
     Attributes:
@@ -73,7 +73,7 @@ class TextVectors(Result):
         values: float32 [vector, hidden].
     """
 
-    question: Vectors
+    question: HiddenStates
     names: tuple[str, ...]
     values: Array
 

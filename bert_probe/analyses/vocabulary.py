@@ -13,15 +13,15 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.input_vectors import between_pairs, norms_of, table_of
-from bert_probe.core.field_types import Choice, Flag, Kind, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text import matching
-from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, Pieces, pieces_of, visible
+from bert_probe.text.pieces import KINDS, SPECIAL, UNUSED, VocabularyTokens, pieces_of, visible
 
 ALL = "all"
 PAIRS = 10_000
@@ -42,18 +42,18 @@ class Vocabulary(Question):
         show: "pieces", a row for each; "kinds" or "scripts", how many there are of each.
     """
 
-    search: str = asked(Kind(), default="", about="Pieces in which this is found.", facet=True)
-    match: str = asked(
+    search: str = param(FieldType(), default="", about="Pieces in which this is found.", facet=True)
+    match: str = param(
         Choice(matching.MATCHES), default=matching.CONTAINS, about="What --search is.", facet=True
     )
-    case: bool = asked(Flag(), default=False, about="Capitals differ from small letters.", facet=True)
-    kind: str = asked(
+    case: bool = param(Flag(), default=False, about="Capitals differ from small letters.", facet=True)
+    kind: str = param(
         Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Pieces of this kind.", facet=True
     )
-    script: str | None = asked(
-        Optional(Kind()), default=None, about="Pieces in this script, such as Latin.", facet=True
+    script: str | None = param(
+        Optional(FieldType()), default=None, about="Pieces in this script, such as Latin.", facet=True
     )
-    show: str = asked(
+    show: str = param(
         Choice(_SHOWN), default="pieces", key="vocabulary_show", about="What to list.", facet=True
     )
 
@@ -61,7 +61,7 @@ class Vocabulary(Question):
         super().__post_init__()
         matching.check(self.search, self.match, self.case)
 
-    def of(self, checkpoint: Checkpoint) -> ModelVocabulary:
+    def of(self, checkpoint: Checkpoint) -> VocabularyResult:
         """The pieces of a model.
 
         Raises:
@@ -71,12 +71,12 @@ class Vocabulary(Question):
             table = table_of(model, checkpoint)
             pieces, norms = pieces_of(checkpoint.encoder, len(table)), norms_of(table)
             unrelated = read_only(np.sort(between_pairs(table, random_pairs(pieces, norms))))
-            subject = Subject.of_model(checkpoint)
-        return ModelVocabulary(self, subject, pieces, norms, unrelated, table.shape[1])
+            subject = InputRecord.of_model(checkpoint)
+        return VocabularyResult(self, subject, pieces, norms, unrelated, table.shape[1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelVocabulary(Result):
+class VocabularyResult(Result):
     """All pieces of a model's vocabulary.
 
     Attributes:
@@ -87,7 +87,7 @@ class ModelVocabulary(Result):
     """
 
     question: Vocabulary
-    pieces: Pieces
+    pieces: VocabularyTokens
     norms: Array
     unrelated: Array
     dimensions: int
@@ -171,7 +171,7 @@ class ModelVocabulary(Result):
         )
 
 
-def random_pairs(pieces: Pieces, norms: Array) -> Array:
+def random_pairs(pieces: VocabularyTokens, norms: Array) -> Array:
     """Ids [pair, 2] of two different pieces each, neither special nor unused, both with a direction.
 
     Raises:

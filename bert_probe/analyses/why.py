@@ -9,18 +9,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attributions import BASELINES, Explained, Scores, explained, methods
-from bert_probe.analyses.numbers import WITHOUT, Number, number_of
+from bert_probe.analyses.attributions import (
+    BASELINES,
+    AttributionScores,
+    AttributionTarget,
+    explained,
+    methods,
+)
+from bert_probe.analyses.numbers import WITHOUT, TargetOutput, number_of
 from bert_probe.core import frames
-from bert_probe.core.field_types import Choice, Flag, Kind, Optional
-from bert_probe.core.field_types_of_words import WordName
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
+from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import TASKS
 from bert_probe.model.encoding import Token
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import Unit
 
@@ -30,7 +36,7 @@ BASELINE = "Integrated gradients: the token that stands for no information."
 
 
 @dataclass(frozen=True, repr=False)
-class AboutAnswer(Question):
+class TargetQuestion(Question):
     """Base of the questions on one number of an answer.
 
     Attributes:
@@ -41,15 +47,17 @@ class AboutAnswer(Question):
 
     second: ClassVar[str] = "--pair"
 
-    task: str | None = asked(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
-    target: str | None = asked(
-        Optional(Kind()), default=None, about="Which class, label or word; of answers in a text the rank."
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
+    target: str | None = param(
+        Optional(FieldType()),
+        default=None,
+        about="Which class, label or word; of answers in a text the rank.",
     )
-    at: int | str | None = asked(
-        Optional(WordName()), default=None, about="The word that is masked, or has the label."
+    at: int | str | None = param(
+        Optional(WordSelector()), default=None, about="The word that is masked, or has the label."
     )
 
-    def number(self, trace: Trace, other: Trace | None) -> Number:
+    def number(self, trace: Trace, other: Trace | None) -> TargetOutput:
         """The number that is asked about.
 
         Raises:
@@ -58,13 +66,13 @@ class AboutAnswer(Question):
         at = self.resolved(trace).at
         return number_of(trace, other, self.task, self.target, None if at is None else int(at))
 
-    def about(self, number: Number, trace: Trace) -> Self:
+    def about(self, number: TargetOutput, trace: Trace) -> Self:
         """The question as it was answered: with the task, and the number, by name."""
         return replace(self.resolved(trace), task=number.task, target=number.target or None)
 
 
 @question("why")
-class Why(AboutAnswer):
+class Attribution(TargetQuestion):
     """How much one number of the model's answer depends on each token, or word.
 
     Attributes:
@@ -75,12 +83,14 @@ class Why(AboutAnswer):
         baseline: the token that stands for no information; None for the first that the tokenizer has.
     """
 
-    method: str = asked(Choice(methods), default="leave-one-out", about=METHOD)
-    words: bool = asked(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = asked(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = asked(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    method: str = param(Choice(methods), default="leave-one-out", about=METHOD)
+    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
+    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
 
-    def of(self, trace: Trace, other: Trace | None = None, report: Report = ignore) -> Explanation:
+    def of(
+        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+    ) -> AttributionResult:
         """The scores for a text; of how alike two are, those of the first, while the second stays as it is.
 
         Args:
@@ -105,16 +115,20 @@ class Why(AboutAnswer):
         return [*named, *super().options()]
 
 
-def subject_of(trace: Trace, other: Trace | None) -> Subject:
+def subject_of(trace: Trace, other: Trace | None) -> InputRecord:
     """The text, or both."""
-    return Subject.of(trace) if other is None else Subject.of(trace, other)
+    return InputRecord.of(trace) if other is None else InputRecord.of(trace, other)
 
 
 def explanation(
-    asked_for: Why, subject: Subject, what: Explained, value: float, scores: Scores
-) -> Explanation:
+    asked_for: Attribution,
+    subject: InputRecord,
+    what: AttributionTarget,
+    value: float,
+    scores: AttributionScores,
+) -> AttributionResult:
     """What a method said, as a result."""
-    return Explanation(
+    return AttributionResult(
         asked_for,
         subject,
         what.number.name,
@@ -126,7 +140,7 @@ def explanation(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Result):
+class AttributionResult(Result):
     """How much a number depends on each part of a text.
 
     Attributes:
@@ -137,7 +151,7 @@ class Explanation(Result):
         said: what the method tells beside them: baseline, steps, gap; what biases add.
     """
 
-    question: Why
+    question: Attribution
     number: str
     value: float
     units: tuple[Token | Unit, ...]

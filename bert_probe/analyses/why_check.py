@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.attributions import BASELINES, Explained, explained, methods, positions
+from bert_probe.analyses.attributions import BASELINES, AttributionTarget, explained, methods, positions
 from bert_probe.analyses.numbers import WITHOUT, Variant, without
-from bert_probe.analyses.why import BASELINE, REMOVAL, AboutAnswer, Explanation, Why, explanation, subject_of
+from bert_probe.analyses.why import (
+    BASELINE,
+    REMOVAL,
+    Attribution,
+    AttributionResult,
+    TargetQuestion,
+    explanation,
+    subject_of,
+)
 from bert_probe.core.field_types import Choice, Flag, Number, Optional
-from bert_probe.core.question import asked, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 
 SHARES = (0.1, 0.2, 0.5)
@@ -26,23 +34,23 @@ INTERVAL = (2.5, 97.5)
 
 
 @question("why checked", command="why")
-class WhyCheck(AboutAnswer):
+class AttributionFaithfulness(TargetQuestion):
     """How well each method foretells what taking words away does to the number; DeYoung et al. 2020.
 
     Attributes:
         words: score words as a whole.
-        removal, baseline: as in `Why`.
+        removal, baseline: as in `Attribution`.
         orders: random orders to compare with.
         seed: of these.
         rows: the table: the "methods" with their check, or the "words" with what each method says of them.
     """
 
-    words: bool = asked(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = asked(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = asked(Optional(Choice(BASELINES)), default=None, about=BASELINE)
-    orders: int = asked(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
-    seed: int = asked(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
-    rows: str = asked(
+    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
+    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    orders: int = param(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
+    seed: int = param(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
+    rows: str = param(
         Choice(("methods", "words")),
         default="methods",
         key="why_rows",
@@ -50,15 +58,17 @@ class WhyCheck(AboutAnswer):
         about="With --check: the table.",
     )
 
-    def of(self, trace: Trace, other: Trace | None = None, report: Report = ignore) -> CheckedMethods:
+    def of(
+        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+    ) -> AttributionFaithfulnessResult:
         """All methods, and their check.
 
         Args:
             report: told how much is done, and of how much.
 
         Raises:
-            UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Why.of`; a method that the
-                architecture does not allow is left out, and why is said.
+            UnavailableError, SelectionError, TextError, OutOfMemoryError: as `Attribution.of`; a method that
+                the architecture does not support is left out and the result says why.
             SelectionError: no word can be taken away.
         """
         number = self.number(trace, other)
@@ -68,12 +78,12 @@ class WhyCheck(AboutAnswer):
         asked_for = self.about(number, trace)
         subject = subject_of(trace, other)
         value = float(number.of([number.untouched])[0])
-        found: dict[str, Explanation] = {}
+        found: dict[str, AttributionResult] = {}
         refused: dict[str, str] = {}
         parts = len(methods()) + 1
         for done, (name, method) in enumerate(methods().items()):
             report(done, parts)
-            one = Why(
+            one = Attribution(
                 asked_for.task, asked_for.target, asked_for.at, name, self.words, self.removal, self.baseline
             )
             try:
@@ -87,21 +97,21 @@ class WhyCheck(AboutAnswer):
         orders |= {f"{RANDOM} {index}": random.permutation(what.free) for index in range(self.orders)}
         effects = _effects(what, value, orders, lambda *_: report(parts - 1, parts))
         report(parts, parts)
-        return CheckedMethods(asked_for, subject, found, refused, effects)
+        return AttributionFaithfulnessResult(asked_for, subject, found, refused, effects)
 
     def options(self) -> list[str]:
         """Methods instead of tokens."""
         return ["--check", *super().options()]
 
 
-def _order(what: Explained, scores: Array) -> Array:
+def _order(what: AttributionTarget, scores: Array) -> Array:
     """The units that can be taken away, those that speak most for the number first."""
     free = np.array(what.free)
     return free[np.argsort(-np.nan_to_num(scores[free]), kind="stable")]
 
 
 def _effects(
-    what: Explained, value: float, orders: Mapping[str, Array], report: Report
+    what: AttributionTarget, value: float, orders: Mapping[str, Array], report: Progress
 ) -> Mapping[str, tuple[float, float]]:
     """Comprehensiveness and sufficiency of each order; each set of words is taken away once."""
     free = len(what.free)
@@ -120,14 +130,14 @@ def _effects(
     return {name: (mean(order, True), mean(order, False)) for name, order in orders.items()}
 
 
-def _taken(what: Explained, gone: frozenset[int]) -> Variant:
+def _taken(what: AttributionTarget, gone: frozenset[int]) -> Variant:
     return without(
         what.number, [place for unit in gone for place in positions(what.units[unit])], what.removal
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckedMethods(Result):
+class AttributionFaithfulnessResult(Result):
     """All methods on one number, and what taking away the words does that they name.
 
     Attributes:
@@ -136,8 +146,8 @@ class CheckedMethods(Result):
         effects: method, or a random order → comprehensiveness and sufficiency.
     """
 
-    question: WhyCheck
-    explanations: Mapping[str, Explanation]
+    question: AttributionFaithfulness
+    explanations: Mapping[str, AttributionResult]
     refused: Mapping[str, str]
     effects: Mapping[str, tuple[float, float]]
 

@@ -11,24 +11,24 @@ import pandas as pd
 import torch
 
 from bert_probe.analyses.ablation import REPLACED, REPLACEMENTS, model_with_heads
-from bert_probe.analyses.numbers import Number
-from bert_probe.analyses.why import AboutAnswer, subject_of
+from bert_probe.analyses.numbers import TargetOutput
+from bert_probe.analyses.why import TargetQuestion, subject_of
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
-from bert_probe.core.question import asked, question
+from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.capture import recording, switched_off
 from bert_probe.model.forward import BATCH_TOKENS, as_array
 from bert_probe.model.gradients import onward
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
 
 SHOWN = ("heads", "layers", "importance")
 
 
 @question("why, by heads", command="why")
-class WhyHeads(AboutAnswer):
+class HeadAttribution(TargetQuestion):
     """How one number of the model's answer changes when each head, or all of a layer, is switched off.
 
     Beside it the head's importance by its gradient; Michel et al. 2019.
@@ -39,20 +39,22 @@ class WhyHeads(AboutAnswer):
         show: the table: each of the "heads", all heads of each of the "layers", or the "importance".
     """
 
-    replacement: str = asked(Choice(REPLACEMENTS), default="zero", about=REPLACED)
-    show: str = asked(
+    replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
+    show: str = param(
         Choice(SHOWN), default="heads", key="why_heads", facet=True, about="With --heads: the table."
     )
 
-    def of(self, trace: Trace, other: Trace | None = None, report: Report = ignore) -> HeadEffects:
+    def of(
+        self, trace: Trace, other: Trace | None = None, report: Progress = no_progress
+    ) -> HeadAttributionResult:
         """Every head by itself, and every layer's heads together; many in one batched pass.
 
         Args:
             report: told how many are done, and of how many.
 
         Raises:
-            UnavailableError: as `Why.of`, or the architecture does not let its heads be reached.
-            SelectionError, TextError, OutOfMemoryError: as `Why.of`.
+            UnavailableError: as `Attribution.of`, or the architecture does not let its heads be reached.
+            SelectionError, TextError, OutOfMemoryError: as `Attribution.of`.
         """
         number = self.number(trace, other)
         read = number.trace
@@ -71,7 +73,7 @@ class WhyHeads(AboutAnswer):
                 values.append(number.of([number.untouched] * some.shape[1]))
             report(min(start + size, off.shape[1]), off.shape[1])
         changes = np.concatenate(values) - value
-        return HeadEffects(
+        return HeadAttributionResult(
             self.about(number, trace),
             subject_of(trace, other),
             number.name,
@@ -86,7 +88,7 @@ class WhyHeads(AboutAnswer):
         return ["--heads", *super().options()]
 
 
-def _importance(number: Number) -> Array:
+def _importance(number: TargetOutput) -> Array:
     """What each head returns times the gradient of the number there, summed, its size; [layer, head]."""
     with onward(number.trace) as way:
         with recording() as calls:
@@ -103,7 +105,7 @@ def _importance(number: Number) -> Array:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadEffects(Result):
+class HeadAttributionResult(Result):
     """What a number becomes without heads.
 
     Attributes:
@@ -113,7 +115,7 @@ class HeadEffects(Result):
         importance: |Σ output · gradient| of each head, [layer, head], from one pass.
     """
 
-    question: WhyHeads
+    question: HeadAttribution
     number: str
     value: float
     changes: Array

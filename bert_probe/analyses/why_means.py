@@ -12,14 +12,14 @@ import pandas as pd
 from bert_probe.analyses.attributions import BASELINES, methods
 from bert_probe.analyses.numbers import WITHOUT
 from bert_probe.analyses.why import BASELINE, REMOVAL
-from bert_probe.analyses.why_check import WhyCheck
-from bert_probe.core.field_types import Choice, Flag, Kind, Number, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.analyses.why_check import AttributionFaithfulness
+from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import COMPARING, TASKS, Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
@@ -30,30 +30,32 @@ PAIRED = "\t"
 
 
 @question("why, means", command="why")
-class WhyMeans(Question):
-    """The check of each method, `WhyCheck`, averaged over texts; of each the likeliest answer is explained.
+class FaithfulnessSummary(Question):
+    """The mean of `AttributionFaithfulness` over texts; in each, the likeliest answer is explained.
 
     Attributes:
-        task, target, words, removal, baseline, orders, seed: as in `WhyCheck`.
+        task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
     """
 
-    task: str | None = asked(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
-    target: str | None = asked(
-        Optional(Kind()), default=None, about="Which class, label or word; of answers in a text the rank."
+    task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
+    target: str | None = param(
+        Optional(FieldType()),
+        default=None,
+        about="Which class, label or word; of answers in a text the rank.",
     )
-    words: bool = asked(Flag(), default=False, about="Score whole words instead of pieces.")
-    removal: str | None = asked(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
-    baseline: str | None = asked(Optional(Choice(BASELINES)), default=None, about=BASELINE)
-    orders: int = asked(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
-    seed: int = asked(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
+    words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
+    removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
+    baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
+    orders: int = param(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
+    seed: int = param(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
 
     def of(
         self,
         checkpoint: Checkpoint,
         sentences: Sequence[str],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> CheckedMeans:
+        report: Progress = no_progress,
+    ) -> FaithfulnessSummaryResult:
         """The means over texts, each of which counts the same.
 
         Args:
@@ -64,11 +66,11 @@ class WhyMeans(Question):
         Raises:
             EmptyTextError, TooLongError, TextError, SelectionError: no text, or one that cannot be explained,
                 by its line.
-            UnavailableError, OutOfMemoryError: as `WhyCheck.of`.
+            UnavailableError, OutOfMemoryError: as `AttributionFaithfulness.of`.
         """
         lines = numbered(sentences, "text")
         checkpoint = checkpoint.now()
-        checked = WhyCheck(
+        checked = AttributionFaithfulness(
             self.task,
             self.target,
             None,
@@ -90,11 +92,11 @@ class WhyMeans(Question):
             dropped += cut
         report(len(lines), len(lines))
         values = np.array([[row.get(name, (np.nan,) * len(MEASURES)) for name in _rows()] for row in rows])
-        subject = Subject.of_sentences(checkpoint, [line for _, line in lines], dropped)
-        return CheckedMeans(self, subject, read_only(values))
+        subject = InputRecord.of_sentences(checkpoint, [line for _, line in lines], dropped)
+        return FaithfulnessSummaryResult(self, subject, read_only(values))
 
     def _checked(
-        self, asked_for: WhyCheck, checkpoint: Checkpoint, line: str, truncate: bool
+        self, asked_for: AttributionFaithfulness, checkpoint: Checkpoint, line: str, truncate: bool
     ) -> tuple[Mapping[str, tuple[float, ...]], int]:
         """Each method's measures for one line, and how many tokens were cut off."""
         first, tab, second = line.partition(PAIRED)
@@ -119,7 +121,7 @@ def _rows() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckedMeans(Result):
+class FaithfulnessSummaryResult(Result):
     """The check of each method over many texts.
 
     Attributes:
@@ -127,7 +129,7 @@ class CheckedMeans(Result):
             `MEASURES`; NaN where a method or its rank correlation is not to be had.
     """
 
-    question: WhyMeans
+    question: FaithfulnessSummary
     values: Array
 
     @property

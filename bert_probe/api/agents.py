@@ -15,7 +15,7 @@ from mcp.server import Server
 
 from bert_probe.api import body, errors, formats, schema
 from bert_probe.api.errors import BodyError
-from bert_probe.api.registry import Served, served
+from bert_probe.api.registry import RegisteredQuestion, served
 from bert_probe.core import files
 from bert_probe.core.field_types import Schema
 from bert_probe.core.result import Result
@@ -49,7 +49,7 @@ _ANSWER: Final[Schema] = {
 }
 
 
-def chosen(names: Sequence[str]) -> dict[str, Served]:
+def chosen(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
     """The questions of these names; all of them where none is given.
 
     Raises:
@@ -61,7 +61,7 @@ def chosen(names: Sequence[str]) -> dict[str, Served]:
     return {name: one for name, one in served().items() if not names or name in names}
 
 
-def arguments_of(one: Served) -> Schema:
+def arguments_of(one: RegisteredQuestion) -> Schema:
     """What a tool takes: the body, and which rows."""
     taken = schema.of_body(one)
     # That there is one text or a list of them is told when it is not so: some agents know no choice up here.
@@ -90,7 +90,7 @@ def told(result: Result, first: int, most: int) -> dict[str, Any]:
 
 
 def answer(
-    one: Served, given: dict[str, Any], shared: body.Shared, gone: threading.Event
+    one: RegisteredQuestion, given: dict[str, Any], shared: body.ModelServices, gone: threading.Event
 ) -> types.CallToolResult:
     """What a tool returns; a problem is told as one, so that the agent can mend it."""
 
@@ -135,7 +135,7 @@ def _picture(result: Result) -> list[types.ImageContent]:
     return [types.ImageContent(type="image", data=drawn, mime_type="image/png")]
 
 
-def server(shared: body.Shared, questions: dict[str, Served], version: str) -> Server[Any]:
+def server(shared: body.ModelServices, questions: dict[str, RegisteredQuestion], version: str) -> Server[Any]:
     """The server of these questions."""
 
     async def tools(_context: Any, _asked: Any) -> types.ListToolsResult:

@@ -17,29 +17,29 @@ from bert_probe.analyses.attention import Attention, AttentionLong
 from bert_probe.analyses.measures import measure
 from bert_probe.api.errors import BodyError
 from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
-from bert_probe.api.registry import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, Served
+from bert_probe.api.registry import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, RegisteredQuestion
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.cache import Answers
+from bert_probe.runtime.cache import ResultCache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.text import strict_json
-from bert_probe.text.labeled_texts import KINDS, Labelled, labelled_of
-from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
+from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 TABLES: Final = (".csv", ".tsv")
 """Endings of files with a header and labelled texts; others are CoNLL, or CoNLL-U."""
 
 
-class Shared(Protocol):
+class ModelServices(Protocol):
     """What everybody who asks has in common: opened models, traces and answers, and the queue for them."""
 
-    answers: Answers
+    answers: ResultCache
 
-    def open_checkpoint(self, model: str, revision: str, report: Report) -> Checkpoint:
+    def open_checkpoint(self, model: str, revision: str, report: Progress) -> Checkpoint:
         """A checkpoint, opened once; "" is the built-in."""
         ...
 
@@ -76,7 +76,7 @@ class Body:
         truncate: cut what is too long.
     """
 
-    served: Served
+    served: RegisteredQuestion
     asked: Mapping[str, Any]
     models: tuple[tuple[str, str], ...]
     texts: tuple[tuple[str, str | None], ...]
@@ -84,7 +84,7 @@ class Body:
     files: Mapping[str, File]
     truncate: bool
 
-    def answer(self, shared: Shared, report: Report) -> Result:
+    def answer(self, shared: ModelServices, report: Progress) -> Result:
         """The answer.
 
         Args:
@@ -114,7 +114,7 @@ class Body:
         return answer
 
     def _subjects(
-        self, shared: Shared, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
+        self, shared: ModelServices, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
     ) -> list[Any]:
         """What `of` is given, in its order."""
         read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
@@ -149,12 +149,12 @@ def _takes_long(question: Any, given: Sequence[Any]) -> bool:
     return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
 
 
-def _rows(file: File | None) -> Labelled | Sequence[TaggedSentence] | None:
+def _rows(file: File | None) -> LabeledTexts | Sequence[TaggedSentence] | None:
     if file is None:
         return None
     if file.name.lower().endswith(TABLES):
-        return labelled_of(file.content, file.name, file.kind)
-    return tagged_of(file.content, file.name)
+        return parse_labeled_texts(file.content, file.name, file.kind)
+    return parse_tagged_sentences(file.content, file.name)
 
 
 # ---------------------------------------------------------------- reading
@@ -184,7 +184,7 @@ def _no_number(written: str) -> float:
     raise ValueError(f"{written} is no number of JSON")
 
 
-def read(served: Served, given: Any) -> Body:
+def read(served: RegisteredQuestion, given: Any) -> Body:
     """The body of a question, as `parsed` gives it.
 
     Raises:
@@ -213,7 +213,7 @@ def read(served: Served, given: Any) -> Body:
     )
 
 
-def members(served: Served) -> tuple[str, ...]:
+def members(served: RegisteredQuestion) -> tuple[str, ...]:
     """What the body of a question may hold."""
     least, most = served.texts
     names = ["question", "model", "revision"]
@@ -260,7 +260,7 @@ def _list(where: str, given: Any, most: int) -> Sequence[Any]:
     return given
 
 
-def _texts(served: Served, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+def _texts(served: RegisteredQuestion, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
     least, most = served.texts
     if most == 0:
         return ()
@@ -291,12 +291,12 @@ def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
         listed = tuple(_text(f"sentences[{number}]", one) for number, one in enumerate(given))
     else:
         file = _file("sentences", given, known=("file", "content"))
-        listed = sentences_of(file.content, file.name)
+        listed = parse_sentences(file.content, file.name)
     _list("sentences", list(listed), MOST_SENTENCES)
     return listed
 
 
-def _files(served: Served, body: Mapping[str, Any]) -> Mapping[str, File]:
+def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, File]:
     if "files" not in body and not any(served.files.values()):
         return {}
     _there(body, "files")

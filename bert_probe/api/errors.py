@@ -10,7 +10,7 @@ from typing import Any, Final
 from bert_probe.errors import (
     CheckpointError,
     ExportError,
-    FaultyFileError,
+    InvalidFileError,
     OutOfMemoryError,
     ProbeError,
     SelectionError,
@@ -41,7 +41,7 @@ class TooLargeError(ProbeError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemType:
     """A kind of problem.
 
     Attributes:
@@ -55,23 +55,23 @@ class Kind:
     title: str
 
 
-NO_JSON = Kind("no-json", 400, "The body is not what this question takes")
-NO_TOKEN = Kind("no-token", 401, "A token is needed")
-NOT_FROM_HERE = Kind("not-from-here", 403, "This is answered to this machine alone")
-NO_SUCH_THING = Kind("no-such-thing", 404, "There is nothing at this address")
-WRONG_METHOD = Kind("wrong-method", 405, "Another method is needed")
-NO_SUCH_FORM = Kind("no-such-form", 406, "The answer cannot be had in this form")
-LATE_BODY = Kind("late-body", 408, "The body did not arrive in time")
-TOO_LARGE = Kind("too-large", 413, "Larger than what is taken or sent")
-WRONG_MEDIA = Kind("wrong-media", 415, "The body is to be JSON")
-MODEL = Kind("model", 422, "The model cannot be opened")
-TEXT = Kind("text", 422, "A text cannot be read")
-SELECTION = Kind("selection", 422, "The model or the text has no such thing")
-UNAVAILABLE = Kind("unavailable", 422, "The model does not have what was asked for")
-FAILED = Kind("failed", 500, "This could not be answered")
-BUSY = Kind("busy", 503, "Too many ask at once")
-NOT_READY = Kind("not-ready", 503, "The built-in model is not open yet")
-TOO_LONG = Kind("took-too-long", 504, "The answer took too long")
+NO_JSON = ProblemType("no-json", 400, "The body is not what this question takes")
+NO_TOKEN = ProblemType("no-token", 401, "A token is needed")
+NOT_FROM_HERE = ProblemType("not-from-here", 403, "This is answered to this machine alone")
+NO_SUCH_THING = ProblemType("no-such-thing", 404, "There is nothing at this address")
+WRONG_METHOD = ProblemType("wrong-method", 405, "Another method is needed")
+NO_SUCH_FORM = ProblemType("no-such-form", 406, "The answer cannot be had in this form")
+LATE_BODY = ProblemType("late-body", 408, "The body did not arrive in time")
+TOO_LARGE = ProblemType("too-large", 413, "Larger than what is taken or sent")
+WRONG_MEDIA = ProblemType("wrong-media", 415, "The body is to be JSON")
+MODEL = ProblemType("model", 422, "The model cannot be opened")
+TEXT = ProblemType("text", 422, "A text cannot be read")
+SELECTION = ProblemType("selection", 422, "The model or the text has no such thing")
+UNAVAILABLE = ProblemType("unavailable", 422, "The model does not have what was asked for")
+FAILED = ProblemType("failed", 500, "This could not be answered")
+BUSY = ProblemType("busy", 503, "Too many ask at once")
+NOT_READY = ProblemType("not-ready", 503, "The built-in model is not open yet")
+TOO_LONG = ProblemType("took-too-long", 504, "The answer took too long")
 
 KINDS: Final = (
     NO_JSON,
@@ -93,7 +93,7 @@ KINDS: Final = (
     TOO_LONG,
 )
 
-_OF_ERRORS: Final[Mapping[type[BaseException], Kind]] = {
+_OF_ERRORS: Final[Mapping[type[BaseException], ProblemType]] = {
     BodyError: NO_JSON,
     NotAcceptableError: NO_SUCH_FORM,
     ExportError: NO_SUCH_FORM,
@@ -118,7 +118,7 @@ class Problem:
         more: further members; headers: of the answer.
     """
 
-    kind: Kind
+    kind: ProblemType
     detail: str
     more: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _faults(error: BaseException) -> dict[str, Any]:
-    if not isinstance(error, FaultyFileError) or not error.faults:
+    if not isinstance(error, InvalidFileError) or not error.faults:
         return {}
     listed = [{"line": line, "fault": fault} for line, fault in error.faults]
     return {"faults": listed, "count": error.count}

@@ -6,22 +6,22 @@ from collections.abc import Callable, Hashable, Sequence
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.cache import Answers, Cache
+from bert_probe.runtime.cache import Cache, ResultCache
 
 CHECKPOINTS, TRACE_BYTES, ANSWER_BYTES = 2, 300_000_000, 100_000_000
 
 
-class Alone:
+class LocalModels:
     """What `Body.answer` asks, without a server's sessions."""
 
     def __init__(self) -> None:
-        self.answers = Answers(ANSWER_BYTES)
+        self.answers = ResultCache(ANSWER_BYTES)
         self._checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
         self._traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 
-    def open_checkpoint(self, model: str, revision: str, report: Report) -> Checkpoint:
+    def open_checkpoint(self, model: str, revision: str, report: Progress) -> Checkpoint:
         """A checkpoint, opened once; "" is the built-in."""
         return self._checkpoints.once(
             (model, revision), lambda: load(model or None, revision or None, progress=report)

@@ -18,7 +18,7 @@ Samples = Iterable[tuple[Mapping[str, str], float]]
 """Labels and value of each."""
 
 
-class Asked:
+class RequestMetrics:
     """How often each question was asked, what came of it, and how long that took."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Asked:
         yield from _family("api_request_seconds_total", "counter", "Seconds that they took.", spent)
 
 
-def text(asked: Asked) -> str:
+def text(asked: RequestMetrics) -> str:
     """All of it."""
     return "\n".join([*_queues(), *_caches(), *_memory(), *asked.lines(), ""])
 

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any, Final
 
 from bert_probe.api import errors, schema
-from bert_probe.api.errors import MEDIA, Kind
+from bert_probe.api.errors import MEDIA, ProblemType
 from bert_probe.api.formats import FORMS, JSON
-from bert_probe.api.registry import Served, served
+from bert_probe.api.registry import RegisteredQuestion, served
 
 _ABOUT: Final = (
     "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
@@ -61,7 +61,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _operation(one: Served) -> dict[str, Any]:
+def _operation(one: RegisteredQuestion) -> dict[str, Any]:
     contents: dict[str, Any] = {media: {} for media in FORMS}  # bytes, but for two of them
     contents["text/csv"] = {"schema": {"type": "string"}}
     contents[JSON] = {"schema": {"$ref": "#/components/schemas/Table"}}
@@ -78,14 +78,14 @@ def _operation(one: Served) -> dict[str, Any]:
 
 
 def _watched(
-    about: str, fine: str, media: str, kinds: tuple[Kind, ...] = (errors.WRONG_METHOD,)
+    about: str, fine: str, media: str, kinds: tuple[ProblemType, ...] = (errors.WRONG_METHOD,)
 ) -> dict[str, Any]:
     held = {"type": "object"} if media == JSON else {"type": "string"}
     answer = {"description": fine, "content": {media: {"schema": held}}}
     return {"summary": about, "responses": {"200": answer, **_problems(kinds)}}
 
 
-def _problems(kinds: tuple[Kind, ...]) -> dict[str, Any]:
+def _problems(kinds: tuple[ProblemType, ...]) -> dict[str, Any]:
     """Status → what it says; several kinds may have one."""
     told: dict[str, list[str]] = {}
     for kind in kinds:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bert_probe import analyses
 from bert_probe.analyses.two_models import ModelChange
 from bert_probe.core.field_types import FileName, Optional
-from bert_probe.core.question import QUESTIONS, Question, kind_of
+from bert_probe.core.question import QUESTIONS, Question, field_type
 from bert_probe.core.snippets import name_of
 
 TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
@@ -37,7 +37,7 @@ _FILES: Final = ("Sequence[TaggedSentence]", "Rows", "reading.Texts")
 
 
 @dataclass(frozen=True)
-class Served:
+class RegisteredQuestion:
     """A question of the API.
 
     Attributes:
@@ -78,7 +78,7 @@ class Served:
     @property
     def shut(self) -> frozenset[str]:
         """Fields that name a file of the machine that answers, which nobody outside of it may choose."""
-        return frozenset(field.name for field in fields(self.question) if _names_a_file(kind_of(field)))
+        return frozenset(field.name for field in fields(self.question) if _names_a_file(field_type(field)))
 
     @property
     def summary(self) -> str:
@@ -87,7 +87,7 @@ class Served:
 
 
 @cache
-def served() -> Mapping[str, Served]:
+def served() -> Mapping[str, RegisteredQuestion]:
     """All of them, by name; imports what they are made of, which takes seconds."""
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
@@ -95,7 +95,7 @@ def served() -> Mapping[str, Served]:
     return {one.name: one for one in sorted(every, key=lambda one: one.name)}
 
 
-def _served(analysis: str, question: type[Question]) -> Served:
+def _served(analysis: str, question: type[Question]) -> RegisteredQuestion:
     of: Any = question
     arguments, files = {}, {}
     for name, parameter in list(signature(of.of).parameters.items())[1:]:
@@ -108,7 +108,7 @@ def _served(analysis: str, question: type[Question]) -> Served:
         if said in (TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT):
             arguments[name] = said
     models = 2 if issubclass(question, ModelChange) else 1
-    return Served(name_of(analysis), question, arguments, files, models)
+    return RegisteredQuestion(name_of(analysis), question, arguments, files, models)
 
 
 def _names_a_file(kind: object) -> bool:

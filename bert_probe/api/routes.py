@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from bert_probe.api import errors, limits, metrics
 from bert_probe.api.errors import Problem
 from bert_probe.api.request_bodies import BodyReader
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.imports import imported_for_good
 from bert_probe.runtime.jobs import Job
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 Authorize = Callable[[Request], Problem | None]
 """Returns why a request is refused, or None if it is allowed."""
-Work = Callable[[Report], Response]
+Work = Callable[[Progress], Response]
 """What a thread does for a request."""
 
 
@@ -83,7 +83,7 @@ class Api:
     """What answers questions, and counts them."""
 
     def __init__(self) -> None:
-        self.asked = metrics.Asked()
+        self.asked = metrics.RequestMetrics()
         self._bodies = BodyReader()
         self._under_way = self._at_work = 0
         self._lock = threading.Lock()
@@ -127,7 +127,7 @@ class Api:
             self._under_way -= 1
 
     def _counted(self, work: Work) -> Work:
-        def counted(report: Report) -> Response:
+        def counted(report: Progress) -> Response:
             with self._lock:
                 self._at_work += 1
             try:
@@ -155,7 +155,7 @@ class Api:
         return Response(metrics.text(self.asked), headers=_UNKEPT | {"Content-Type": metrics.MEDIA})
 
 
-def _table(name: str, content: bytes, accept: str, report: Report) -> Response:
+def _table(name: str, content: bytes, accept: str, report: Progress) -> Response:
     """In a thread: the question asked, and its table written."""
     from bert_probe.api import body, formats
     from bert_probe.api.registry import served
@@ -200,7 +200,7 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _open_built_in(report: Report) -> None:
+def _open_built_in(report: Progress) -> None:
     _imported()
     shared_cache.open_checkpoint("", "", report)
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from bert_probe.analyses.find_heads import WordPairs
 from bert_probe.api import body, limits
-from bert_probe.api.registry import Served
-from bert_probe.core.field_types import Kind, Schema
-from bert_probe.core.field_types_of_lists import HeadSet, Several
-from bert_probe.core.field_types_of_words import TokenName
-from bert_probe.core.question import kind_of
+from bert_probe.api.registry import RegisteredQuestion
+from bert_probe.core.field_types import FieldType, Schema
+from bert_probe.core.field_types_of_lists import HeadSet, ListOf
+from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.question import field_type
 from bert_probe.text.labeled_texts import KINDS
 
 TEXT: Final = "The small boat crosses the wide river at night."
@@ -23,9 +23,9 @@ _TREEBANK: Final = "1\tBoats\tboat\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tsink\tsink\tV
 _EXAMPLES: Final[Mapping[type, Any]] = {
     HeadSet: ["1.1"],
     WordPairs: [["river", "boat"]],
-    Several: ["boat"],
-    TokenName: "boat",
-    Kind: "boat",
+    ListOf: ["boat"],
+    TokenSelector: "boat",
+    FieldType: "boat",
 }
 """Kind of a field that must be given → what could be given for `TEXT`."""
 
@@ -33,7 +33,7 @@ _TOLD: Final = re.compile(r"\s*\[default: [^\]]*\]|^With --[^:]*: ")
 """What only the command line's help has to say."""
 
 
-def of_question(served: Served) -> Schema:
+def of_question(served: RegisteredQuestion) -> Schema:
     """The fields of a question; what is left out is as usual."""
     properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
     needed = []
@@ -44,7 +44,7 @@ def of_question(served: Served) -> Schema:
 
 
 def _field(one: Field[Any]) -> Schema:
-    kind, about = kind_of(one), _TOLD.sub("", one.metadata["about"])
+    kind, about = field_type(one), _TOLD.sub("", one.metadata["about"])
     if one.default is True and about:
         about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
     about = about[:1].upper() + about[1:]
@@ -52,7 +52,7 @@ def _field(one: Field[Any]) -> Schema:
     return {**kind.schema, **usual, **({"description": about} if about else {})}
 
 
-def of_body(served: Served) -> Schema:
+def of_body(served: RegisteredQuestion) -> Schema:
     """The body of a question."""
     least, most = served.texts
     every = _members(served)
@@ -75,7 +75,7 @@ def of_body(served: Served) -> Schema:
     return {**_object(properties, needed), "oneOf": either}
 
 
-def _members(served: Served) -> dict[str, Schema]:
+def _members(served: RegisteredQuestion) -> dict[str, Schema]:
     least, most = served.texts
     one = {"anyOf": [_text("A text."), _object({"text": _text(), "pair": _pair()}, ["text"])]}
     listed = _list(one, max(1, least), limits.MOST_TEXTS if most is None else most)
@@ -134,11 +134,11 @@ def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> S
     return {"type": "object", "properties": dict(properties), **required, "additionalProperties": False}
 
 
-def example(served: Served) -> dict[str, Any]:
+def example(served: RegisteredQuestion) -> dict[str, Any]:
     """A body that a question takes."""
     _, most = served.texts
     asked = {
-        field.name: next(given for kind, given in _EXAMPLES.items() if isinstance(kind_of(field), kind))
+        field.name: next(given for kind, given in _EXAMPLES.items() if isinstance(field_type(field), kind))
         for field in fields(served.question)
         if field.default is MISSING
     }

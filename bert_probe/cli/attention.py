@@ -7,12 +7,19 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.attention import HEAD, LAYER, Attention, AttentionLong, AttentionMap, AttentionMaps
+from bert_probe.analyses.attention import (
+    HEAD,
+    LAYER,
+    Attention,
+    AttentionLong,
+    AttentionLongResult,
+    AttentionResult,
+)
 from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.measures import measure
-from bert_probe.analyses.reach import Reach, TokenReach
+from bert_probe.analyses.reach import TokenRollout, TokenRolloutResult
 from bert_probe.cli.options import asking, common, one_text, picture_asked
-from bert_probe.core.field_types_of_lists import Places
+from bert_probe.core.field_types_of_lists import Indices
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime.progress import terminal_bar
@@ -37,7 +44,7 @@ from bert_probe.views.page import Page
 )
 def attention(
     trace: Trace, asked: dict[str, Any], layer: str, head: str, layout: str, picture: str | None
-) -> AttentionMap | AttentionMaps | Page:
+) -> AttentionResult | AttentionLongResult | Page:
     """Attention weights of a head, or averaged over a layer's heads."""
     if picture_asked():
         if layout == "long":
@@ -54,7 +61,10 @@ def attention(
         raise SelectionError(f"--residual is for --measure rollout, not {drawn}. Leave it out.")
     with terminal_bar(measure(drawn).label, "runs of a layer") as report:
         if layout == "long":
-            layers, heads = Places(LAYER).read("layer", layer, trace), Places(HEAD).read("head", head, trace)
+            layers, heads = (
+                Indices(LAYER).read("layer", layer, trace),
+                Indices(HEAD).read("head", head, trace),
+            )
             return AttentionLong(layers, heads, **asked).of(trace, report)
         one = Attention(LAYER.read("layer", layer, trace), HEAD.read("head", head, trace), **asked)
         return one.of(trace, report)
@@ -72,7 +82,7 @@ def _page(trace: Trace, asked: dict[str, Any], layer: str, head: str, chosen: st
     words = asked.get("words", False)
     if chosen == "model":
         return model_view.page(trace, Heads(words).of(trace), words=words, measure=what.name)
-    heads = Places(HEAD).read("head", head, trace)
+    heads = Indices(HEAD).read("head", head, trace)
     drawn, shown = asked_picture(
         trace,
         LAYER.read("layer", layer, trace),
@@ -84,13 +94,13 @@ def _page(trace: Trace, asked: dict[str, Any], layer: str, head: str, chosen: st
 
 @click.command()
 @common
-@asking(Reach)
+@asking(TokenRollout)
 @one_text
 @click.option("--token", metavar="WORD", help="Layer by layer, how far this one reaches.")
 @click.option("--position", type=click.IntRange(0), metavar="N", help="The same for the token at a position.")
 def rollout(
     trace: Trace, asked: dict[str, Any], token: str | None, position: int | None
-) -> AttentionMap | TokenReach:
+) -> AttentionResult | TokenRolloutResult:
     """How much of each token reaches each other one through all layers of attention."""
     if token is not None and position is not None:
         raise SelectionError("Both --token and --position are given. Leave one of them out.")
@@ -98,12 +108,12 @@ def rollout(
         shared = {name: value for name, value in asked.items() if name in _ATTENTION}
         return Attention(measure="rollout", **shared).of(trace)
     if position is not None:
-        return Reach(position, **asked).of(trace)
+        return TokenRollout(position, **asked).of(trace)
     unit = find_word(trace, str(token))
     count = len(unit.positions)
     if count > 1 and not asked.get("words"):
         raise SelectionError(f"{unit} is {count} tokens. Add --words to follow them as one.")
-    return Reach(unit.position, **asked).of(trace)
+    return TokenRollout(unit.position, **asked).of(trace)
 
 
 _ATTENTION = {field.name for field in fields(Attention)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.cli.lazy_commands import Commands, Later
+from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 
 COMMANDS = {
     "run": ("corpus_run", "Read the sentences of INPUTs into a store: tokens, measures of heads, vectors."),
@@ -21,6 +21,6 @@ COMMANDS = {
 """Command → its module, and its first sentence; see `main`."""
 
 
-@click.group(cls=Commands, commands=[Later(name, *about) for name, about in COMMANDS.items()])
+@click.group(cls=CommandGroup, commands=[LazyCommand(name, *about) for name, about in COMMANDS.items()])
 def corpus() -> None:
     """Read many sentences once into a store of tables, and ask it."""

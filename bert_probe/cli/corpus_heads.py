@@ -9,9 +9,9 @@ import click
 from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.cli.options import asking
 from bert_probe.core.result import Result
-from bert_probe.corpus.head_rows import WHICH, CorpusRows
-from bert_probe.corpus.head_summary import CorpusHeads
-from bert_probe.corpus.histograms import CorpusHistograms
+from bert_probe.corpus.head_rows import WHICH, HeadExamples
+from bert_probe.corpus.head_summary import HeadStatistics
+from bert_probe.corpus.histograms import HeadHistograms
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
 from bert_probe.runtime.progress import terminal_bar
@@ -19,13 +19,13 @@ from bert_probe.runtime.progress import terminal_bar
 
 @click.command()
 @asking_a_store
-@asking(CorpusHeads)
+@asking(HeadStatistics)
 @click.option(
     "--which",
     type=click.Choice(WHICH),
     help="Rows of one head by one measure: nearest to its median, farthest from it, lowest or highest.",
 )
-@asking(CorpusRows, "head", "measure", "which")
+@asking(HeadExamples, "head", "measure", "which")
 def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
     """What each head does over all rows of STORE, or its typical rows.
 
@@ -38,18 +38,18 @@ def heads(store: Store, which: str | None, asked: dict[str, Any]) -> Result:
                 raise SelectionError(
                     "--top and --bin are for rows of a head. Add --which, or leave both out."
                 )
-            return CorpusHeads(**asked).of(store, report)
+            return HeadStatistics(**asked).of(store, report)
         chosen = asked.pop("heads", ())
         if len(chosen) != 1 or "measure" not in asked:
             raise SelectionError(
                 "--which is of one head and one measure. Add --head, such as 3.1, and --measure."
             )
-        return CorpusRows(chosen[0], which=which, **asked).of(store, report)
+        return HeadExamples(chosen[0], which=which, **asked).of(store, report)
 
 
 @click.command()
 @asking_a_store
-@asking(CorpusHistograms)
+@asking(HeadHistograms)
 def histograms(store: Store, asked: dict[str, Any]) -> Result:
     """How a measure is spread over all rows of STORE, for every head."""
-    return CorpusHistograms(**asked).of(store)
+    return HeadHistograms(**asked).of(store)

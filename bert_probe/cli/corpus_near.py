@@ -9,7 +9,7 @@ import click
 from bert_probe.cli.consent import confirm
 from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.cli.options import asking
-from bert_probe.corpus.search.contexts import Near, NearContexts
+from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
 from bert_probe.runtime.progress import terminal_bar
 
@@ -23,7 +23,7 @@ from bert_probe.runtime.progress import terminal_bar
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of --model on the hub.")
 @click.option("--yes", is_flag=True, help="Open the model that the store names, without asking.")
 @asking_a_store
-@asking(Near)
+@asking(NearestContexts)
 def near(
     store: Store,
     asked: dict[str, Any],
@@ -32,7 +32,7 @@ def near(
     model: str | None,
     revision: str | None,
     yes: bool,
-) -> NearContexts:
+) -> NearestContextsResult:
     """The contexts in STORE that are nearest to a word of TEXT, by the cosine of their vectors.
 
     Up to a million vectors each of them is looked at. Beyond, the first search of a layer makes an index,
@@ -46,4 +46,4 @@ def near(
         confirm("The store", store.manifest["model"]["model"], named)
     trace = store.checkpoint(model, revision, trust=True).trace(text, truncate=truncate)
     with terminal_bar("Preparing", "vectors") as report:
-        return Near(**asked).of(store, trace, report)
+        return NearestContexts(**asked).of(store, trace, report)

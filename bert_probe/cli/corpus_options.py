@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bert_probe.cli.options import written_out
-from bert_probe.corpus.store import open_store
+from bert_probe.corpus.store import open_corpus
 
 
 def asking_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,6 +20,6 @@ def asking_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
     @written_out
     @functools.wraps(command)
     def run(folder: Path, **given: Any) -> Any:
-        return command(store=open_store(folder), **given)
+        return command(store=open_corpus(folder), **given)
 
     return run

@@ -6,7 +6,7 @@ import click
 
 from bert_probe.cli.corpus_options import asking_a_store
 from bert_probe.core.result import Result
-from bert_probe.corpus.query import Query
+from bert_probe.corpus.query import SqlQuery
 from bert_probe.corpus.sql import SECONDS
 from bert_probe.corpus.store import Store
 
@@ -27,4 +27,4 @@ def query(store: Store, sql: str, seconds: float) -> Result:
     Nothing but these can be read, and nothing can be written. DESCRIBE rows tells the columns of a table,
     SHOW TABLES which there are.
     """
-    return Query(sql).of(store, seconds)
+    return SqlQuery(sql).of(store, seconds)

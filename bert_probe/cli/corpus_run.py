@@ -13,12 +13,12 @@ import click
 
 from bert_probe.cli.logs import lines_of_json
 from bert_probe.cli.options import OutputPath, as_named_option, asking, opened
-from bert_probe.corpus.build import Told, make_store, reserved_store
+from bert_probe.corpus.build import Told, build_corpus, reserved_store
 from bert_probe.corpus.chunks import SHARD_ROWS
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.ray_workers import Ray
-from bert_probe.corpus.store import Store, open_store
-from bert_probe.corpus.workers import Runner, Threads
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.ray_workers import RayRunner
+from bert_probe.corpus.store import Store, open_corpus
+from bert_probe.corpus.workers import ShardRunner, ThreadRunner
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import terminal
@@ -78,7 +78,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON a shard.")
 @as_named_option
 @_opening
-@asking(Gather)
+@asking(IngestConfig)
 def run(
     checkpoint: Checkpoint,
     asked: dict[str, Any],
@@ -100,9 +100,9 @@ def run(
     or zstd. What cannot be read goes to a table of refusals, and the rest goes on. A run that is ended goes
     on where it was when it is called again.
     """
-    question = Gather(truncate=truncate, **asked)
+    question = IngestConfig(truncate=truncate, **asked)
     with _logging(log) as told, _telling_how_to_go_on(out):
-        store = make_store(
+        store = build_corpus(
             checkpoint,
             question,
             inputs,
@@ -124,17 +124,17 @@ def _telling_how_to_go_on(out: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         kept = ""
         with suppress(ProbeError):
-            store = open_store(out)
+            store = open_corpus(out)
             kept = f" {store.records:,} of {store.manifest['records']:,} sentences are in {out}."
         raise KeyboardInterrupt(f"Interrupted.{kept} The same command goes on.") from None
 
 
-def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) -> Runner:
+def _runner(on: str, workers: int, address: str | None, num_gpus: float | None) -> ShardRunner:
     if on == "ray":
-        return Ray(address, workers, num_gpus)
+        return RayRunner(address, workers, num_gpus)
     if address is not None or num_gpus is not None:
         raise SelectionError("--address and --num-gpus are of Ray. Add --on ray, or leave them out.")
-    return Threads(workers)
+    return ThreadRunner(workers)
 
 
 def _said(store: Store) -> str:

@@ -8,7 +8,7 @@ import click
 
 from bert_probe.cli.options import print_bytes
 from bert_probe.core import files
-from bert_probe.corpus.verify import verify_store
+from bert_probe.corpus.verify import verify_corpus
 from bert_probe.runtime import terminal
 from bert_probe.runtime.progress import terminal_bar
 
@@ -22,7 +22,7 @@ def verify(context: click.Context, folder: Path) -> None:
     A line for each file that differs goes to standard output; the status is 1 if there is any.
     """
     with terminal_bar("Comparing", "B") as report:
-        verification = verify_store(folder, report)
+        verification = verify_corpus(folder, report)
     if verification.differences:
         print_bytes(files.to_bytes(verification.frame(), "csv"))
     click.echo(f"bert-probe: {terminal.visible(verification.summary())}", err=True)

@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from bert_probe.analyses.answer_change import AnswerChange, in_both
-from bert_probe.analyses.fragmentation_change import FragmentationChange
+from bert_probe.analyses.fragmentation_change import FertilityChange
 from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.head_matches import HeadMatches
-from bert_probe.analyses.layer_alikeness import LayerAlikeness
+from bert_probe.analyses.layer_alikeness import LayerSimilarity
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.vector_change import VectorChange
 from bert_probe.cli.options import as_named_option, asking, pair_option, two_models
-from bert_probe.core.question import option_of
+from bert_probe.core.question import option_name
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import ANSWERING, Checkpoint
@@ -30,8 +30,8 @@ _QUESTIONS: dict[str, Any] = {
         VectorChange,
         ParameterChange,
         AnswerChange,
-        LayerAlikeness,
-        FragmentationChange,
+        LayerSimilarity,
+        FertilityChange,
         HeadMatches,
     )
 }
@@ -41,7 +41,7 @@ _QUESTIONS: dict[str, Any] = {
 @two_models
 @asking(HeadChange)
 @asking(AnswerChange)
-@asking(LayerAlikeness)
+@asking(LayerSimilarity)
 @asking(HeadMatches)
 @click.option(
     "--what", type=click.Choice([*_QUESTIONS]), default="heads", help="What to compare.  [default: heads]"
@@ -78,10 +78,10 @@ def diff(
     _check(question, asked, text, pair, file)
     if question is ParameterChange:
         return ParameterChange().of(checkpoint, other)
-    if question is LayerAlikeness:
+    if question is LayerSimilarity:
         assert file is not None  # it was checked
         with terminal_bar("Comparing", "steps") as report:
-            return LayerAlikeness(**asked).of(
+            return LayerSimilarity(**asked).of(
                 checkpoint, other, read_sentences(file, as_named=as_named), truncate, report
             )
     if question is AnswerChange:
@@ -107,8 +107,8 @@ def _check(
         field for cls in _QUESTIONS.values() for field in fields(cls) if field.name in asked.keys() - known
     ]
     if foreign:
-        raise SelectionError(f"{option_of(foreign[0])} has no meaning for --what {what}. Leave it out.")
-    needed = {ParameterChange: "", LayerAlikeness: "--file LINES"}.get(question, "a TEXT")
+        raise SelectionError(f"{option_name(foreign[0])} has no meaning for --what {what}. Leave it out.")
+    needed = {ParameterChange: "", LayerSimilarity: "--file LINES"}.get(question, "a TEXT")
     given = {"a TEXT": text, "--pair": pair, "--file LINES": file}
     allowed = {needed, "--pair"} if needed == "a TEXT" else {needed}
     surplus = [name for name, value in given.items() if value is not None and name not in allowed]

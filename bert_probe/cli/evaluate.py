@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 
 from bert_probe.analyses import mask_evaluation
-from bert_probe.analyses.evaluation import SHOWS, Evaluate, Evaluation
+from bert_probe.analyses.evaluation import SHOWS, Evaluate, EvaluateResult
 from bert_probe.analyses.judging import TAGS, kind_of
-from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
+from bert_probe.analyses.mask_evaluation import EvaluateMasks, EvaluateMasksResult
 from bert_probe.cli.options import as_named_option, naming_a_model, opened
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labeled_texts import read_labelled
+from bert_probe.text.labeled_texts import read_labeled_texts
 from bert_probe.text.sentence_files import read_sentences
-from bert_probe.text.tagged_sentences import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged_sentences
 
 
 @click.command()
@@ -47,7 +47,7 @@ def evaluate(
     places: tuple[Path, ...],
     as_named: bool,
     truncate: bool,
-) -> Evaluation | MasksJudged:
+) -> EvaluateResult | EvaluateMasksResult:
     """How well the trained head of the model in FOLDER answers the texts of DATA.
 
     DATA is a table (.csv, .tsv or .jsonl) with a header, text,label or text_a,text_b,label, for a head that
@@ -68,7 +68,9 @@ def evaluate(
             "out --seed and --what masks."
         )
     kind = kind_of(checkpoint)
-    read = partial(read_tagged if kind == TAGS else partial(read_labelled, kind=kind), as_named=as_named)
+    read = partial(
+        read_tagged_sentences if kind == TAGS else partial(read_labeled_texts, kind=kind), as_named=as_named
+    )
     rows, known = read(data), None if training is None else read(training)
     with terminal_bar("Evaluating", "texts") as report:
         return Evaluate(what).of(checkpoint, rows, known, truncate, report)
@@ -82,7 +84,7 @@ def _of_masks(
     data: Path,
     as_named: bool,
     truncate: bool,
-) -> MasksJudged:
+) -> EvaluateMasksResult:
     if what not in mask_evaluation.SHOWS or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for masked words, for which there are --what "

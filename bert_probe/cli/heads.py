@@ -7,10 +7,16 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.ablation import SIMILARITIES, Ablate, AblateEach, Ablation, EachAblation
-from bert_probe.analyses.find_heads import FindHeads, FoundHeads
-from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
-from bert_probe.analyses.heads import HeadProfiles, Heads
+from bert_probe.analyses.ablation import (
+    SIMILARITIES,
+    HeadAblation,
+    HeadAblationResult,
+    HeadAblationSweep,
+    HeadAblationSweepResult,
+)
+from bert_probe.analyses.find_heads import FindHeads, FindHeadsResult
+from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.heads import Heads, HeadsResult
 from bert_probe.cli.options import as_named_option, asking, common, one_text, pair_option
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError
@@ -40,7 +46,7 @@ def heads(
     file: Path | None,
     as_named: bool,
     truncate: bool,
-) -> HeadProfiles | ProfileMeans:
+) -> HeadsResult | HeadMeansResult:
     """What each head does on TEXT: entropy, distance, where its attention goes, a label.
 
     With --file the mean over its sentences, each counting the same, and _low and _high of a bootstrap.
@@ -65,7 +71,7 @@ def heads(
 @one_text
 @click.option("--query", "queries", multiple=True, required=True, metavar="WORD", help="Looks from here …")
 @click.option("--key", "keys", multiple=True, required=True, metavar="WORD", help="… to here.")
-def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FoundHeads:
+def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindHeadsResult:
     """Heads that attend most from one word to another, best first.
 
     A word that occurs twice is named WORD:2. Several --query and --key pairs are averaged.
@@ -77,7 +83,7 @@ def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> Found
 
 @click.command()
 @common
-@asking(Ablate, "heads")
+@asking(HeadAblation, "heads")
 @one_text
 @click.option("--heads", "named", metavar="L.H,…", help="Switch these heads off together, e.g. 8.10,3.2.")
 @click.option("--each", is_flag=True, help="Switch off each head in turn; largest effect first.")
@@ -94,7 +100,7 @@ def ablate(
     each: bool,
     tokens: bool,
     similarity: str | None,
-) -> Ablation | EachAblation:
+) -> HeadAblationResult | HeadAblationSweepResult:
     """What changes in the last layer when heads are switched off: 1 − cosine of its vectors."""
     if each == (named is not None):
         raise SelectionError("Name heads with --heads 8.10,3.2, or take --each in turn; one of the two.")
@@ -109,6 +115,6 @@ def ablate(
                 f"{given} goes with --heads: --each has a line for every head. Leave one out."
             )
         with terminal_bar("Switching off", "heads") as report:
-            return AblateEach(**asked).of(trace, report)
+            return HeadAblationSweep(**asked).of(trace, report)
     show = "tokens" if tokens else similarity or "set"
-    return Ablate(HeadSet().read("heads", named, trace), show=show, **asked).of(trace)
+    return HeadAblation(HeadSet().read("heads", named, trace), show=show, **asked).of(trace)

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany, MappedLayers
+from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap, TokenMapResult
 from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labeled_texts import read_labelled
+from bert_probe.text.labeled_texts import read_labeled_texts
 from bert_probe.text.sentence_files import read_sentences
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -20,7 +20,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @common
-@asking(LayerMap)
+@asking(TokenMap)
 @click.argument("text", required=False)
 @click.argument("text_b", required=False)
 @pair_option
@@ -41,7 +41,7 @@ def map(  # noqa: A001 - what the command is called
     labelled: Path | None,
     as_named: bool,
     truncate: bool,
-) -> MappedLayers:
+) -> TokenMapResult:
     """Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.
 
     Places are of the first two components of all layers together; a file says which share of the variance
@@ -57,12 +57,12 @@ def map(  # noqa: A001 - what the command is called
         rows = (
             read_sentences(file or "", column, as_named)
             if labelled is None
-            else read_labelled(labelled, as_named=as_named)
+            else read_labeled_texts(labelled, as_named=as_named)
         )
         with terminal_bar("Mapping", "texts") as report:
-            return LayerMapOfMany(**asked).of(checkpoint, rows, truncate, report)
+            return CorpusTokenMap(**asked).of(checkpoint, rows, truncate, report)
     if text_b is None:
-        return LayerMap(**asked).of(checkpoint.trace(text, pair, truncate))
+        return TokenMap(**asked).of(checkpoint.trace(text, pair, truncate))
     if pair is not None:
         raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
-    return LayerMap(**asked).of(*(checkpoint.trace(one, truncate=truncate) for one in (text, text_b)))
+    return TokenMap(**asked).of(*(checkpoint.trace(one, truncate=truncate) for one in (text, text_b)))

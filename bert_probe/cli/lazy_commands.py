@@ -10,7 +10,7 @@ import click
 from bert_probe.runtime.imports import imported_for_good
 
 
-class Later(click.Command):
+class LazyCommand(click.Command):
     """Stands for a command in the list of them, and gives way to it when it is called."""
 
     def __init__(self, name: str, module: str, help_line: str) -> None:
@@ -26,7 +26,7 @@ class Later(click.Command):
         return command.make_context(*args, **kwargs)
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """A group in which Ctrl+C is told by `main` alone; click would write an empty line first."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -12,7 +12,7 @@ from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.tuned_files import keep
 from bert_probe.analyses.tuned_lens import ENDING, TuneLens
 from bert_probe.cli.options import as_named_option, asking, common, pair_option, writing
-from bert_probe.core.question import Question, option_of
+from bert_probe.core.question import Question, option_name
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -80,4 +80,4 @@ def _check(asked: dict[str, Any], cls: type[Question]) -> None:
         field for other in (Lens, TuneLens) for field in fields(other) if field.name in asked.keys() - known
     ]
     if foreign:
-        raise SelectionError(f"{option_of(foreign[0])} has no meaning here. Leave it out.")
+        raise SelectionError(f"{option_name(foreign[0])} has no meaning here. Leave it out.")

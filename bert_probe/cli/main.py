@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from bert_probe.cli.lazy_commands import Commands, Later
+from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import terminal
 
@@ -142,9 +142,9 @@ A module is imported when one of its commands is called: most need torch, which 
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    commands=[Later(name, *about) for name, about in COMMANDS.items()],
+    commands=[LazyCommand(name, *about) for name, about in COMMANDS.items()],
 )
 def commands() -> None:
     """Open a transformer encoder and see what it does with your text.

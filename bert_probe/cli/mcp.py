@@ -34,9 +34,9 @@ def mcp(only: tuple[str, ...]) -> None:
         import anyio
 
         from bert_probe.api import agents, mcp_stdio
-        from bert_probe.api.local_models import Alone
+        from bert_probe.api.local_models import LocalModels
 
-    server = agents.server(Alone(), agents.chosen(only), __version__)
+    server = agents.server(LocalModels(), agents.chosen(only), __version__)
 
     anyio.run(mcp_stdio.serve, server, messages, out)
     sys.exit(0)

@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from bert_probe.core import files
-from bert_probe.core.field_types import Choice, Flag, Sizes
-from bert_probe.core.field_types_of_lists import Several
-from bert_probe.core.question import Question, kind_of, option_of
+from bert_probe.core.field_types import Choice, Dimensions, Flag
+from bert_probe.core.field_types_of_lists import ListOf
+from bert_probe.core.question import Question, field_type, option_name
 from bert_probe.core.result import Result, save
 from bert_probe.core.writing import reserved, write
 from bert_probe.errors import ExportError, SelectionError, UnavailableError
@@ -252,10 +252,10 @@ def _drawn(result: Any) -> Page:
 def asking(cls: type[Question], *left_out: str) -> Callable[[Command], Command]:
     """Options for the fields of a question, but for some; stands between `common` and the texts.
 
-    The command gets what was given as its argument ``asked``: arguments for the question, or for another
+    The command gets what was given as its argument ``param``: arguments for the question, or for another
     one that has such fields too. They are read against its checkpoint, or against its store.
     """
-    taken = [field for field in fields(cls) if option_of(field) and field.name not in left_out]
+    taken = [field for field in fields(cls) if option_name(field) and field.name not in left_out]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -282,8 +282,8 @@ def _parameter(one: Field[Any]) -> str:
 
 
 def _option(one: Field[Any]) -> Callable[[Command], Command]:
-    kind, about = kind_of(one), one.metadata["about"]
-    names = (_parameter(one), option_of(one))
+    kind, about = field_type(one), one.metadata["about"]
+    names = (_parameter(one), option_name(one))
     if isinstance(kind, Flag):
         return click.option(*names, is_flag=True, help=about)
     needed = one.default is MISSING
@@ -291,15 +291,15 @@ def _option(one: Field[Any]) -> Callable[[Command], Command]:
         # No default of click's own: what is not given is left to the question.
         more = "" if needed else f"  [default: {one.default}]"
         return click.option(*names, type=click.Choice(kind.words), help=about + more, required=needed)
-    several = isinstance(kind, Several)
+    several = isinstance(kind, ListOf)
     return click.option(*names, metavar=kind.metavar, help=about, required=needed, multiple=several)
 
 
-def _value(one: Field[Any], written: Any, sizes: Sizes) -> Any:
-    kind = kind_of(one)
+def _value(one: Field[Any], written: Any, sizes: Dimensions) -> Any:
+    kind = field_type(one)
     if isinstance(kind, Flag):
         return not one.default
-    if isinstance(kind, Several):
+    if isinstance(kind, ListOf):
         return tuple(kind.kind.read(one.name, text, sizes) for text in written)
     return kind.read(one.name, written, sizes)
 
@@ -333,7 +333,7 @@ def print_bytes(content: bytes) -> None:
     """Bytes to standard output: tokens may be any Unicode, whatever the terminal's own encoding."""
     if sys.stdout is None:
         raise ExportError("Standard output is closed. Give a file with --out.")
-    assert isinstance(sys.stdout, terminal.Stream)  # made so by `main`
+    assert isinstance(sys.stdout, terminal.SafeStream)  # made so by `main`
     sys.stdout.write_bytes(content)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.analyses.overview import Overview, TextOverview
+from bert_probe.analyses.overview import Highlights, HighlightsResult
 from bert_probe.cli.options import common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -18,7 +18,7 @@ from bert_probe.runtime.progress import terminal_bar
 @pair_option
 def overview(
     checkpoint: Checkpoint, text: str, text_b: str | None, pair: str | None, truncate: bool
-) -> TextOverview:
+) -> HighlightsResult:
     """What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.
 
     A percentile is the share of the sentences shipped with the package, read by the same model, that have a
@@ -29,4 +29,4 @@ def overview(
     trace = checkpoint.trace(text, pair, truncate)
     other = None if text_b is None else checkpoint.trace(text_b, truncate=truncate)
     with terminal_bar("Comparing", "shipped sentences") as report:
-        return Overview().of(trace, other, report=report)
+        return Highlights().of(trace, other, report=report)

@@ -6,21 +6,21 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.padding import PaddedBatch, Padding
+from bert_probe.analyses.padding import PaddingEffect, PaddingEffectResult
 from bert_probe.cli.options import asking, common
 from bert_probe.model.checkpoint import Checkpoint
 
 
 @click.command()
 @common
-@asking(Padding)
+@asking(PaddingEffect)
 @click.option("--text", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
 def padding(
     checkpoint: Checkpoint, asked: dict[str, Any], texts: tuple[str, ...], truncate: bool
-) -> PaddedBatch:
+) -> PaddingEffectResult:
     """Texts as the model is given them in one batch, filled up to one length, or what that changes.
 
     With --show differences: how far vectors in the batch are from those of each text read by itself, and
     how far they would be without the attention mask.
     """
-    return Padding(**asked).of(checkpoint.traces(texts, truncate))
+    return PaddingEffect(**asked).of(checkpoint.traces(texts, truncate))

@@ -7,11 +7,16 @@ from typing import Any
 import click
 
 from bert_probe.analyses.attention import HEAD, LAYER
-from bert_probe.analyses.baseline import Baseline, BaselineCosines
-from bert_probe.analyses.context import Context, WordsInContext
-from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair, RowPair
-from bert_probe.analyses.patching import Patch, Patching
-from bert_probe.analyses.similarity import Similarity, TokenSimilarity
+from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.context import WordInContext, WordInContextResult
+from bert_probe.analyses.minimal_pair import (
+    MinimalPair,
+    MinimalPairResult,
+    MinimalPairRow,
+    MinimalPairRowResult,
+)
+from bert_probe.analyses.patching import ActivationPatching, ActivationPatchingResult
+from bert_probe.analyses.similarity import Similarity, SimilarityResult
 from bert_probe.cli.options import asking, common, pair_option, two_texts
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -32,7 +37,7 @@ def similarity(
     text_b: str | None,
     pair: str | None,
     truncate: bool,
-) -> TokenSimilarity:
+) -> SimilarityResult:
     """Cosine of every token of TEXT_A with every token of TEXT_B, or of TEXT_A with itself.
 
     With --pair both texts are read together, and tokens of the first compared with those of the second.
@@ -47,14 +52,14 @@ def similarity(
 
 @click.command()
 @common
-def baseline(checkpoint: Checkpoint, truncate: bool) -> BaselineCosines:  # noqa: ARG001
+def baseline(checkpoint: Checkpoint, truncate: bool) -> SimilarityBaselineResult:  # noqa: ARG001
     """Cosine that unrelated tokens of the model reach, and one word in two sentences, at every layer."""
-    return Baseline().of(checkpoint)
+    return SimilarityBaseline().of(checkpoint)
 
 
 @click.command()
 @common
-@asking(Compare)
+@asking(MinimalPair)
 @two_texts
 @click.option("--moved", is_flag=True, help="How far the vector of each token moved, layer by layer.")
 @click.option("--row", metavar="WORD|N", help="Where this token of TEXT_A looks, and the same one of TEXT_B.")
@@ -68,7 +73,7 @@ def compare(
     row: str | None,
     layer: str | None,
     head: str | None,
-) -> MinimalPair | RowPair:
+) -> MinimalPairResult | MinimalPairRowResult:
     """Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; most changed first.
 
     Each text is read by itself. See docs/methods.md, "Minimal pairs", for the two measures.
@@ -76,17 +81,17 @@ def compare(
     if row is None:
         if layer is not None or head is not None:
             raise SelectionError("--layer and --head go with --row WORD. Add it, or leave them out.")
-        return Compare(show="moved" if moved else "heads", **asked).of(a, b)
+        return MinimalPair(show="moved" if moved else "heads", **asked).of(a, b)
     if moved or "by" in asked:
         raise SelectionError(f"--row has no use for {'--moved' if moved else '--by'}. Leave one of them out.")
     chosen: dict[str, Any] = {} if layer is None else {"layer": LAYER.read("layer", layer, a)}
     chosen |= {} if head is None else {"head": HEAD.read("head", head, a)}
-    return CompareRow(row, **chosen, **asked).of(a, b)
+    return MinimalPairRow(row, **chosen, **asked).of(a, b)
 
 
 @click.command()
 @common
-@asking(Patch)
+@asking(ActivationPatching)
 @click.argument("text_a")
 @click.argument("text_b")
 @click.option("--pair-a", metavar="TEXT", help="A second text, in the same input as TEXT_A.")
@@ -99,7 +104,7 @@ def patch(
     pair_a: str | None,
     pair_b: str | None,
     truncate: bool,
-) -> Patching:
+) -> ActivationPatchingResult:
     """How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.
 
     The answer is the likeliest of a trained head, or the cosine of the sentence vector with TEXT_A's. An
@@ -108,12 +113,12 @@ def patch(
     """
     a, b = (checkpoint.trace(*one, truncate) for one in ((text_a, pair_a), (text_b, pair_b)))
     with terminal_bar("Patching", "parts") as report:
-        return Patch(**asked).of(a, b, report)
+        return ActivationPatching(**asked).of(a, b, report)
 
 
 @click.command()
 @common
-@asking(Context)
+@asking(WordInContext)
 @click.argument("words", nargs=-1, required=True, metavar="WORD...")
 @click.option("--in", "texts", multiple=True, required=True, metavar="TEXT", help="Two texts or more.")
 def context(
@@ -122,10 +127,10 @@ def context(
     words: tuple[str, ...],
     texts: tuple[str, ...],
     truncate: bool,
-) -> WordsInContext:
+) -> WordInContextResult:
     """How alike WORD's vectors in several texts are, at every layer from 0.
 
     Give one WORD, or one for each text. A word that occurs twice in a text is named WORD:2. The texts count
     from 1.
     """
-    return Context(words, **asked).of(checkpoint.traces(texts, truncate))
+    return WordInContext(words, **asked).of(checkpoint.traces(texts, truncate))

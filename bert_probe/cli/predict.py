@@ -10,12 +10,12 @@ import click
 from bert_probe.analyses.answers import FindAnswer
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.predicting import Predicted
+from bert_probe.analyses.predicting import PredictionResult
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.cli.options import asking, common, pair_option
-from bert_probe.core.question import option_of
+from bert_probe.core.question import option_name
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, TASKS, Checkpoint
 from bert_probe.runtime import terminal
@@ -44,7 +44,7 @@ def predict(
     text: str,
     pair: str | None,
     truncate: bool,
-) -> Predicted:
+) -> PredictionResult:
     """What the model's trained head answers for TEXT.
 
     A word for each mask, a class, a label for each token, the part of --pair that answers TEXT, whether
@@ -57,8 +57,8 @@ def predict(
         field for cls in _QUESTIONS.values() for field in fields(cls) if field.name in asked.keys() - known
     ]
     if foreign:
-        raise SelectionError(f"{option_of(foreign[0])} has no meaning for {task}. Leave it out.")
-    result: Predicted = question(**asked).of(*traces_for(checkpoint, task, text, pair, truncate))
+        raise SelectionError(f"{option_name(foreign[0])} has no meaning for {task}. Leave it out.")
+    result: PredictionResult = question(**asked).of(*traces_for(checkpoint, task, text, pair, truncate))
     for note in result.notes:
         click.echo(f"bert-probe: {terminal.visible(note)}", err=True)
     return result

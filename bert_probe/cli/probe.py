@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.probes.layers import Probe, ProbedLayers
+from bert_probe.analyses.probes.layers import Probe, ProbeResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labeled_texts import Labelled, read_labelled
+from bert_probe.text.labeled_texts import LabeledTexts, read_labeled_texts
 from bert_probe.text.sentence_files import is_table
-from bert_probe.text.tagged_sentences import TaggedSentence, read_tagged
+from bert_probe.text.tagged_sentences import TaggedSentence, read_tagged_sentences
 
 
 @click.command()
@@ -31,7 +31,7 @@ def probe(
     held_out: Path | None,
     as_named: bool,
     truncate: bool,
-) -> ProbedLayers:
+) -> ProbeResult:
     """How well the labels of DATA can be read off each layer's vectors by a linear map.
 
     DATA is CoNLL (a word and its tag on each line, a blank line between sentences) or CoNLL-U; or for
@@ -44,7 +44,7 @@ def probe(
         return Probe(**asked).of(checkpoint, first, second, truncate, report)
 
 
-def _read(file: Path, as_named: bool) -> tuple[TaggedSentence, ...] | Labelled:
+def _read(file: Path, as_named: bool) -> tuple[TaggedSentence, ...] | LabeledTexts:
     if is_table(file.name):
-        return read_labelled(file, as_named=as_named)
-    return read_tagged(file, as_named)
+        return read_labeled_texts(file, as_named=as_named)
+    return read_tagged_sentences(file, as_named)

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.probes.relations import RelationHeads, Relations
+from bert_probe.analyses.probes.relations import Relations, RelationsResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.tagged_sentences import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged_sentences
 
 
 @click.command()
@@ -29,12 +29,12 @@ def relations(
     every: bool,
     as_named: bool,
     truncate: bool,
-) -> RelationHeads:
+) -> RelationsResult:
     """For each relation of a treebank the head that attends from a word to its syntactic head, or back.
 
     DEV chooses head, direction and offset; TEST is what the accuracies are of.
     """
-    first, second = (read_tagged(file, as_named) for file in (chosen, reported))
+    first, second = (read_tagged_sentences(file, as_named) for file in (chosen, reported))
     with terminal_bar("Relations", "sentences") as report:
         return Relations(show="all" if every else "best", **asked).of(
             checkpoint, first, second, truncate, report

@@ -15,13 +15,13 @@ from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.drafts import Entry, Tray, read_any
+from bert_probe.reports.drafts import Draft, DraftEntry, read_any
 from bert_probe.reports.json_reader import MOST_BYTES, bytes_of
-from bert_probe.reports.numbers import Models
+from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report, check_ending
 from bert_probe.reports.verification import verify as verified
-from bert_probe.reports.view_files import Named, read_file
+from bert_probe.reports.view_files import ModelReference, read_file
 from bert_probe.runtime import terminal
 from bert_probe.runtime.progress import terminal_bar
 
@@ -43,7 +43,7 @@ def ask(view: Path, model: str | None, yes: bool) -> Result:
     of the model, and no numbers. A model that is not the built-in is opened only with your consent.
     """
     asked = read_file(view)
-    checkpoints = Models(_opener(model, yes)).of(asked)
+    checkpoints = NamedModels(_opener(model, yes)).of(asked)
     for name, checkpoint in zip(asked.models, checkpoints, strict=True):
         if not name.fits(checkpoint):
             _say(f"The view was made with other weights of {name.shown}: {name.weights_sha256[:12]}….")
@@ -80,7 +80,7 @@ def report(
         tray = _noted(_tray(views), noted)
         tray = replace(tray, title=title) if title is not None else tray
         with terminal_bar("Computing", "views") as progress:
-            made = Report.of(tray, Models(_opener(None, yes)), progress)
+            made = Report.of(tray, NamedModels(_opener(None, yes)), progress)
         made.save(out, overwrite=force)
     _say(f"{len(made.items)} views in {out}.")
 
@@ -98,7 +98,7 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
     """
     stated = read_report(file)
     with terminal_bar("Computing", "views") as progress:
-        verdict = verified(stated, Models(_opener(model, yes)), progress)
+        verdict = verified(stated, NamedModels(_opener(model, yes)), progress)
     print_bytes(files.to_bytes(verdict.frame(), "csv"))
     for remark in verdict.remarks:
         _say(remark)
@@ -111,20 +111,20 @@ def verify(context: click.Context, file: Path, model: str | None, yes: bool) -> 
         context.exit(1)
 
 
-def _tray(places: tuple[Path, ...]) -> Tray:
+def _tray(places: tuple[Path, ...]) -> Draft:
     """View files and trays, in their order."""
     title = ""
-    entries: list[Entry] = []
+    entries: list[DraftEntry] = []
     for place in places:
         held = read_any(bytes_of(place, MOST_BYTES), place.name)
-        if isinstance(held, Tray):
+        if isinstance(held, Draft):
             title, entries = title or held.title, [*entries, *held.entries]
         else:
-            entries.append(Entry(held))
-    return Tray(title, tuple(entries))
+            entries.append(DraftEntry(held))
+    return Draft(title, tuple(entries))
 
 
-def _noted(tray: Tray, noted: tuple[str, ...]) -> Tray:
+def _noted(tray: Draft, noted: tuple[str, ...]) -> Draft:
     entries = list(tray.entries)
     for one in noted:
         number, colon, note = one.partition(":")
@@ -137,7 +137,7 @@ def _noted(tray: Tray, noted: tuple[str, ...]) -> Tray:
     return replace(tray, entries=tuple(entries))
 
 
-def _opener(instead: str | None, yes: bool) -> Callable[[Named], Checkpoint]:
+def _opener(instead: str | None, yes: bool) -> Callable[[ModelReference], Checkpoint]:
     """What opens the models that a file names: it may be a stranger's, so nothing but the built-in is opened
     without the reader's consent.
 
@@ -147,7 +147,7 @@ def _opener(instead: str | None, yes: bool) -> Callable[[Named], Checkpoint]:
 
     taken: set[str] = set()
 
-    def open_named(named: Named) -> Checkpoint:
+    def open_named(named: ModelReference) -> Checkpoint:
         if instead is not None:
             taken.add(named.weights_sha256)
             if len(taken) > 1:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from bert_probe.analyses.layouts import METHODS
-from bert_probe.analyses.projection import Projection, SentenceMap
-from bert_probe.analyses.sentences import Sentences, SentenceVectors
+from bert_probe.analyses.projection import SentenceMap, SentenceMapResult
+from bert_probe.analyses.sentences import Sentences, SentencesResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -36,7 +36,7 @@ def sentences(
     method: str | None,
     as_named: bool,
     truncate: bool,
-) -> SentenceVectors | SentenceMap:
+) -> SentencesResult | SentenceMapResult:
     """Cosine of every two sentences of FILE: one a line, or a column of a table."""
     wanted = {"--vectors": vectors, "--nearest": nearest is not None, "--map": method is not None}
     given = [option for option, is_given in wanted.items() if is_given]
@@ -47,7 +47,7 @@ def sentences(
     read = read_sentences(file, column, as_named)
     with terminal_bar("Sentences", "sentences") as report:
         if method is not None:
-            return Projection(method, **asked).of(checkpoint, read, truncate, report)
+            return SentenceMap(method, **asked).of(checkpoint, read, truncate, report)
         if nearest is not None:
             return Sentences(show="nearest", count=nearest, **asked).of(checkpoint, read, truncate, report)
         show = "vectors" if vectors else "cosines"

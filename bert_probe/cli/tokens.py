@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_probe.analyses.tokens import TextTokens, Tokens, table_of
+from bert_probe.analyses.tokens import Tokens, TokensResult, table_of
 from bert_probe.cli.options import naming_a_model, opened, pair_option
 from bert_probe.model.tokens_alone import encode_alone
 from bert_probe.runtime.progress import terminal_bar
@@ -28,7 +28,7 @@ def tokens(
     text: str,
     pair: str | None,
     truncate: bool,
-) -> TextTokens | pd.DataFrame:
+) -> TokensResult | pd.DataFrame:
     """Tokens of TEXT: id, segment, word, place in the text."""
     # A file says of which model they are, and on what it runs.
     if not (context.params["out"] or context.params["save_view"]):

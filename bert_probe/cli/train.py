@@ -22,12 +22,12 @@ from bert_probe.model.progress import Cancelled
 from bert_probe.runtime import terminal
 from bert_probe.runtime.interrupt import ending_on_interrupt
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.labeled_texts import KINDS, read_labelled
+from bert_probe.text.labeled_texts import KINDS, read_labeled_texts
 from bert_probe.text.sentence_files import is_table, read_sentences
-from bert_probe.text.tagged_sentences import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged_sentences
 from bert_probe.training.models import TASKS
 from bert_probe.training.saving import check_space, leftovers, reserved
-from bert_probe.training.train import Teach
+from bert_probe.training.train import Train
 from bert_probe.training.training_loop import Told
 
 _PLACE = click.Path(path_type=Path)
@@ -63,7 +63,7 @@ def _opening(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--held-out", metavar="FILE|SHARE", help="What is asked for, not taught.  [default: 0.2]")
 @click.option("--log", type=OutputPath(), metavar="FILE", help="A line of JSON an evaluation.")
 @_opening
-@asking(Teach)
+@asking(Train)
 @as_named_option
 def train(
     checkpoint: Checkpoint,
@@ -85,7 +85,7 @@ def train(
     training and keeps the best so far.
     """
     share, others = _share(held_out)
-    question = Teach(**asked | ({} if share is None else {"held_out": share}))
+    question = Train(**asked | ({} if share is None else {"held_out": share}))
     read = partial(_reading(data, task, kind), as_named=as_named)
     plan = question.plan(checkpoint, read(data), None if others is None else read(others))
     check_space(out, int(_SPARE * plan.bytes))
@@ -128,8 +128,8 @@ def _reading(data: Path, task: str | None, kind: str | None) -> Callable[..., An
     if kind is not None and (task or told) != CLASSIFYING:
         raise SelectionError(f"--labels is for {CLASSIFYING}. Leave it out.")
     if (task or told) == CLASSIFYING:
-        return partial(read_labelled, kind=kind)
-    return read_tagged if (task or told) == LABELLING else read_sentences
+        return partial(read_labeled_texts, kind=kind)
+    return read_tagged_sentences if (task or told) == LABELLING else read_sentences
 
 
 def _share(given: str | None) -> tuple[float | None, Path | None]:

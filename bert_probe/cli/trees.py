@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.probes.trees import ProbedTrees, TreeProbe
+from bert_probe.analyses.probes.trees import StructuralProbe, StructuralProbeResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar
-from bert_probe.text.tagged_sentences import read_tagged
+from bert_probe.text.tagged_sentences import read_tagged_sentences
 
 
 @click.command()
 @common
-@asking(TreeProbe)
+@asking(StructuralProbe)
 @click.argument("data", metavar="DATA.conllu", type=click.Path(path_type=Path))
 @click.option(
     "--held-out", type=click.Path(path_type=Path), metavar="FILE", help="To measure on; else a fifth of DATA."
@@ -29,12 +29,12 @@ def trees(
     held_out: Path | None,
     as_named: bool,
     truncate: bool,
-) -> ProbedTrees:
+) -> StructuralProbeResult:
     """How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.
 
     UUAS is the share of the edges that are found, beside that of joining each word with the next one.
     """
-    first = read_tagged(data, as_named)
-    second = None if held_out is None else read_tagged(held_out, as_named)
+    first = read_tagged_sentences(data, as_named)
+    second = None if held_out is None else read_tagged_sentences(held_out, as_named)
     with terminal_bar("Trees", "steps") as report:
-        return TreeProbe(**asked).of(checkpoint, first, second, truncate, report)
+        return StructuralProbe(**asked).of(checkpoint, first, second, truncate, report)

@@ -6,27 +6,27 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.embedding import Embedding, EmbeddingAnatomy
-from bert_probe.analyses.pooler import Pooler, PoolerReplay
-from bert_probe.analyses.vectors import TextVectors, Vectors
+from bert_probe.analyses.embedding import Embedding, EmbeddingResult
+from bert_probe.analyses.pooler import Pooler, PoolerResult
+from bert_probe.analyses.vectors import HiddenStates, HiddenStatesResult
 from bert_probe.cli.options import asking, common, one_text
 from bert_probe.model.trace import Trace
 
 
 @click.command()
 @common
-@asking(Vectors)
+@asking(HiddenStates)
 @one_text
-def embeddings(trace: Trace, asked: dict[str, Any]) -> TextVectors:
+def embeddings(trace: Trace, asked: dict[str, Any]) -> HiddenStatesResult:
     """Vectors of the tokens, of [CLS], or of the pooler."""
-    return Vectors(**asked).of(trace)
+    return HiddenStates(**asked).of(trace)
 
 
 @click.command()
 @common
 @asking(Embedding)
 @one_text
-def anatomy(trace: Trace, asked: dict[str, Any]) -> EmbeddingAnatomy:
+def anatomy(trace: Trace, asked: dict[str, Any]) -> EmbeddingResult:
     """A token's input vector taken apart: word, position, segment, their sum, LayerNorm."""
     return Embedding(**asked).of(trace)
 
@@ -34,6 +34,6 @@ def anatomy(trace: Trace, asked: dict[str, Any]) -> EmbeddingAnatomy:
 @click.command()
 @common
 @one_text
-def pooler(trace: Trace) -> PoolerReplay:
+def pooler(trace: Trace) -> PoolerResult:
     """The pooler's output, step by step from [CLS], and the model's own."""
     return Pooler().of(trace)

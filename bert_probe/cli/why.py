@@ -9,33 +9,40 @@ from typing import Any
 import click
 
 from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.head_removal import HeadsRemoved
+from bert_probe.analyses.head_removal import HeadPruning
 from bert_probe.analyses.pair_jacobians import METHOD as JACOBIANS
-from bert_probe.analyses.pair_jacobians import WhyAlike
+from bert_probe.analyses.pair_jacobians import SimilarityAttribution
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.why import METHOD, Why
-from bert_probe.analyses.why_check import WhyCheck
-from bert_probe.analyses.why_heads import WhyHeads
-from bert_probe.analyses.why_means import WhyMeans
+from bert_probe.analyses.why import METHOD, Attribution
+from bert_probe.analyses.why_check import AttributionFaithfulness
+from bert_probe.analyses.why_heads import HeadAttribution
+from bert_probe.analyses.why_means import FaithfulnessSummary
 from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.cli.predict import first_task, traces_for
-from bert_probe.core.question import Question, option_of
+from bert_probe.core.question import Question, option_name
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import COMPARING, Checkpoint
 from bert_probe.runtime.progress import terminal_bar
 from bert_probe.text.sentence_files import read_sentences
 
-_ALL = (Why, WhyCheck, WhyHeads, WhyAlike, WhyMeans, HeadsRemoved)
+_ALL = (
+    Attribution,
+    AttributionFaithfulness,
+    HeadAttribution,
+    SimilarityAttribution,
+    FaithfulnessSummary,
+    HeadPruning,
+)
 
 
 @click.command()
 @common
-@asking(Why, "method")
-@asking(WhyCheck, "task", "target", "at", "words", "removal", "baseline")
-@asking(WhyHeads, "task", "target", "at")
-@asking(WhyAlike, "baseline")
-@asking(HeadsRemoved, "seed")
+@asking(Attribution, "method")
+@asking(AttributionFaithfulness, "task", "target", "at", "words", "removal", "baseline")
+@asking(HeadAttribution, "task", "target", "at")
+@asking(SimilarityAttribution, "baseline")
+@asking(HeadPruning, "seed")
 @click.option("--method", type=click.Choice([*methods(), JACOBIANS]), help=METHOD)
 @click.option("--check", is_flag=True, help="How well each method foretells what taking words away does.")
 @click.option("--heads", is_flag=True, help="The change of the answer without each head.")
@@ -75,7 +82,7 @@ def why(
     if file is not None:
         if method is not None or pair is not None:
             raise SelectionError("--file is read as a whole. Leave --method and --pair out.")
-        question = _question(HeadsRemoved if heads else WhyMeans, asked)
+        question = _question(HeadPruning if heads else FaithfulnessSummary, asked)
         with terminal_bar("Explaining", "texts") as report:
             result = question.of(checkpoint, read_sentences(file, as_named=as_named), truncate, report)
         return result
@@ -86,13 +93,13 @@ def why(
         return SentenceSimilarity("contributions").of(*traces)
     if method == JACOBIANS:
         asked.pop("task", None)
-        question = _question(WhyAlike, asked)
+        question = _question(SimilarityAttribution, asked)
     elif heads:
-        question = _question(WhyHeads, asked)
+        question = _question(HeadAttribution, asked)
     elif check:
-        question = _question(WhyCheck, asked)
+        question = _question(AttributionFaithfulness, asked)
     else:
-        question = _question(Why, asked | ({"method": method} if method else {}))
+        question = _question(Attribution, asked | ({"method": method} if method else {}))
     with terminal_bar("Explaining", "parts") as report:
         result = question.of(*traces, report=report)
     return result
@@ -101,7 +108,7 @@ def why(
 def _question(cls: type[Question], asked: dict[str, Any]) -> Any:
     """The question, if it has all that was given."""
     known = {field.name for field in fields(cls)}
-    named = {field.name: option_of(field) for other in _ALL for field in fields(other)}
+    named = {field.name: option_name(field) for other in _ALL for field in fields(other)}
     foreign = [named[name] for name in asked if name not in known]
     if foreign:
         raise SelectionError(f"{foreign[0]} has no meaning here. Leave it out; see bert-probe why --help.")

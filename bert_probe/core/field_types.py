@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 Schema: TypeAlias = dict[str, Any]
 """What JSON may hold, as JSON Schema 2020-12 says it."""
@@ -23,7 +23,7 @@ MOST = 999_999_999_999
 _PLACES = 999_999_999
 
 
-class Sizes(Protocol):
+class Dimensions(Protocol):
     """What numbers of layers and heads are read against: a trace, or a checkpoint's description."""
 
     @property
@@ -37,7 +37,7 @@ class Sizes(Protocol):
         ...
 
 
-class Kind:
+class FieldType:
     """A field that is a text; the base of all others."""
 
     metavar = "TEXT"
@@ -64,7 +64,7 @@ class Kind:
         """As it stands in an address and on a command line."""
         return str(value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `write` wrote.
 
         Raises:
@@ -81,7 +81,7 @@ class Kind:
         """What `plain` may give."""
         return {"type": "string"}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `plain` gave.
 
         Raises:
@@ -94,7 +94,7 @@ class Kind:
         return [option, self.write(value)]
 
 
-class FileName(Kind):
+class FileName(FieldType):
     """The name of a file."""
 
     metavar = "FILE"
@@ -103,7 +103,7 @@ class FileName(Kind):
 _NUMBER = re.compile(r"[+-]?[0-9]{1,100}(\.[0-9]{1,100})?(e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 
 
-class Number(Kind):
+class Number(FieldType):
     """A whole number, or a share, within bounds."""
 
     metavar = "N"
@@ -124,16 +124,16 @@ class Number(Kind):
     def _bounds(self) -> str:
         return f"{self.least:g} to {self.most:g}" if np.isfinite(self.most) else f"{self.least:g} or more"
 
-    def read(self, name: str, text: str, sizes: Sizes) -> int | float:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """Digits alone: int() would also read 1_0."""
         if not _NUMBER.fullmatch(text):
-            raise SelectionError(f"{name} is {shortened(text)!r}, which is no number.")
+            raise SelectionError(f"{name} is {truncate_text(text)!r}, which is no number.")
         if self.whole and not re.fullmatch("[+-]?[0-9]+", text):
             raise SelectionError(
-                f"{name} is {shortened(text)}; a whole number in digits can be given, {self._bounds}."
+                f"{name} is {truncate_text(text)}; a whole number in digits can be given, {self._bounds}."
             )
         if not abs(float(text)) <= MOST:  # more than can be meant, even where there is no bound
-            raise SelectionError(f"{name} is {shortened(text)}; {self._bounds} can be given.")
+            raise SelectionError(f"{name} is {truncate_text(text)}; {self._bounds} can be given.")
         return self.check(name, int(text) if self.whole else float(text))
 
     @property
@@ -142,7 +142,7 @@ class Number(Kind):
         bounds = {"minimum": self.least, "maximum": min(self.most, MOST)}
         return {"type": "integer" if self.whole else "number", **bounds}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> int | float:  # noqa: ARG002
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """A number that is not too large to be meant."""
         number = self.check(name, value)
         if number > MOST:
@@ -154,7 +154,7 @@ class Number(Kind):
         return repr(value)
 
 
-class Place(Kind):
+class Index(FieldType):
     """A layer or a head: an index from 0 in Python, from ``first`` for people.
 
     Args:
@@ -166,7 +166,7 @@ class Place(Kind):
         self.what, self.first, self.mean = what, first, mean
         self.metavar = "N|mean" if mean else "N|last"
 
-    def count(self, sizes: Sizes) -> int:
+    def count(self, sizes: Dimensions) -> int:
         """How many indices there are."""
         return sizes.heads if self.what == "head" else sizes.layers + 1 - self.first
 
@@ -195,7 +195,7 @@ class Place(Kind):
         number = {"type": "integer", "minimum": self.first, "maximum": _PLACES}
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """The same; in JSON a number is no text."""
         words = isinstance(value, str) and not value.isdigit()
         if not words and (isinstance(value, bool) or not isinstance(value, int)):
@@ -206,7 +206,7 @@ class Place(Kind):
         """As `plain`."""
         return str(self.plain(value))
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """A number as people count, or a word for it."""
         if self.mean and text == "mean":
             return text
@@ -224,7 +224,7 @@ class Place(Kind):
         return number - self.first
 
 
-class Flag(Kind):
+class Flag(FieldType):
     """Yes or no."""
 
     def check(self, name: str, value: Any) -> bool:
@@ -237,7 +237,7 @@ class Flag(Kind):
         """1 or 0."""
         return "1" if value else "0"
 
-    def read(self, name: str, text: str, sizes: Sizes) -> bool:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> bool:  # noqa: ARG002
         """1 or 0."""
         if text not in ("0", "1"):
             raise SelectionError(f"{name} is {text!r}; 1 or 0 can be given.")
@@ -253,7 +253,7 @@ class Flag(Kind):
         return [option]
 
 
-class Choice(Kind):
+class Choice(FieldType):
     """One of a few words.
 
     Args:
@@ -290,10 +290,10 @@ class Choice(Kind):
         return {"type": "string", "enum": list(self.words)}
 
 
-class Optional(Kind):
+class Optional(FieldType):
     """Something, or None."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: FieldType) -> None:
         self.kind, self.metavar = kind, kind.metavar
 
     def check(self, name: str, value: Any) -> Any:
@@ -313,7 +313,7 @@ class Optional(Kind):
         """As the kind has it, or null."""
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """As the kind does."""
         return None if value is None else self.kind.from_plain(name, value, sizes)
 
@@ -321,7 +321,7 @@ class Optional(Kind):
         """As the kind does; an empty text for None."""
         return "" if value is None else self.kind.write(value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """As the kind does."""
         return None if text == "" else self.kind.read(name, text, sizes)
 

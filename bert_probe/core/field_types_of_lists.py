@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bert_probe.core.field_types import Choice, Kind, Place, Schema, Sizes
+from bert_probe.core.field_types import Choice, Dimensions, FieldType, Index, Schema
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
 _PLACE = "(last(-[0-9]{1,9})?|[0-9]{1,9})"
 
 
-class Several(Kind):
+class ListOf(FieldType):
     """A list of things of one kind; on a command line the option is given again for each."""
 
-    def __init__(self, kind: Kind, least: int = 1) -> None:
+    def __init__(self, kind: FieldType, least: int = 1) -> None:
         self.kind, self.least, self.metavar = kind, least, kind.metavar
 
     def check(self, name: str, value: Any) -> tuple[Any, ...]:
@@ -40,7 +40,7 @@ class Several(Kind):
         """A list."""
         return {"type": "array", "items": self.kind.schema, "minItems": self.least}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each as the kind does."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
@@ -50,7 +50,7 @@ class Several(Kind):
         """A line each."""
         return "\n".join(self.kind.write(one) for one in value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """What `write` wrote."""
         return self.check(name, [self.kind.read(name, one, sizes) for one in text.split("\n")])
 
@@ -59,7 +59,7 @@ class Several(Kind):
         return [word for one in value for word in self.kind.options(option, one)]
 
 
-class Choices(Kind):
+class ChoiceList(FieldType):
     """Some of a few words, at least one."""
 
     def __init__(self, options: Sequence[str]) -> None:
@@ -85,15 +85,15 @@ class Choices(Kind):
         """With commas between."""
         return ",".join(value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `write` wrote."""
         return self.check(name, [one.strip() for one in text.split(",")])
 
 
-class Places(Kind):
+class Indices(FieldType):
     """Several layers or heads; None for all of them."""
 
-    def __init__(self, one: Place) -> None:
+    def __init__(self, one: Index) -> None:
         self.one = one
         self.metavar = "N,…|all"
 
@@ -123,7 +123,7 @@ class Places(Kind):
         listed = {"type": "array", "items": self.one.schema, "minItems": 1}
         return {"anyOf": [{"const": "all"}, listed]}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each of them there."""
         if value == "all":
             return None
@@ -135,14 +135,14 @@ class Places(Kind):
         """With commas between."""
         return "all" if value is None else ",".join(map(self.one.write, value))
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """What `write` wrote."""
         if text == "all":
             return None
         return tuple(self.one.read(name, one, sizes) for one in text.split(","))
 
 
-class HeadSet(Kind):
+class HeadSet(FieldType):
     """Heads of any layers, as (layer, head) from 0; people write 8.10,3.2.
 
     Args:
@@ -150,7 +150,7 @@ class HeadSet(Kind):
     """
 
     metavar = "L.H,…"
-    layer, head = Place("layer"), Place("head")
+    layer, head = Index("layer"), Index("head")
 
     def __init__(self, *, whole_layers: bool = False) -> None:
         self.whole_layers = whole_layers
@@ -186,7 +186,7 @@ class HeadSet(Kind):
         named = {"type": "string", "pattern": self._pattern}
         return {"type": "array", "items": named, "minItems": 1}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each of them there."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
@@ -203,7 +203,7 @@ class HeadSet(Kind):
         """With commas between."""
         return ",".join(self.plain(value))
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """What `write` wrote."""
         heads = []
         for one in text.split(","):
@@ -218,11 +218,11 @@ class HeadSet(Kind):
         return self.check(name, heads)
 
 
-class OneHead(Kind):
+class OneHead(FieldType):
     """A head of any layer, as (layer, head) from 0; people write 8.10."""
 
     metavar = "L.H"
-    layer, head = Place("layer"), Place("head")
+    layer, head = Index("layer"), Index("head")
 
     def check(self, name: str, value: Any) -> tuple[int, int]:
         """Two whole numbers."""
@@ -244,7 +244,7 @@ class OneHead(Kind):
         """Its name."""
         return {"type": "string", "pattern": rf"^{_PLACE}\.{_PLACE}$"}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> tuple[int, int]:
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
         """It is there."""
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")
@@ -254,7 +254,7 @@ class OneHead(Kind):
         """Layer and head with a dot between."""
         return f"{self.layer.write(value[0])}.{self.head.write(value[1])}"
 
-    def read(self, name: str, text: str, sizes: Sizes) -> tuple[int, int]:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> tuple[int, int]:  # noqa: ARG002
         """What `write` wrote."""
         layer, dot, head = text.strip().partition(".")
         if not dot:

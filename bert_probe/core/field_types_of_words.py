@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_probe.core.field_types import Kind, Schema, Sizes
+from bert_probe.core.field_types import Dimensions, FieldType, Schema
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
 from bert_probe.text.words import find_token, find_word
@@ -17,7 +17,7 @@ POSITION: Schema = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
 """Of a token, from 0."""
 
 
-class Words(Kind):
+class WordList(FieldType):
     """Some words, perhaps none; written with commas between, and a comma of their own after a backslash."""
 
     metavar = "WORD,…"
@@ -44,13 +44,13 @@ class Words(Kind):
         """With commas between."""
         return ",".join(re.sub(r"([\\,])", r"\\\1", one) for one in value)
 
-    def read(self, name: str, text: str, sizes: Sizes) -> Any:  # noqa: ARG002
+    def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `write` wrote."""
         found = re.findall(r"(?:^|,)((?:[^\\,]|\\.|\\$)*)", text, flags=re.DOTALL) if text else []
         return self.check(name, [re.sub(r"\\(.)", r"\1", one, flags=re.DOTALL) for one in found])
 
 
-class TokenName(Kind):
+class TokenSelector(FieldType):
     """A token: its position from 0, or a word that is a single token; see `find_token`."""
 
     metavar = "WORD|N"
@@ -68,7 +68,7 @@ class TokenName(Kind):
         """A position or a name."""
         return {"anyOf": [POSITION, {"type": "string"}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Sizes) -> Any:  # noqa: ARG002
+    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """The same; only Python counts from the end."""
         if isinstance(value, int) and not 0 <= value <= POSITION["maximum"]:
             raise SelectionError(f"{name} is {value}; a position from 0 can be given, or a word.")
@@ -81,7 +81,7 @@ class TokenName(Kind):
         return resolve(value, len(trace.tokens), "token")
 
 
-class WordName(TokenName):
+class WordSelector(TokenSelector):
     """A word: the position of any of its tokens, or its name; see `find_word`."""
 
     def resolve(self, name: str, value: Any, trace: Trace) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
-from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.labeled_texts import LabeledTexts
 
 if TYPE_CHECKING:
     from bert_probe.text.tagged_sentences import TaggedSentence
@@ -21,7 +21,7 @@ TEXT = ("text", "pair", "tokens", "tokens_dropped")
 
 
 @dataclass(frozen=True)
-class Subject:
+class InputRecord:
     """Who was asked: a model, or two, and the texts that were read.
 
     Attributes:
@@ -42,7 +42,7 @@ class Subject:
     store: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *traces: Trace) -> Subject:
+    def of(cls, *traces: Trace) -> InputRecord:
         """The subject that these traces are of.
 
         Raises:
@@ -61,12 +61,12 @@ class Subject:
         return cls(model, tuple(texts))
 
     @classmethod
-    def of_model(cls, checkpoint: Checkpoint) -> Subject:
+    def of_model(cls, checkpoint: Checkpoint) -> InputRecord:
         """A model by itself."""
         return cls(checkpoint.provenance())
 
     @classmethod
-    def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> Subject:
+    def of_sentences(cls, checkpoint: Checkpoint, sentences: Sequence[str], dropped: int) -> InputRecord:
         """Many sentences, each read by itself.
 
         Args:
@@ -77,11 +77,11 @@ class Subject:
         return cls(checkpoint.provenance(), (), about)
 
     @classmethod
-    def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> Subject:
+    def of_store(cls, model: Mapping[str, Any], name: str, rows: int, digest: str) -> InputRecord:
         """A corpus that was gathered before, of the model that read it."""
         return cls(model, store={"store": name, "rows": rows, "store_sha256": digest})
 
-    def beside(self, other: Subject) -> Self:
+    def beside(self, other: InputRecord) -> Self:
         """The same, with the model of another subject as the second one."""
         return replace(self, other=other.model)
 
@@ -92,15 +92,18 @@ class Subject:
 
     @classmethod
     def of_tagged(
-        cls, checkpoint: Checkpoint, files: Mapping[str, Labelled | Sequence[TaggedSentence]], dropped: int
-    ) -> Subject:
+        cls,
+        checkpoint: Checkpoint,
+        files: Mapping[str, LabeledTexts | Sequence[TaggedSentence]],
+        dropped: int,
+    ) -> InputRecord:
         """Files of tagged sentences, or of labelled texts, each read by itself.
 
         Args:
             files: what they hold, by the name of the argument that each was given as.
             dropped: tokens that were cut off, over all sentences.
         """
-        told = {name: told_of(name, rows) for name, rows in files.items()}
+        told = {name: describe_file(name, rows) for name, rows in files.items()}
         count = sum(one["sentences"] for one in told.values())
         about = {"sentences": count, "files": told, "tokens_dropped": dropped}
         return cls(checkpoint.provenance(), (), about)
@@ -116,9 +119,9 @@ class Subject:
         return {**models, **several, **sizes, **self.sentences, **self.store}
 
 
-def told_of(name: str, rows: Labelled | Sequence[TaggedSentence]) -> dict[str, Any]:
+def describe_file(name: str, rows: LabeledTexts | Sequence[TaggedSentence]) -> dict[str, Any]:
     """What is said of a file that was read, its digest among it."""
-    return _labelled(name, rows) if isinstance(rows, Labelled) else _tagged(name, rows)
+    return _labelled(name, rows) if isinstance(rows, LabeledTexts) else _tagged(name, rows)
 
 
 def digest_of(sentences: Sequence[str]) -> str:
@@ -126,7 +129,7 @@ def digest_of(sentences: Sequence[str]) -> str:
     return hashlib.sha256("".join(f"{sentence}\n" for sentence in sentences).encode()).hexdigest()
 
 
-def _labelled(name: str, rows: Labelled) -> dict[str, Any]:
+def _labelled(name: str, rows: LabeledTexts) -> dict[str, Any]:
     """What is said of a file of labelled texts; the name is one that the lines of a result read."""
     return {"file": f"{name}.csv", "kind": rows.kind, "sentences": len(rows.rows), "sha256": rows.digest}
 

@@ -12,7 +12,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
-from bert_probe.core.field_types import Kind, Sizes
+from bert_probe.core.field_types import Dimensions, FieldType
 from bert_probe.errors import SelectionError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -24,8 +24,8 @@ QUESTIONS: dict[str, type[Question]] = {}
 """Name of an analysis → its question; filled as the analyses are imported."""
 
 
-def asked(
-    kind: Kind,
+def param(
+    kind: FieldType,
     default: Any = MISSING,
     *,
     key: str | None = None,
@@ -47,18 +47,18 @@ def asked(
     return field(default=default, metadata=metadata)
 
 
-def kind_of(one: Field[Any]) -> Kind:
+def field_type(one: Field[Any]) -> FieldType:
     """How a field is checked and written."""
-    kind: Kind = one.metadata["kind"]
+    kind: FieldType = one.metadata["kind"]
     return kind
 
 
-def key_of(one: Field[Any]) -> str:
+def url_key(one: Field[Any]) -> str:
     """A field's parameter in an address."""
     return one.metadata["key"] or one.name
 
 
-def option_of(one: Field[Any]) -> str:
+def option_name(one: Field[Any]) -> str:
     """A field's option on the command line, "" where it has none."""
     given: str | None = one.metadata["option"]
     return f"--{one.name.replace('_', '-')}" if given is None else given
@@ -83,11 +83,11 @@ def _of_its_subjects(of: Callable[..., R]) -> Callable[..., R]:
     return checked
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(asked,))
+@dataclass_transform(frozen_default=True, field_specifiers=(param,))
 def question(
     analysis: str, command: str | None = None, *, is_analysis: bool = True
 ) -> Callable[[type[Q]], type[Q]]:
-    """Make a class of `asked` fields a question.
+    """Make a class of `param` fields a question.
 
     Args:
         analysis: what is asked, in a word or two: in provenance, JSON and caches.
@@ -132,7 +132,7 @@ class Question:
     def __post_init__(self) -> None:
         for spec in fields(self):
             # Bypass the frozen dataclass during initialization.
-            object.__setattr__(self, spec.name, kind_of(spec).check(spec.name, getattr(self, spec.name)))
+            object.__setattr__(self, spec.name, field_type(spec).check(spec.name, getattr(self, spec.name)))
 
     def __repr__(self) -> str:
         given = [f"{one.name}={getattr(self, one.name)!r}" for one in self._unusual()]
@@ -149,14 +149,14 @@ class Question:
             SelectionError: the text or its model has no such thing.
         """
         found = {
-            field.name: kind_of(field).resolve(field.name, getattr(self, field.name), trace)
+            field.name: field_type(field).resolve(field.name, getattr(self, field.name), trace)
             for field in fields(self)
         }
         return replace(self, **found)
 
     def plain(self) -> dict[str, Any]:
         """All fields for JSON, and so for provenance and HTTP; layers and heads count from 1."""
-        values = {field.name: kind_of(field).plain(getattr(self, field.name)) for field in fields(self)}
+        values = {field.name: field_type(field).plain(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
     def said(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Question:
         return {one.name: plain[one.name] for one in self._unusual() if one.name in plain}
 
     @classmethod
-    def from_plain(cls, given: Mapping[str, Any], sizes: Sizes) -> Self:
+    def from_plain(cls, given: Mapping[str, Any], sizes: Dimensions) -> Self:
         """The question that `plain` gave; what is left out is as usual.
 
         Raises:
@@ -179,7 +179,7 @@ class Question:
                 f"{cls.analysis} knows no {wrong[:100]!r}; it has {', '.join(known) or 'no fields'}."
             )
         values = {
-            name: kind_of(one).from_plain(name, given[name], sizes)
+            name: field_type(one).from_plain(name, given[name], sizes)
             for name, one in known.items()
             if name in given
         }
@@ -188,19 +188,19 @@ class Question:
 
     def address(self) -> dict[str, str]:
         """Parameters of an address, as people count; what is as usual is left out."""
-        return {key_of(one): kind_of(one).write(getattr(self, one.name)) for one in self._unusual()}
+        return {url_key(one): field_type(one).write(getattr(self, one.name)) for one in self._unusual()}
 
     @classmethod
-    def from_address(cls, given: Mapping[str, str], sizes: Sizes) -> Self:
+    def from_address(cls, given: Mapping[str, str], sizes: Dimensions) -> Self:
         """The question of an address; parameters of others are passed over.
 
         Raises:
             SelectionError: something that this model does not have.
         """
         values = {
-            field.name: kind_of(field).read(field.name, given[key_of(field)], sizes)
+            field.name: field_type(field).read(field.name, given[url_key(field)], sizes)
             for field in fields(cls)
-            if key_of(field) in given
+            if url_key(field) in given
         }
         cls._check_all_there(values)
         return cls(**values)
@@ -217,8 +217,8 @@ class Question:
         """Words of the command line, as people count."""
         words: list[str] = []
         for one in self._unusual():
-            if option_of(one):
-                words += kind_of(one).options(option_of(one), getattr(self, one.name))
+            if option_name(one):
+                words += field_type(one).options(option_name(one), getattr(self, one.name))
         return words
 
     def arguments(self) -> list[str]:

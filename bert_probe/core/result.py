@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 import pandas as pd
 
 from bert_probe.core import files, snippets
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 if TYPE_CHECKING:
     import bert_probe
@@ -35,7 +35,7 @@ class Result(ABC):
     """
 
     question: Question
-    subject: Subject
+    subject: InputRecord
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
@@ -146,7 +146,7 @@ class Result(ABC):
 
     def __repr__(self) -> str:
         texts = [text.get("text") for text in self.subject.texts]
-        of = ", ".join(f"“{shortened(text)}”" for text in texts if text)
+        of = ", ".join(f"“{truncate_text(text)}”" for text in texts if text)
         if self.subject.sentences:
             of = f"{self.subject.sentences['sentences']:,} sentences"
         models = ", ".join(str(model.get("model", "given")) for model in self.subject.models)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question
 from bert_probe.model.sources import BUILT_IN
 
@@ -25,7 +25,7 @@ AT = "http://127.0.0.1:8501"
 """Where the app is unless it is told otherwise."""
 
 
-def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
+def python(question: Question, subject: InputRecord, csv_safe: bool = False) -> str:
     """A script whose last line is the table, or writes it as CSV in which no text is a formula."""
     lines = ["import bert_probe", ""]
     taken = f'save("{question.command}.csv", csv_safe=True)' if csv_safe else "table()"
@@ -65,7 +65,7 @@ def python(question: Question, subject: Subject, csv_safe: bool = False) -> str:
     return "\n".join([*lines, f"bert_probe.{question!r}.of({whom}).{taken}"])
 
 
-def shell(question: Question, subject: Subject, csv_safe: bool = False) -> str:
+def shell(question: Question, subject: InputRecord, csv_safe: bool = False) -> str:
     """The command, quoted; a comment where there is none: for what is in memory only, or too long a text.
 
     Args:
@@ -102,9 +102,9 @@ def _joined(words: Sequence[str]) -> str:
     return shlex.join(words)
 
 
-def _storing(question: Question, subject: Subject, taken: str) -> list[str]:
+def _storing(question: Question, subject: InputRecord, taken: str) -> list[str]:
     """The lines that ask a store, beside which a text may be read by its model."""
-    lines = [f"store = bert_probe.open_store({subject.store['store']!r})"]
+    lines = [f"store = bert_probe.open_corpus({subject.store['store']!r})"]
     whom = ["store"]
     for text in subject.texts:
         model = ", ".join(_named_arguments(subject.model))
@@ -113,7 +113,7 @@ def _storing(question: Question, subject: Subject, taken: str) -> list[str]:
     return [*lines, f"bert_probe.{question!r}.of({', '.join(whom)}).{taken}"]
 
 
-def _stored(question: Question, subject: Subject, csv_safe: bool) -> str:
+def _stored(question: Question, subject: InputRecord, csv_safe: bool) -> str:
     """The command on a store; one that reads a text as well has an option for it."""
     words = ["bert-probe", *question.command.split(), *question.options()]
     for text in subject.texts:
@@ -138,7 +138,7 @@ def _called(config: Mapping[str, Any]) -> str:
     return f"{config['model']}{at}"
 
 
-def _sizes(question: Question, subject: Subject, csv_safe: bool) -> str:
+def _sizes(question: Question, subject: InputRecord, csv_safe: bool) -> str:
     """The command on sizes of models: configs, then at most one model that was opened."""
     *configs, last = subject.configs
     configs, opened = (configs, last) if "weights_sha256" in last else ([*configs, last], None)
@@ -153,7 +153,7 @@ def _sizes(question: Question, subject: Subject, csv_safe: bool) -> str:
     return shlex.join([*words, *(["--csv-safe"] if csv_safe else [])])
 
 
-def http(question: Question, subject: Subject, at: str = AT) -> str:
+def http(question: Question, subject: InputRecord, at: str = AT) -> str:
     """The request, for curl; a comment where there is none, and above it where files belong into the body.
 
     Such a body names them: what is in a file goes beside its name, as "content".
@@ -187,7 +187,7 @@ def name_of(analysis: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", analysis.lower()).strip("-")
 
 
-def body(question: Question, subject: Subject) -> dict[str, Any]:
+def body(question: Question, subject: InputRecord) -> dict[str, Any]:
     """What is sent to be asked the same, spelled as provenance is."""
     given: dict[str, Any] = _model(subject.model)
     given |= {"other_model": _model(subject.other)} if subject.other else {}
@@ -217,7 +217,7 @@ def _paired(text: Mapping[str, Any]) -> dict[str, Any]:
     return {name: text[name] for name in ("text", "pair") if text[name] is not None}
 
 
-def address(subject: Subject) -> dict[str, str] | None:
+def address(subject: InputRecord) -> dict[str, str] | None:
     """Parameters by which the app reads the same with the same model; None for what is in memory only."""
     if any(model.get("origin") in ("given", "in memory") for model in subject.models):
         return None
@@ -230,7 +230,7 @@ def address(subject: Subject) -> dict[str, str] | None:
     return given | ({"truncate": "1"} if any(text["tokens_dropped"] for text in subject.texts) else {})
 
 
-def _models(subject: Subject) -> list[str]:
+def _models(subject: InputRecord) -> list[str]:
     """The options that name the model; of two only their revisions, as they stand before the text."""
     options: list[str] = []
     if subject.other:
@@ -243,7 +243,7 @@ def _models(subject: Subject) -> list[str]:
     return options
 
 
-def _texts(question: Question, subject: Subject) -> list[str]:
+def _texts(question: Question, subject: InputRecord) -> list[str]:
     """Texts come last, after a mark that ends the options where one of them begins like an option."""
     models = [str(model["model"]) for model in subject.models] if subject.other else []
     if "files" in subject.sentences:

@@ -7,24 +7,24 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bert_probe.core.field_types import Kind, Number, Optional
+from bert_probe.core.field_types import FieldType, Number, Optional
 from bert_probe.core.field_types_of_lists import OneHead
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.columns import Sentence, links, ranked, sentences
+from bert_probe.corpus.columns import SentenceRow, links, ranked, sentences
 from bert_probe.corpus.head_rows import MOST_ROWS
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.ingest import NEIGHBOURS
-from bert_probe.corpus.sql import Tables, literal, opened
+from bert_probe.corpus.sql import StoreTables, literal, opened
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import reading
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 
 @question("corpus find", is_analysis=False)
-class FindRows(Question):
+class AttentionSearch(Question):
     """Pairs of words of which a head looks from the one to the other: its strongest weight lies there.
 
     Tags and relations are those of the file, CoNLL or CoNLL-U. Where the store is of tokens, each piece of a
@@ -40,18 +40,22 @@ class FindRows(Question):
         least: pairs of at least this weight.
     """
 
-    head: tuple[int, int] = asked(OneHead(), about="The head, such as 3.1.")
-    query_pos: str | None = asked(Optional(Kind()), default=None, about="Tag of the word that looks.")
-    key_pos: str | None = asked(Optional(Kind()), default=None, about="Tag of the word that it looks at.")
-    relation: str | None = asked(
-        Optional(Kind()), default=None, about="Relation between the two, such as obj, in either direction."
+    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that looks.")
+    key_pos: str | None = param(
+        Optional(FieldType()), default=None, about="Tag of the word that it looks at."
     )
-    top: int = asked(Number(1, MOST_ROWS), default=20, about="So many at most, of the largest weights.")
-    least: float = asked(
+    relation: str | None = param(
+        Optional(FieldType()),
+        default=None,
+        about="Relation between the two, such as obj, in either direction.",
+    )
+    top: int = param(Number(1, MOST_ROWS), default=20, about="So many at most, of the largest weights.")
+    least: float = param(
         Number(0, 1, whole=False), default=0.0, about="Only those of at least this weight, 0 to 1."
     )
 
-    def of(self, store: Store, report: Report = ignore) -> FoundPairs:
+    def of(self, store: Store, report: Progress = no_progress) -> AttentionSearchResult:
         """The pairs, the largest weight first, then in the order of the store.
 
         Args:
@@ -82,7 +86,7 @@ class FindRows(Question):
         shown = {"layer": str(layer + 1), "head": str(head + 1)}
         # Words of a file may be others than those of the head view: only tokens are pinned there.
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
-        return FoundPairs(
+        return AttentionSearchResult(
             replace(self, head=(layer, head)),
             store.subject,
             found,
@@ -94,7 +98,7 @@ class FindRows(Question):
             tuple(links(store, found, [shown | pin for pin in pins])),
         )
 
-    def _check_named(self, store: Store, tables: Tables) -> None:
+    def _check_named(self, store: Store, tables: StoreTables) -> None:
         """Refuse tags and relations that no word has."""
         name = store.folder.name
         tags, relations = (
@@ -153,7 +157,7 @@ def _depends(one: str, other: str, relation: str) -> str:
 _Pair = tuple[int, int]
 
 
-def _spans(tables: Tables, rows: Sequence[int]) -> dict[_Pair, _Pair]:
+def _spans(tables: StoreTables, rows: Sequence[int]) -> dict[_Pair, _Pair]:
     """Row, number of a word → where its first piece begins and its last one ends, in characters."""
     if not rows:
         return {}
@@ -168,7 +172,7 @@ def _spans(tables: Tables, rows: Sequence[int]) -> dict[_Pair, _Pair]:
 
 
 def _written(
-    found: Sequence[Sentence], spans: Mapping[_Pair, _Pair], words: Sequence[int]
+    found: Sequence[SentenceRow], spans: Mapping[_Pair, _Pair], words: Sequence[int]
 ) -> tuple[str, ...]:
     """Words as they stand in their texts."""
     return tuple(
@@ -181,7 +185,7 @@ def _some(names: Sequence[str], most: int = 40) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FoundPairs(Result):
+class AttentionSearchResult(Result):
     """Pairs of words of which a head looks from the one to the other.
 
     Attributes:
@@ -192,8 +196,8 @@ class FoundPairs(Result):
         links: of each the address, within the app, of the head on it; "" for a model in memory.
     """
 
-    question: FindRows
-    sentences: tuple[Sentence, ...]
+    question: AttentionSearch
+    sentences: tuple[SentenceRow, ...]
     queries: Array
     keys: Array
     weights: Array

@@ -23,7 +23,7 @@ DEVICE_BLOCK = 2**24
 """The same for a graphics processor, which has no use for small pieces."""
 
 
-class Block:
+class AttentionBlock:
     """Some texts of a batch, or some queries of one of its texts; all layers share what is made for it.
 
     Args:
@@ -121,7 +121,7 @@ class Block:
         return weights
 
 
-def blocks(layer: Layer, units: Units) -> Iterator[Block]:
+def blocks(layer: Layer, units: Units) -> Iterator[AttentionBlock]:
     """A batch in parts, to be worked on one after the other.
 
     Args:
@@ -143,7 +143,7 @@ def blocks(layer: Layer, units: Units) -> Iterator[Block]:
         whole = longest**2 <= most
         cuts = [(slice(0, longest), slice(0, part.longest))] if whole else _cuts(part, most // longest)
         for queries, rows in cuts:
-            yield Block(texts, queries, rows, part, like)
+            yield AttentionBlock(texts, queries, rows, part, like)
         first = after
 
 

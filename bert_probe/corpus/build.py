@@ -11,30 +11,30 @@ from typing import Any
 
 from bert_probe.core.writing import is_lock_file, locked
 from bert_probe.corpus.chunks import SHARD_ROWS, text_bytes
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.inputs import InputFile, check_unchanged, count_records, described, find_inputs
 from bert_probe.corpus.manifest import FORMAT, MANIFEST, VERSION
 from bert_probe.corpus.store import (
     Shard,
     Store,
-    open_store,
+    open_corpus,
     sweep,
     write_json,
     written,
 )
 from bert_probe.corpus.summary import write_summary
-from bert_probe.corpus.workers import Job, Parts, Runner, Threads
+from bert_probe.corpus.workers import PendingChunks, ShardJob, ShardRunner, ThreadRunner
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Cancelled, Report, Watch, ignore, unwatched
+from bert_probe.model.progress import Cancelled, Progress, Watch, no_progress, unwatched
 
 Told = Callable[[Mapping[str, Any]], None]
 """Called with what happened, as a line of a log."""
 
 
-def make_store(
+def build_corpus(
     checkpoint: Checkpoint,
-    question: Gather,
+    question: IngestConfig,
     inputs: Sequence[str | Path],
     folder: str | Path,
     *,
@@ -42,8 +42,8 @@ def make_store(
     as_named: bool = False,
     shard_rows: int = SHARD_ROWS,
     workers: int = 1,
-    on: Runner | None = None,
-    report: Report = ignore,
+    on: ShardRunner | None = None,
+    report: Progress = no_progress,
     watch: Watch = unwatched,
     told: Told = lambda _: None,
 ) -> Store:
@@ -70,7 +70,7 @@ def make_store(
     """
     checkpoint = checkpoint.now()
     question = question.of(checkpoint)
-    runner = on or Threads(workers)
+    runner = on or ThreadRunner(workers)
     device = runner.device(checkpoint)
     files = find_inputs(inputs, column, as_named)
     place = Path(folder)
@@ -89,28 +89,28 @@ def make_store(
         manifest["model"]["device"] = device
         with written(place):
             done = _begun(place, manifest)
-        parts = Parts(found, column, shard_rows, most_bytes, frozenset(done))
+        parts = PendingChunks(found, column, shard_rows, most_bytes, frozenset(done))
         with watch("Reading", "sentences") as shown:
             progress = _Progress(sum(one.records for one in done.values()), count, _both(report, shown))
-            job = Job(place, checkpoint, question, progress.of, progress.end)
+            job = ShardJob(place, checkpoint, question, progress.of, progress.end)
             with closing(runner.shards(job, parts)) as made:
                 for shard in made:
                     progress.of(shard.number)(shard.records, shard.records)
                     told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
-        store = open_store(place)
+        store = open_corpus(place)
         with written(place):
             write_summary(store)
     return store
 
 
 @contextmanager
-def _watched(watch: Watch, label: str, unit: str, report: Report) -> Iterator[Report]:
+def _watched(watch: Watch, label: str, unit: str, report: Progress) -> Iterator[Progress]:
     """A part of the work before any record is read, which may be ended meanwhile."""
     with watch(label, unit) as shown:
         yield _both(shown, lambda done, total: report(0, 0))  # noqa: ARG005 - they are no records
 
 
-def _both(first: Report, second: Report) -> Report:
+def _both(first: Progress, second: Progress) -> Progress:
     def report(done: int, total: int) -> None:
         first(done, total)
         second(done, total)
@@ -121,13 +121,13 @@ def _both(first: Report, second: Report) -> Report:
 class _Progress:
     """How many records are done, of all shards that are worked on."""
 
-    def __init__(self, before: int, total: int, report: Report) -> None:
+    def __init__(self, before: int, total: int, report: Progress) -> None:
         self._total, self._report = total, report
         self._over = False
         self._done = {-1: before}
         report(before, total)
 
-    def of(self, number: int) -> Report:
+    def of(self, number: int) -> Progress:
         """The report of a shard."""
 
         def within(done: int, _: int) -> None:
@@ -149,7 +149,7 @@ class _Progress:
 
 def _manifest(
     checkpoint: Checkpoint,
-    question: Gather,
+    question: IngestConfig,
     inputs: Sequence[InputFile],
     count: int,
     column: str | None,
@@ -180,7 +180,7 @@ def _begun(folder: Path, manifest: dict[str, Any]) -> dict[int, Shard]:
     if not (folder / MANIFEST).exists():
         write_json(folder / MANIFEST, manifest)
         return {}
-    before = open_store(folder)
+    before = open_corpus(folder)
     if not before.shards:  # it was begun and holds nothing: it may as well be another one
         write_json(folder / MANIFEST, manifest)
         return {}
@@ -206,7 +206,7 @@ _CAUSES = {
 
 @contextmanager
 def reserved_store(folder: Path) -> Iterator[None]:
-    """Reserve the folder of a store until the block ends; `make_store` in the block writes it.
+    """Reserve the folder of a store until the block ends; `build_corpus` in the block writes it.
 
     Raises:
         StoreError: if another command writes this store, something else is there, or it cannot be created.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bert_probe.corpus.ingest import NEIGHBOURS, VECTORS, Gather
+from bert_probe.corpus.ingest import NEIGHBOURS, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -22,11 +22,11 @@ NEIGHBOUR_BYTES = 32
 """The same of a token and a head, where its neighbours are kept."""
 
 
-def text_bytes(question: Gather, checkpoint: Checkpoint) -> int:
+def text_bytes(question: IngestConfig, checkpoint: Checkpoint) -> int:
     """How much UTF-8 a part holds at most, but for a single record that has more.
 
     Args:
-        question: resolved, see `Gather.of`.
+        question: resolved, see `IngestConfig.of`.
     """
     about, token = checkpoint.description, TOKEN_BYTES
     if VECTORS in question.keep:

@@ -10,18 +10,18 @@ from urllib.parse import urlencode
 import numpy as np
 import pyarrow.parquet as pq
 
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import address
 from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import reading
 from bert_probe.corpus.tables import ROWS
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 
 @dataclass(frozen=True)
-class Sentence:
+class SentenceRow:
     """A row of a store, where it stands.
 
     Attributes:
@@ -36,7 +36,7 @@ class Sentence:
     dropped: int
 
 
-def profile(store: Store, measure: str, heads: Sequence[int], report: Report = ignore) -> Array:
+def profile(store: Store, measure: str, heads: Sequence[int], report: Progress = no_progress) -> Array:
     """A measure of some heads of every row, float32 [head, row]; rows in the order of the store.
 
     Args:
@@ -62,7 +62,7 @@ def row_numbers(store: Store) -> Array:
         return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64, casting="safe")
 
 
-def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
+def sentences(store: Store, rows: Sequence[int]) -> tuple[SentenceRow, ...]:
     """Some rows by their numbers, in the order given; only the shards that hold one are opened."""
     files = store.files(ROWS)
     wanted: dict[int, list[int]] = {}
@@ -77,7 +77,7 @@ def sentences(store: Store, rows: Sequence[int]) -> tuple[Sentence, ...]:
         return tuple(found[row] for row in rows)
 
 
-def ranked(found: Sequence[Sentence]) -> dict[str, Sequence[Any]]:
+def ranked(found: Sequence[SentenceRow]) -> dict[str, Sequence[Any]]:
     """Columns that say which rows these are: rank, row, file, line."""
     return {
         "rank": range(1, len(found) + 1),
@@ -87,7 +87,7 @@ def ranked(found: Sequence[Sentence]) -> dict[str, Sequence[Any]]:
     }
 
 
-def _sentences_in(file: str, rows: set[int]) -> Iterator[Sentence]:
+def _sentences_in(file: str, rows: set[int]) -> Iterator[SentenceRow]:
     table = pq.read_table(
         file,
         columns=["row", "file", "line", "text", "tokens_dropped"],
@@ -97,10 +97,10 @@ def _sentences_in(file: str, rows: set[int]) -> Iterator[Sentence]:
     lines = table.to_pylist()
     if any(value is None for line in lines for value in line.values()):
         raise ValueError("a row without a text, a file or a line")
-    yield from (Sentence(*line.values()) for line in lines)
+    yield from (SentenceRow(*line.values()) for line in lines)
 
 
-def links(store: Store, found: Sequence[Sentence], choices: Sequence[dict[str, str]]) -> list[str]:
+def links(store: Store, found: Sequence[SentenceRow], choices: Sequence[dict[str, str]]) -> list[str]:
     """Of each sentence the address, within the app, of the head view that shows it.
 
     Args:
@@ -109,8 +109,8 @@ def links(store: Store, found: Sequence[Sentence], choices: Sequence[dict[str, s
     return [_link(store, one, choice) for one, choice in zip(found, choices, strict=True)]
 
 
-def _link(store: Store, one: Sentence, chosen: dict[str, str]) -> str:
+def _link(store: Store, one: SentenceRow, chosen: dict[str, str]) -> str:
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
     words = {"words": "1"} if store.question.words else {}
-    given = address(Subject(store.manifest["model"], (text,)))
+    given = address(InputRecord(store.manifest["model"], (text,)))
     return "" if given is None else f"/attention?{urlencode({**given, **chosen, **words})}"

@@ -30,7 +30,7 @@ _SHARDS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class ContextClusters:
     """Contexts among each other.
 
     Attributes:
@@ -51,7 +51,7 @@ class Around:
         return int(self.points.nbytes + self.groups.nbytes)
 
 
-def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Around:
+def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> ContextClusters:
     """Lay contexts out and group them.
 
     Args:
@@ -68,8 +68,10 @@ def around(store: Store, layer: int, places: tuple[tuple[int, int], ...]) -> Aro
     try:
         plane = pca(found)
     except UnavailableError:  # one context, or one vector in all of them
-        return Around(read_only(np.zeros((len(found), 2), np.float32)), (0.0, 0.0), groups, silhouette)
-    return Around(plane.points, plane.explained or (0.0, 0.0), groups, silhouette)
+        return ContextClusters(
+            read_only(np.zeros((len(found), 2), np.float32)), (0.0, 0.0), groups, silhouette
+        )
+    return ContextClusters(plane.points, plane.explained or (0.0, 0.0), groups, silhouette)
 
 
 def _found(vectors: LayerVectors, places: Sequence[tuple[int, int]]) -> Array:
@@ -103,7 +105,7 @@ def _grouped(units: Array) -> tuple[Array, float]:
 
 
 @dataclass(frozen=True)
-class Unrelated:
+class UnrelatedCosines:
     """Cosines of words drawn at random from rows of a store.
 
     Attributes:
@@ -118,7 +120,7 @@ class Unrelated:
     nbytes: int = 64
 
 
-def unrelated(store: Store, layer: int) -> Unrelated | None:
+def unrelated(store: Store, layer: int) -> UnrelatedCosines | None:
     """What two words reach that have nothing to do with each other; None of a store with too few words.
 
     Drawn with a fixed seed, without special tokens; the two of a pair come from different rows.
@@ -140,7 +142,7 @@ def unrelated(store: Store, layer: int) -> Unrelated | None:
         one, other = (vectors.take(_found(vectors, every[side]))[2] for side in pairs.T)
     cosines = cosine_of_rows(one, other)
     cosines = cosines[np.isfinite(cosines)]
-    return Unrelated(float(cosines.mean()), float(np.quantile(cosines, 0.95)), len(cosines))
+    return UnrelatedCosines(float(cosines.mean()), float(np.quantile(cosines, 0.95)), len(cosines))
 
 
 def _words(store: Store, shard: int) -> Array:

@@ -12,17 +12,17 @@ import torch
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.corpus import labels
 from bert_probe.corpus.head_batch import HeadBatch, read_heads
-from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.corpus.predictions import answering
 from bert_probe.corpus.statistics import statistics
-from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout, Tables, layouts
+from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
 from bert_probe.corpus.tokenization import ReadRecord, read
 from bert_probe.corpus.units import Units
 from bert_probe.errors import memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.forward import as_array, batch, batches, no_memory, watched
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 BATCH_TOKENS = 1024
@@ -32,19 +32,19 @@ DEVICE_BATCH_TOKENS = 2**15
 
 
 def gathered(
-    checkpoint: Checkpoint, question: Gather, records: Sequence[Record], report: Report = ignore
+    checkpoint: Checkpoint, question: IngestConfig, records: Sequence[Record], report: Progress = no_progress
 ) -> Tables:
     """All that is kept of some records: texts in, tables out, wherever that runs.
 
     The batches depend on the records alone, so that the same ones give the same digits on the same machine.
 
     Args:
-        question: resolved, see `Gather.of`.
+        question: resolved, see `IngestConfig.of`.
         report: told how many records are done, and of how many.
     """
     found, refused = read(checkpoint, question, records)
     layout = layouts(question, checkpoint.description.hidden_size)
-    numbers = _Numbers(checkpoint, question, found)
+    numbers = _NumberBuffers(checkpoint, question, found)
     done = len(refused)
     report(done, len(records))
     most = BATCH_TOKENS if checkpoint.device.type == "cpu" else DEVICE_BATCH_TOKENS
@@ -60,7 +60,7 @@ def gathered(
     return {**tables, **numbers.tables(layout)}
 
 
-class _Numbers:
+class _NumberBuffers:
     """Room for the numbers of some sentences, filled in any order.
 
     Attributes:
@@ -70,7 +70,7 @@ class _Numbers:
         keys, weights: of the sentences one after the other, each [layer, head, query].
     """
 
-    def __init__(self, checkpoint: Checkpoint, question: Gather, found: Sequence[ReadRecord]) -> None:
+    def __init__(self, checkpoint: Checkpoint, question: IngestConfig, found: Sequence[ReadRecord]) -> None:
         about = checkpoint.description
         self._checkpoint, self._question, self._found = checkpoint, question, found
         self._heads = about.layers * about.heads
@@ -120,7 +120,7 @@ class _Numbers:
                 own = own if read.merged is None else read.merged.average(own)
                 self.vectors[place, self.ends[one] : self.ends[one + 1]] = own
 
-    def tables(self, layout: dict[str, Layout]) -> Tables:
+    def tables(self, layout: dict[str, TableSchema]) -> Tables:
         """What is kept of them."""
         made: dict[str, Callable[[], Mapping[str, Any]]] = {
             PROFILES: self._profiles,

@@ -12,15 +12,15 @@ import pandas as pd
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_lists import OneHead
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
-from bert_probe.corpus.columns import Sentence, links, profile, ranked, row_numbers, sentences
+from bert_probe.corpus.columns import SentenceRow, links, profile, ranked, row_numbers, sentences
 from bert_probe.corpus.head_summary import resolved
 from bert_probe.corpus.statistics import BINS, bins_of, edges
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import check_profiles
 from bert_probe.errors import ShapeError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 WHICH = ("typical", "extreme", "lowest", "highest")
@@ -28,7 +28,7 @@ MOST_ROWS = 10_000
 
 
 @question("corpus rows", command="corpus heads", is_analysis=False)
-class CorpusRows(Question):
+class HeadExamples(Question):
     """Rows by a measure of one head.
 
     Attributes:
@@ -36,20 +36,20 @@ class CorpusRows(Question):
         measure: one of the measures of `Heads`.
         which: "typical", nearest to the median of all rows; "extreme", farthest from it; "lowest"; "highest".
         top: so many rows at most.
-        bin: only rows in this bin of the head's histogram, from 1; see `CorpusHistograms`.
+        bin: only rows in this bin of the head's histogram, from 1; see `HeadHistograms`.
     """
 
-    head: tuple[int, int] = asked(OneHead(), about="The head, such as 3.1.")
-    measure: str = asked(Choice(MEASURES), about="What is measured of it.")
-    which: str = asked(
+    head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
+    measure: str = param(Choice(MEASURES), about="What is measured of it.")
+    which: str = param(
         Choice(WHICH), about="Rows of a head: nearest to its median, farthest from it, lowest or highest."
     )
-    top: int = asked(Number(1, MOST_ROWS), default=10, about="So many rows at most.")
-    bin: int | None = asked(
+    top: int = param(Number(1, MOST_ROWS), default=10, about="So many rows at most.")
+    bin: int | None = param(
         Optional(Number(1, BINS)), default=None, about="Rows in one bin of the head's histogram, from 1."
     )
 
-    def of(self, store: Store, report: Report = ignore) -> HeadRows:
+    def of(self, store: Store, report: Progress = no_progress) -> HeadExamplesResult:
         """The rows; of those with the same value the first.
 
         Args:
@@ -78,7 +78,7 @@ class CorpusRows(Question):
         best = chosen[np.argsort(order[chosen], kind="stable")[: self.top]]
         found = sentences(store, row_numbers(store)[best].tolist())
         shown = {"layer": str(layer + 1), "head": str(head + 1)}
-        return HeadRows(
+        return HeadExamplesResult(
             replace(self, head=(layer, head)),
             store.subject,
             found,
@@ -90,7 +90,7 @@ class CorpusRows(Question):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadRows(Result):
+class HeadExamplesResult(Result):
     """Rows by a measure of one head.
 
     Attributes:
@@ -101,8 +101,8 @@ class HeadRows(Result):
         links: of each the address, within the app, of the head on it; "" for a model in memory.
     """
 
-    question: CorpusRows
-    sentences: tuple[Sentence, ...]
+    question: HeadExamples
+    sentences: tuple[SentenceRow, ...]
     values: Array
     median: float
     among: int

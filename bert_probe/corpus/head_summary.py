@@ -12,13 +12,13 @@ import pandas as pd
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.core.field_types import Choice, Optional
 from bert_probe.core.field_types_of_lists import HeadSet
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.columns import profile
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.summary import CONFIDENCE, head_statistics
 from bert_probe.errors import ShapeError
-from bert_probe.model.progress import Report, ignore, part_of
+from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Array, read_only, resolve
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -27,7 +27,7 @@ AT_ONCE = 2**27
 
 
 @question("corpus heads", is_analysis=False)
-class CorpusHeads(Question):
+class HeadStatistics(Question):
     """Measures of heads over all rows.
 
     Attributes:
@@ -35,17 +35,17 @@ class CorpusHeads(Question):
         heads: (layer, head) from 0; None for all of them.
     """
 
-    measure: str | None = asked(
+    measure: str | None = param(
         Optional(Choice(MEASURES)), default=None, about="One measure; else all of them."
     )
-    heads: tuple[tuple[int, int], ...] | None = asked(
+    heads: tuple[tuple[int, int], ...] | None = param(
         Optional(HeadSet(whole_layers=True)),
         default=None,
         option="--head",
         about="Heads such as 3.1, or a layer; else all of them.",
     )
 
-    def of(self, store: Store, report: Report = ignore) -> HeadSummary:
+    def of(self, store: Store, report: Progress = no_progress) -> HeadStatisticsResult:
         """Means, intervals, quantiles, least and most.
 
         Args:
@@ -67,7 +67,7 @@ class CorpusHeads(Question):
         def of_heads(name: str) -> Array:
             return np.stack([getattr(found[measure], name).ravel()[numbers] for measure in measures])
 
-        return HeadSummary(
+        return HeadStatisticsResult(
             replace(self, heads=None if self.heads is None else heads),
             store.subject,
             heads,
@@ -97,7 +97,7 @@ def resolved(heads: Sequence[tuple[int, int]] | None, store: Store) -> tuple[tup
     return tuple(dict.fromkeys(found))
 
 
-def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Report) -> Array:
+def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Progress) -> Array:
     """Exact ones of every row, [head, quantile], between two rows in proportion."""
     few = max(1, AT_ONCE // store.rows)
     turns = [heads[first : first + few] for first in range(0, len(heads), few)]
@@ -109,7 +109,7 @@ def _quantiles(store: Store, measure: str, heads: Sequence[int], report: Report)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadSummary(Result):
+class HeadStatisticsResult(Result):
     """Measures of heads over all rows.
 
     Attributes:
@@ -121,7 +121,7 @@ class HeadSummary(Result):
         quantiles: [measure, head, one of `QUANTILES`].
     """
 
-    question: CorpusHeads
+    question: HeadStatistics
     heads: tuple[tuple[int, int], ...]
     measures: tuple[str, ...]
     count: int

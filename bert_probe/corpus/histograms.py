@@ -9,37 +9,37 @@ import pandas as pd
 
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.core.field_types import Choice
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.statistics import edges
 from bert_probe.corpus.store import Store
-from bert_probe.corpus.summary import HeadStatistics, head_statistics
+from bert_probe.corpus.summary import MeasureStatistics, head_statistics
 from bert_probe.errors import ShapeError
 from bert_probe.model.trace import Array, read_only
 
 
 @question("corpus histograms", is_analysis=False)
-class CorpusHistograms(Question):
+class HeadHistograms(Question):
     """The histogram of one measure over all rows, of every head.
 
     Attributes:
         measure: one of the measures of `Heads`.
     """
 
-    measure: str = asked(Choice(MEASURES), default="entropy_bits", about="What is measured of each head.")
+    measure: str = param(Choice(MEASURES), default="entropy_bits", about="What is measured of each head.")
 
-    def of(self, store: Store) -> HeadHistograms:
+    def of(self, store: Store) -> HeadHistogramsResult:
         """The histograms; no row is read again.
 
         Raises:
             UnavailableError: a store without profiles, or without sentences.
         """
         found = head_statistics(store)[self.measure]
-        return HeadHistograms(self, store.subject, found, edges(self.measure, store.max_tokens))
+        return HeadHistogramsResult(self, store.subject, found, edges(self.measure, store.max_tokens))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadHistograms(Result):
+class HeadHistogramsResult(Result):
     """The histogram of a measure over all rows, of every head.
 
     Attributes:
@@ -47,8 +47,8 @@ class HeadHistograms(Result):
         edges: where the bins begin and end, [bin + 1]; a bin has its low end, the last one both.
     """
 
-    question: CorpusHistograms
-    statistics: HeadStatistics
+    question: HeadHistograms
+    statistics: MeasureStatistics
     edges: Array
 
     def __post_init__(self) -> None:

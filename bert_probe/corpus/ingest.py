@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bert_probe.analyses.attention import WORDS
-from bert_probe.core.field_types import Choice, Flag, Place
-from bert_probe.core.field_types_of_lists import Choices, Places
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Choice, Flag, Index
+from bert_probe.core.field_types_of_lists import ChoiceList, Indices
+from bert_probe.core.question import Question, param, question
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.trace import resolve
@@ -19,7 +19,7 @@ DTYPES = ("float32", "float16")
 
 
 @question("corpus", command="corpus run", is_analysis=False)
-class Gather(Question):
+class IngestConfig(Question):
     """What is kept of each sentence. Everything else is computed again when somebody looks at it.
 
     Attributes:
@@ -32,23 +32,23 @@ class Gather(Question):
         truncate: cut sentences that are too long instead of refusing them.
     """
 
-    layers: tuple[int, ...] | None = asked(
-        Places(Place("layer", 0)),
+    layers: tuple[int, ...] | None = param(
+        Indices(Index("layer", 0)),
         default=(-1,),
         about="Layers whose vectors are kept; 0 is the embeddings.  [default: last]",
     )
-    keep: tuple[str, ...] = asked(
-        Choices(KEPT),
+    keep: tuple[str, ...] = param(
+        ChoiceList(KEPT),
         default=(PROFILES, VECTORS),
         about=f"What is kept: {', '.join(KEPT)}.  [default: profiles,vectors]",
     )
-    words: bool = asked(Flag(), default=False, about=WORDS)
-    dtype: str = asked(
+    words: bool = param(Flag(), default=False, about=WORDS)
+    dtype: str = param(
         Choice(DTYPES), default="float32", option="--vectors-as", about="How vectors are stored."
     )
-    truncate: bool = asked(Flag(), default=False, about="Cut sentences that are too long.", option="")
+    truncate: bool = param(Flag(), default=False, about="Cut sentences that are too long.", option="")
 
-    def of(self, checkpoint: Checkpoint) -> Gather:
+    def of(self, checkpoint: Checkpoint) -> IngestConfig:
         """The same question of this model, every layer as a number from 0, in order.
 
         Raises:

@@ -10,11 +10,11 @@ from itertools import chain, count
 from pathlib import Path
 
 from bert_probe.corpus.formats.endings import PARQUET, WITHOUT_COLUMNS, ending_of, places_of, rows_of
-from bert_probe.corpus.formats.row import Row, refused
+from bert_probe.corpus.formats.row import FileRow, refused
 from bert_probe.corpus.input_files import ENDINGS, meant
 from bert_probe.corpus.lines import lines_of, opened, reason_of, unpacked
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.text.formats import JSON_LINES, TABLE, checked, format_of
 from bert_probe.text.tagged_sentences import TaggedSentence
 
@@ -24,7 +24,7 @@ _TOLD = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class MatchedFile:
     """A file to be read.
 
     Attributes:
@@ -38,7 +38,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class InputFile(FoundFile):
+class InputFile(MatchedFile):
     """A file, and what tells it from one that was changed.
 
     Attributes:
@@ -75,7 +75,7 @@ class Record:
 
 def find_inputs(
     given: Sequence[str | Path] | str | Path, column: str | None = None, as_named: bool = False
-) -> tuple[FoundFile, ...]:
+) -> tuple[MatchedFile, ...]:
     """The files that are meant, each once, in the order given; those of a folder or a pattern by name.
 
     A folder gives all that have one of `ENDINGS`, at any depth; so does a pattern such as ``data/**/*.txt``.
@@ -106,7 +106,7 @@ def find_inputs(
     return files
 
 
-def described(files: Sequence[FoundFile], report: Report = ignore) -> tuple[InputFile, ...]:
+def described(files: Sequence[MatchedFile], report: Progress = no_progress) -> tuple[InputFile, ...]:
     """The files with their sizes and digests.
 
     Args:
@@ -150,7 +150,9 @@ def check_unchanged(files: Sequence[InputFile]) -> None:
             )
 
 
-def _digest(file: FoundFile, report: Report = ignore, done: int = 0, total: int = 0) -> tuple[int, str]:
+def _digest(
+    file: MatchedFile, report: Progress = no_progress, done: int = 0, total: int = 0
+) -> tuple[int, str]:
     """Return the number of bytes and the SHA-256 of a file; ``done`` is the number of bytes before it."""
     digest, size = hashlib.sha256(), 0
     with opened(file.path) as stream:
@@ -161,15 +163,15 @@ def _digest(file: FoundFile, report: Report = ignore, done: int = 0, total: int 
     return size, digest.hexdigest()
 
 
-def _stamp(file: FoundFile) -> tuple[int, ...]:
+def _stamp(file: MatchedFile) -> tuple[int, ...]:
     status = file.path.stat()
     # The time of the last change of the inode cannot be set back, unlike the modification time.
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:
+def _named(meant: Iterable[tuple[str, Path]]) -> tuple[MatchedFile, ...]:
     """Each file once, under a name of its own."""
-    found: dict[str, FoundFile] = {}
+    found: dict[str, MatchedFile] = {}
     names: set[str] = set()
     for short, path in meant:
         place = os.path.realpath(path)
@@ -179,7 +181,7 @@ def _named(meant: Iterable[tuple[str, Path]]) -> tuple[FoundFile, ...]:
             )
             name = next(one for one in told if one not in names)
             names.add(name)
-            found[place] = FoundFile(name, path)
+            found[place] = MatchedFile(name, path)
     return tuple(found.values())
 
 
@@ -188,7 +190,7 @@ def _legible(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
-def _check(file: FoundFile, column: str | None) -> None:
+def _check(file: MatchedFile, column: str | None) -> None:
     """Read the header of a file, or look whether one of an unknown ending can be a text."""
     if ending_of(file.path):
         with rows_of(file.path, file.name, column):
@@ -204,7 +206,7 @@ def _check(file: FoundFile, column: str | None) -> None:
         raise TextError(f"{file.name} is no text in UTF-8: it holds a NUL. Give {' or '.join(ENDINGS)}.")
 
 
-def _check_format(file: FoundFile, column: str | None) -> None:
+def _check_format(file: MatchedFile, column: str | None) -> None:
     """Refuse a file whose first lines look like another format than its ending says."""
     read_as = format_of(f"file{ending_of(file.path)}")
     if read_as in (TABLE, JSON_LINES) and column is not None:  # whose header was found
@@ -213,7 +215,7 @@ def _check_format(file: FoundFile, column: str | None) -> None:
         checked((f"{line.text or ''}\n" for line in lines), file.name, read_as, as_named=False)
 
 
-def records(files: Iterable[FoundFile], column: str | None = None) -> Iterator[Record]:
+def records(files: Iterable[MatchedFile], column: str | None = None) -> Iterator[Record]:
     """The rows of files, as they are read: what is held of a file does not grow with it.
 
     The same files give the same records. Blank lines are none. What cannot be read is a record with its
@@ -229,7 +231,9 @@ def records(files: Iterable[FoundFile], column: str | None = None) -> Iterator[R
             yield Record(number, file.name, row.line, row.text, row.tagged, row.trouble)
 
 
-def count_records(files: Iterable[FoundFile], column: str | None = None, report: Report = ignore) -> int:
+def count_records(
+    files: Iterable[MatchedFile], column: str | None = None, report: Progress = no_progress
+) -> int:
     """How many `records` there are, found without reading what tagged sentences say.
 
     Args:
@@ -244,7 +248,7 @@ def count_records(files: Iterable[FoundFile], column: str | None = None, report:
     return number
 
 
-def _places(file: FoundFile, column: str | None) -> Iterator[object]:
+def _places(file: MatchedFile, column: str | None) -> Iterator[object]:
     try:
         with places_of(file.path, file.name, column) as places:
             yield from places
@@ -252,7 +256,7 @@ def _places(file: FoundFile, column: str | None) -> Iterator[object]:
         yield error
 
 
-def _rows(file: FoundFile, column: str | None) -> Iterator[Row]:
+def _rows(file: MatchedFile, column: str | None) -> Iterator[FileRow]:
     try:
         with rows_of(file.path, file.name, column) as rows:
             yield from rows

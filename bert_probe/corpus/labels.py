@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from bert_probe.corpus.tables import Layout
-from bert_probe.corpus.tokenization import REFUSED_CHARACTERS, ReadRecord, Refusal, tagged_word_of
+from bert_probe.corpus.tables import TableSchema
+from bert_probe.corpus.tokenization import REFUSED_CHARACTERS, ReadRecord, RejectedRecord, tagged_word_of
 from bert_probe.text.words import WordLens
 
 
-def rows(read: Sequence[ReadRecord], layout: Layout) -> pa.Table:
+def rows(read: Sequence[ReadRecord], layout: TableSchema) -> pa.Table:
     """A line a sentence."""
     records = [one.record for one in read]
     columns = {
@@ -32,7 +32,7 @@ def rows(read: Sequence[ReadRecord], layout: Layout) -> pa.Table:
     return pa.table(columns, layout.schema)
 
 
-def refusals(refused: Sequence[Refusal], layout: Layout) -> pa.Table:
+def refusals(refused: Sequence[RejectedRecord], layout: TableSchema) -> pa.Table:
     """A line a record that is not read."""
     columns = {
         "row": [one.record.row for one in refused],
@@ -44,7 +44,7 @@ def refusals(refused: Sequence[Refusal], layout: Layout) -> pa.Table:
     return pa.table(columns, layout.schema)
 
 
-def tokens(read: Sequence[ReadRecord], layout: Layout) -> pa.Table:
+def tokens(read: Sequence[ReadRecord], layout: TableSchema) -> pa.Table:
     """A line a token, or a word where pieces are merged."""
     lines: list[tuple[object, ...]] = []
     for one in read:

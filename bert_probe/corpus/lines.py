@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 _BROKEN = (OSError, EOFError, zlib.error, pa.ArrowException)
 
 
-class Line(NamedTuple):
+class InputLine(NamedTuple):
     """A line as it stands, without its end.
 
     Attributes:
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 @contextmanager
-def lines_of(path: Path) -> Iterator[Iterator[Line]]:
+def lines_of(path: Path) -> Iterator[Iterator[InputLine]]:
     """The lines of a file, unpacked where its name says so; one that cannot be read further ends in trouble.
 
     Raises:
@@ -95,25 +95,25 @@ def broken_off(error: Exception) -> str:
     return f"From here on the file cannot be read{before}: {reason_of(error)}."
 
 
-def _lines(stream: BinaryIO) -> Iterator[Line]:
+def _lines(stream: BinaryIO) -> Iterator[InputLine]:
     number = 0
     try:
         for number, content in enumerate(_parted(stream), 1):
             yield _decoded(number, content)
     except _BROKEN as error:
-        yield Line(number + 1, None, broken_off(error))
+        yield InputLine(number + 1, None, broken_off(error))
 
 
-def _decoded(number: int, content: bytes | None) -> Line:
+def _decoded(number: int, content: bytes | None) -> InputLine:
     if content is None:
-        return Line(number, None, f"The line is longer than {MAX_LINE:,} bytes.")
+        return InputLine(number, None, f"The line is longer than {MAX_LINE:,} bytes.")
     if number == 1:
         content = content.removeprefix(codecs.BOM_UTF8)
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        return Line(number, content.decode(errors="surrogateescape"), "The line is not UTF-8.")
-    return Line(number, text, "The line holds a NUL." if "\0" in text else "")
+        return InputLine(number, content.decode(errors="surrogateescape"), "The line is not UTF-8.")
+    return InputLine(number, text, "The line holds a NUL." if "\0" in text else "")
 
 
 def _parted(stream: BinaryIO) -> Iterator[bytes | None]:

@@ -14,18 +14,18 @@ from bert_probe.corpus.tokenization import ReadRecord
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.forward import as_array
-from bert_probe.model.outputs import Output
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.trace import Array
 
 
-class Answers:
+class BatchPredictions:
     """The answers of a head, taken a batch at a time.
 
     Args:
         output: for classes of texts, or for labels of tokens.
     """
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: OutputHead) -> None:
         self._output = output
         self._logits: dict[int, Array] = {}
 
@@ -79,6 +79,6 @@ class Answers:
         ]
 
 
-def answering(checkpoint: Checkpoint) -> Answers:
-    """Of the head for classes; of that for labels where there is none. `Gather.of` sees that there is one."""
-    return Answers(checkpoint.outputs.get(CLASSIFYING) or checkpoint.outputs[LABELLING])
+def answering(checkpoint: Checkpoint) -> BatchPredictions:
+    """Use the classification head, or else the token classification head; `IngestConfig.of` checks both."""
+    return BatchPredictions(checkpoint.outputs.get(CLASSIFYING) or checkpoint.outputs[LABELLING])

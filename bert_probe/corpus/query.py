@@ -10,30 +10,30 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from bert_probe.core.field_types import Kind
+from bert_probe.core.field_types import FieldType
 from bert_probe.core.frames import optional
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.sql import SECONDS, opened
 from bert_probe.corpus.store import Store
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
 
 @question("corpus query", is_analysis=False)
-class Query(Question):
+class SqlQuery(Question):
     """SQL over the tables of a store, which are called as they are in docs/store.md.
 
     Attributes:
         sql: a single SELECT, in DuckDB's dialect.
     """
 
-    sql: str = asked(Kind(), about="A single SELECT, in DuckDB's dialect.", option="")
+    sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
 
     def arguments(self) -> list[str]:
         """The query."""
         return [self.sql]
 
-    def of(self, store: Store, seconds: float = SECONDS, report: Report = ignore) -> QueryAnswer:
+    def of(self, store: Store, seconds: float = SECONDS, report: Progress = no_progress) -> SqlQueryResult:
         """The rows that it selects.
 
         Args:
@@ -45,18 +45,18 @@ class Query(Question):
                 SELECT, an answer that is too large, or one that takes too long or needs too much memory.
         """
         with opened(store) as tables:
-            return QueryAnswer(self, store.subject, tables.select(self.sql, seconds, report))
+            return SqlQueryResult(self, store.subject, tables.select(self.sql, seconds, report))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class QueryAnswer(Result):
+class SqlQueryResult(Result):
     """What a query selects.
 
     Attributes:
         answer: as DuckDB gives it.
     """
 
-    question: Query
+    question: SqlQuery
     answer: pa.Table
 
     @property

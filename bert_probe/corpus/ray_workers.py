@@ -24,10 +24,10 @@ from typing import Any
 import psutil
 import torch
 
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.manifest import MANIFEST
 from bert_probe.corpus.store import Shard
-from bert_probe.corpus.workers import Job, Part, Parts, threads_of_each
+from bert_probe.corpus.workers import Part, PendingChunks, ShardJob, threads_of_each
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -44,7 +44,7 @@ _BEAT = 0.5
 
 
 @dataclass(frozen=True)
-class Ray:
+class RayRunner:
     """Actors of Ray.
 
     Attributes:
@@ -86,7 +86,7 @@ class Ray:
             return self.num_gpus
         return float(checkpoint.device.type == "cuda")
 
-    def shards(self, job: Job, parts: Parts) -> Generator[Shard]:
+    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
         """As they are done; when it is closed, Ray ends what is not.
 
         Raises:
@@ -97,7 +97,7 @@ class Ray:
         gpus = self._gpus(job.checkpoint)
         with ready(self.address, self.workers) as threads:
             self._check(threads, gpus)
-            work = Actor.of(job, self.device(job.checkpoint), threads)
+            work = RayActor.of(job, self.device(job.checkpoint), threads)
             for entry in entries(job, parts, work, self.workers, gpus):
                 if isinstance(entry, ProbeError):
                     raise entry
@@ -118,7 +118,7 @@ class Ray:
 
 
 @dataclass(frozen=True)
-class Actor:
+class RayActor:
     """What works on parts in a process of Ray; it opens the model with the first one.
 
     Attributes:
@@ -129,14 +129,14 @@ class Actor:
     """
 
     folder: Path
-    question: Gather
+    question: IngestConfig
     model: str | None
     revision: str | None
     provenance: Mapping[str, Any]
     threads: int
 
     @classmethod
-    def of(cls, job: Job, device: str, threads: int) -> Actor:
+    def of(cls, job: ShardJob, device: str, threads: int) -> RayActor:
         """The actor for a job."""
         about = job.checkpoint.description
         names = {"built-in": None, "hub": about.name}
@@ -146,7 +146,7 @@ class Actor:
         return cls(job.folder.resolve(), job.question, model, about.revision, same, threads)
 
     @cached_property
-    def job(self) -> Job:
+    def job(self) -> ShardJob:
         """With the model open.
 
         Raises:
@@ -170,7 +170,7 @@ class Actor:
                 f"{machine} opens {checkpoint.description.name} with other {', '.join(other)}. Install the "
                 "same model and the same versions on all machines of the cluster."
             )
-        return Job(self.folder, checkpoint, self.question)
+        return ShardJob(self.folder, checkpoint, self.question)
 
     def found(self, part: Part) -> Shard | ProbeError:
         """The shard of a part, or what is wrong, which the run is ended with."""
@@ -180,7 +180,9 @@ class Actor:
             return error
 
 
-def entries(job: Job, parts: Parts, actor: Actor, workers: int, gpus: float) -> Iterator[Shard | ProbeError]:
+def entries(
+    job: ShardJob, parts: PendingChunks, actor: RayActor, workers: int, gpus: float
+) -> Iterator[Shard | ProbeError]:
     """What actors make of the parts, as they are done.
 
     Raises:
@@ -189,7 +191,7 @@ def entries(job: Job, parts: Parts, actor: Actor, workers: int, gpus: float) -> 
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    kind = ray.remote(Actor).options(
+    kind = ray.remote(RayActor).options(
         num_cpus=actor.threads, num_gpus=gpus, max_restarts=_TRIES, max_task_retries=_TRIES
     )
     left, busy = iter(parts), {}

@@ -23,12 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from bert_probe.corpus.sql_child import Setup, TableSetup, literal, out_of_memory
+from bert_probe.corpus.sql_child import ConnectionSetup, TableSetup, literal, out_of_memory
 from bert_probe.corpus.store import Store
 from bert_probe.errors import SelectionError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
-__all__ = ["Tables", "literal", "opened"]
+__all__ = ["StoreTables", "literal", "opened"]
 
 MEMORY, SPILLED = "1GB", "8GB"
 """What DuckDB may hold in memory for a query, and in a temporary folder."""
@@ -43,14 +43,14 @@ SECONDS = 60.0
 _POLL = 0.02
 
 
-class Tables:
+class StoreTables:
     """The tables of a store, and the process that answers queries about them."""
 
-    def __init__(self, store: Store, setup: Setup) -> None:
+    def __init__(self, store: Store, setup: ConnectionSetup) -> None:
         self.store, self._setup = store, setup
         self._child = _start(setup)  # at once, so that it starts while its caller goes on
 
-    def select(self, sql: str, seconds: float | None = None, report: Report = ignore) -> pa.Table:
+    def select(self, sql: str, seconds: float | None = None, report: Progress = no_progress) -> pa.Table:
         """Return the answer to a single SELECT.
 
         Args:
@@ -99,7 +99,9 @@ class Tables:
             self.close()
             raise SelectionError(out_of_memory(self._setup)) from None
 
-    def _interruptible(self, work: Callable[[], pa.Table], seconds: float | None, report: Report) -> pa.Table:
+    def _interruptible(
+        self, work: Callable[[], pa.Table], seconds: float | None, report: Progress
+    ) -> pa.Table:
         """Wait for the child in a thread, so that Ctrl+C, a timeout or `report` can end it."""
         done: list[pa.Table] = []
         failed: list[BaseException] = []
@@ -134,7 +136,7 @@ class Tables:
         return done[0]
 
 
-def _start(setup: Setup) -> subprocess.Popen[bytes]:
+def _start(setup: ConnectionSetup) -> subprocess.Popen[bytes]:
     # As multiprocessing does: what this process can import, the child can.
     paths = [str(Path(__file__).parents[2]), *filter(None, sys.path)]
     child = subprocess.Popen(
@@ -163,17 +165,17 @@ def _send(child: subprocess.Popen[bytes], content: Any) -> None:
 
 
 @contextmanager
-def opened(store: Store) -> Iterator[Tables]:
+def opened(store: Store) -> Iterator[StoreTables]:
     """Open the tables of a store to queries."""
     with tempfile.TemporaryDirectory(prefix="bert-probe-") as spilled:
-        tables = Tables(store, _setup(store, spilled))
+        tables = StoreTables(store, _setup(store, spilled))
         try:
             yield tables
         finally:
             tables.close()
 
 
-def _setup(store: Store, spill_folder: str) -> Setup:
+def _setup(store: Store, spill_folder: str) -> ConnectionSetup:
     tables = {
         name: TableSetup(
             files=[str(file.resolve()) for file in store.files(name)] if store.shards else [],
@@ -182,7 +184,7 @@ def _setup(store: Store, spill_folder: str) -> Setup:
         )
         for name, layout in store.layouts.items()
     }
-    return Setup(
+    return ConnectionSetup(
         folder=str(store.folder.resolve()),
         tables=tables,
         memory=MEMORY,

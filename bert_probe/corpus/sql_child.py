@@ -3,8 +3,8 @@
 A few functions of DuckDB allocate gigabytes which its own memory limit does not count. Here such a query ends
 this process, or is refused, and the process that serves others goes on.
 
-`python -m bert_probe.corpus.sql_child` reads lines of JSON: first a `Setup`, then a query a line. It answers
-each query with a line of JSON; unless that has an "error", an Arrow stream follows. It ends with its input.
+`python -m bert_probe.corpus.sql_child` reads lines of JSON: a `ConnectionSetup`, then one query per line. It
+answers each query with a line of JSON and, without an "error" in it, an Arrow stream. It ends with its input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DESCRIBES: Final = ("show", "duckdb_columns")
 """Words of queries that list all tables."""
 
 
-class Setup(TypedDict):
+class ConnectionSetup(TypedDict):
     """What a connection to a store needs."""
 
     folder: str  # absolute path of the store
@@ -58,10 +58,10 @@ class TableSetup(TypedDict):
     schema: str  # base64 of a serialized Arrow schema
 
 
-class Connection:
+class StoreConnection:
     """A connection that reads the tables of a store and nothing else; its settings are locked."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: ConnectionSetup) -> None:
         import duckdb
 
         self.setup = setup
@@ -129,7 +129,7 @@ class Connection:
             return pa.Table.from_batches(batches, reader.schema)
 
 
-def _is_native(table: TableSetup, setup: Setup) -> bool:
+def _is_native(table: TableSetup, setup: ConnectionSetup) -> bool:
     """Return whether DuckDB reads the files itself; it would read a folder's name as a pattern."""
     return table["is_parquet"] and bool(table["files"]) and not _WILD.search(setup["folder"])
 
@@ -222,7 +222,7 @@ def _check_one_select(statements: Sequence[duckdb.Statement]) -> None:
 
 
 @contextmanager
-def _as_selection_errors(setup: Setup) -> Iterator[None]:
+def _as_selection_errors(setup: ConnectionSetup) -> Iterator[None]:
     """Turn errors of DuckDB into sentences that name what there is in the store."""
     import duckdb
 
@@ -245,7 +245,7 @@ def _as_selection_errors(setup: Setup) -> Iterator[None]:
         raise SelectionError(f"{_sentence(error, setup)} The tables are {tables}.") from None
 
 
-def out_of_memory(setup: Setup) -> str:
+def out_of_memory(setup: ConnectionSetup) -> str:
     """Return the sentence for a query that needs too much memory."""
     return (
         f"The query needs more than {setup['memory']} of memory, or {setup['spill_size']} of temporary "
@@ -258,7 +258,7 @@ def _columns(table: TableSetup) -> list[str]:
     return names
 
 
-def _sentence(error: Exception, setup: Setup) -> str:
+def _sentence(error: Exception, setup: ConnectionSetup) -> str:
     """Return the sentence of an error of DuckDB, without its kind, the query, the path and all around it."""
     text = str(error).replace(setup["folder"], Path(setup["folder"]).name)
     first, *more = text.strip().split("\n")
@@ -299,8 +299,8 @@ def _lines(stream: BinaryIO) -> Iterator[Any]:
 def main() -> None:
     """Answer the queries of standard input."""
     lines, out = _lines(sys.stdin.buffer), sys.stdout.buffer
-    setup: Setup = next(lines)
-    connection = Connection(setup)
+    setup: ConnectionSetup = next(lines)
+    connection = StoreConnection(setup)
     _limit_memory(setup["address_space"])
     for sql in lines:
         try:

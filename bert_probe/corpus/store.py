@@ -21,11 +21,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.core.provenance import Subject
-from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.core.provenance import InputRecord
+from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard
 from bert_probe.corpus.table_files import TableFile
-from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Layout, Tables, layouts
+from bert_probe.corpus.tables import REFUSALS, ROWS, STATISTICS, TOKENS, Tables, TableSchema, layouts
 from bert_probe.errors import CheckpointError, ProbeError, StoreError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import built_in_digest
@@ -34,7 +34,7 @@ _PART = ".part"
 
 
 @dataclass(frozen=True)
-class Sizes:
+class StoreDimensions:
     """What numbers of layers and heads are read against, as a checkpoint's description is."""
 
     layers: int
@@ -82,14 +82,14 @@ class Store:
     shards: tuple[Shard, ...]
 
     @cached_property
-    def question(self) -> Gather:
+    def question(self) -> IngestConfig:
         """What was gathered of each sentence."""
-        return Gather.from_plain(self.manifest["question"], self.sizes)
+        return IngestConfig.from_plain(self.manifest["question"], self.sizes)
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> StoreDimensions:
         """Layers of the model, and heads in each."""
-        return Sizes(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
+        return StoreDimensions(self.manifest["sizes"]["layers"], self.manifest["sizes"]["heads"])
 
     @property
     def max_tokens(self) -> int | None:
@@ -98,7 +98,7 @@ class Store:
         return longest
 
     @cached_property
-    def layouts(self) -> dict[str, Layout]:
+    def layouts(self) -> dict[str, TableSchema]:
         """Its tables."""
         return layouts(self.question, self.manifest["sizes"]["hidden_size"])
 
@@ -228,9 +228,9 @@ class Store:
             )
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> InputRecord:
         """Who is asked where this store is."""
-        return Subject.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
+        return InputRecord.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
 
     @cached_property
     def digest(self) -> str:
@@ -239,11 +239,11 @@ class Store:
         return hashlib.sha256(json.dumps(every, sort_keys=True).encode()).hexdigest()
 
 
-def open_store(folder: str | os.PathLike[str]) -> Store:
+def open_corpus(folder: str | os.PathLike[str]) -> Store:
     """A store that is there, finished or not.
 
     Sizes, columns and numbers of rows of its files are compared with what the store says; all bytes only of
-    files that were modified since. `verify_store` compares the bytes of all files.
+    files that were modified since. `verify_corpus` compares the bytes of all files.
 
     Raises:
         StoreError: no store, a newer one, or one whose files are gone, cut or changed.
@@ -283,7 +283,7 @@ def read_store(folder: str | os.PathLike[str]) -> Store:
     return store
 
 
-def shards_in(folder: Path, tables: Mapping[str, Layout]) -> tuple[Shard, ...]:
+def shards_in(folder: Path, tables: Mapping[str, TableSchema]) -> tuple[Shard, ...]:
     """Those that are whole, in order."""
     found = [Shard(**read_shard(file, tables)) for file in (folder / SHARDS).glob("[0-9]*.json")]
     return tuple(sorted(found, key=lambda one: one.number))
@@ -309,13 +309,13 @@ def table_files(store: Store) -> Iterator[TableFile]:
             yield TableFile(path, layout, rows.get(table), about["bytes"], about["sha256"], written)
 
 
-def place(folder: Path, table: str, layout: Layout, shard: str) -> Path:
+def place(folder: Path, table: str, layout: TableSchema, shard: str) -> Path:
     """Where a table of a shard lies."""
     return folder / table / f"{shard}.{layout.ending}"
 
 
 def write_shard(
-    folder: Path, number: int, first: int, records: int, tables: Tables, layout: Mapping[str, Layout]
+    folder: Path, number: int, first: int, records: int, tables: Tables, layout: Mapping[str, TableSchema]
 ) -> Shard:
     """Put a shard's tables into their places, and say last that it is there.
 

@@ -74,7 +74,7 @@ def added_up(store: Store) -> pa.Table:
 
 
 @dataclass(frozen=True, eq=False)
-class HeadStatistics:
+class MeasureStatistics:
     """What is known of a measure over all rows, for every head.
 
     Attributes:
@@ -119,7 +119,7 @@ class HeadStatistics:
         return ends
 
 
-def head_statistics(store: Store) -> dict[str, HeadStatistics]:
+def head_statistics(store: Store) -> dict[str, MeasureStatistics]:
     """Name of a measure → what is known of it over all rows.
 
     Raises:
@@ -130,7 +130,7 @@ def head_statistics(store: Store) -> dict[str, HeadStatistics]:
         return _statistics(store, _summary(store))
 
 
-def _statistics(store: Store, table: pa.Table) -> dict[str, HeadStatistics]:
+def _statistics(store: Store, table: pa.Table) -> dict[str, MeasureStatistics]:
     shape = (len(MEASURES), store.sizes.layers, store.sizes.heads)
     names = ("sum", "squares", "least", "most")
     sums, squares, least, most = (table[name].to_numpy().reshape(shape) for name in names)
@@ -141,7 +141,7 @@ def _statistics(store: Store, table: pa.Table) -> dict[str, HeadStatistics]:
     spread = np.maximum(squares - count * means**2, 0)
     deviations = np.sqrt(spread / (count - 1)) if count > 1 else np.full(shape, np.nan)
     every = zip(means, deviations, least, most, bins, strict=True)
-    return {name: HeadStatistics(count, *one) for name, one in zip(MEASURES, every, strict=True)}
+    return {name: MeasureStatistics(count, *one) for name, one in zip(MEASURES, every, strict=True)}
 
 
 def check_profiles(store: Store) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_probe.corpus.tables import Layout
+from bert_probe.corpus.tables import TableSchema
 from bert_probe.errors import ProbeError, StoreError
 
 LARGE, RATIO = 2**30, 100
@@ -31,7 +31,7 @@ class TableFile:
     """
 
     path: Path
-    layout: Layout
+    layout: TableSchema
     rows: int | None
     size: int
     sha256: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.statistics import BINS
 
 ROWS, TOKENS, STATISTICS, REFUSALS = "rows", "tokens", "statistics", "refusals"
@@ -20,7 +20,7 @@ _ROW, _PLACE, _POSITION = pa.int64(), pa.int16(), pa.int32()
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableSchema:
     """A table of a store.
 
     Attributes:
@@ -34,17 +34,17 @@ class Layout:
     ending: str = "parquet"
 
 
-def layouts(question: Gather, hidden_size: int) -> dict[str, Layout]:
+def layouts(question: IngestConfig, hidden_size: int) -> dict[str, TableSchema]:
     """The tables that a store has whose question this is."""
     made = {
-        ROWS: Layout(_ROWS),
-        TOKENS: Layout(_TOKENS),
-        PROFILES: Layout(_PROFILES),
-        STATISTICS: Layout(_STATISTICS),
-        VECTORS: Layout(_vectors(question.dtype, hidden_size), "arrow"),
-        NEIGHBOURS: Layout(_NEIGHBOURS),
-        ANSWERS: Layout(_ANSWERS),
-        REFUSALS: Layout(_REFUSALS),
+        ROWS: TableSchema(_ROWS),
+        TOKENS: TableSchema(_TOKENS),
+        PROFILES: TableSchema(_PROFILES),
+        STATISTICS: TableSchema(_STATISTICS),
+        VECTORS: TableSchema(_vectors(question.dtype, hidden_size), "arrow"),
+        NEIGHBOURS: TableSchema(_NEIGHBOURS),
+        ANSWERS: TableSchema(_ANSWERS),
+        REFUSALS: TableSchema(_REFUSALS),
     }
     kept = {ROWS, TOKENS, REFUSALS, *question.keep, *({STATISTICS} if PROFILES in question.keep else ())}
     return {name: layout for name, layout in made.items() if name in kept}

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.text.tag_alignment import NOWHERE, PlacedWords, placed
+from bert_probe.text.tag_alignment import NOWHERE, AlignedWords, placed
 from bert_probe.text.words import WordLens, word_lens
 
 REFUSED_CHARACTERS = 200
@@ -29,7 +29,7 @@ class ReadRecord:
 
     record: Record
     encoding: Encoding
-    words: PlacedWords | None
+    words: AlignedWords | None
     merged: WordLens | None
 
     @cached_property
@@ -39,7 +39,7 @@ class ReadRecord:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RejectedRecord:
     """A record that is not read, and why."""
 
     record: Record
@@ -47,25 +47,25 @@ class Refusal:
 
 
 def read(
-    checkpoint: Checkpoint, question: Gather, records: Iterable[Record]
-) -> tuple[list[ReadRecord], list[Refusal]]:
+    checkpoint: Checkpoint, question: IngestConfig, records: Iterable[Record]
+) -> tuple[list[ReadRecord], list[RejectedRecord]]:
     """What can be read, and what cannot, both in the order given."""
     found, refused = [], []
     for record in records:
         if record.text is None:
-            refused.append(Refusal(record, record.trouble))
+            refused.append(RejectedRecord(record, record.trouble))
             continue
         try:
             encoding = checkpoint.encode(record.text, truncate=question.truncate)
         except TextError as error:
-            refused.append(Refusal(record, str(error)))
+            refused.append(RejectedRecord(record, str(error)))
             continue
         words = None if record.tagged is None else placed(record.tagged, encoding)
         found.append(ReadRecord(record, encoding, words, _merging(question, encoding, words)))
     return found, refused
 
 
-def _merging(question: Gather, encoding: Encoding, words: PlacedWords | None) -> WordLens | None:
+def _merging(question: IngestConfig, encoding: Encoding, words: AlignedWords | None) -> WordLens | None:
     """The file's own words, where it has them."""
     if not question.words:
         return None

@@ -82,7 +82,7 @@ class Units:
             lengths: of each text.
             names: ids in the vocabulary will do, for tokens.
             words: within its own text or pair; -1 for what is of none.
-            signs: whether the string is all punctuation, see `Signs`; a special one is none.
+            signs: whether the string is all punctuation, see `PunctuationIds`; a special one is none.
         """
         sizes = np.asarray(lengths)
         inside = np.arange(sizes.max()) < sizes[:, None]
@@ -124,7 +124,7 @@ class Units:
         return self.names.shape[1]
 
 
-class Signs:
+class PunctuationIds:
     """Which ids of a vocabulary are all punctuation; each is looked at once.
 
     Args:

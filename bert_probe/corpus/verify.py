@@ -16,11 +16,11 @@ from bert_probe.corpus.store import Store, read_store, table_files
 from bert_probe.corpus.summary import SUMMARY, added_up, belongs_to
 from bert_probe.corpus.tables import STATISTICS
 from bert_probe.errors import StoreError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """A file of a store that is not what the store says.
 
     Attributes:
@@ -46,7 +46,7 @@ class Verification:
     store: str
     files: int
     bytes: int
-    differences: tuple[Difference, ...]
+    differences: tuple[FileDifference, ...]
 
     def frame(self) -> pd.DataFrame:
         """Return a table with a line for each difference: file and problem."""
@@ -63,7 +63,7 @@ class Verification:
         return f"{self.store}: {self.files:,} files with {self.bytes:,} bytes compared, {outcome}."
 
 
-def verify_store(folder: str | os.PathLike[str], report: Report = ignore) -> Verification:
+def verify_corpus(folder: str | os.PathLike[str], report: Progress = no_progress) -> Verification:
     """Compare every byte of a store's tables with the digests that were written with them.
 
     A digest says that a file is the one that was written, and not that its numbers are right: whoever can
@@ -87,37 +87,37 @@ def verify_store(folder: str | os.PathLike[str], report: Report = ignore) -> Ver
 
     problems = [(file, file.problem(every_byte=True, on_bytes=on_bytes)) for file in files]
     differences = [
-        Difference(file.path.relative_to(store.folder).as_posix(), problem)
+        FileDifference(file.path.relative_to(store.folder).as_posix(), problem)
         for file, problem in problems
         if problem
     ]
     indexes = vector_index.index_files(store.folder / INDEXES)
     differences += [
-        Difference(index.relative_to(store.folder).as_posix(), problem)
+        FileDifference(index.relative_to(store.folder).as_posix(), problem)
         for index in indexes
         if (problem := vector_index.problem(index))
     ]
     for before, after in pairwise(store.shards):
         if after.first != before.first + before.records:
             gap = f"begins with record {after.first:,} instead of {before.first + before.records:,}"
-            differences.append(Difference(f"shards/{after.name}.json", gap))
+            differences.append(FileDifference(f"shards/{after.name}.json", gap))
     if not differences:
         differences += _of_summary(store)
     return Verification(store.folder.name, len(files) + len(indexes), total, tuple(differences))
 
 
-def _of_summary(store: Store) -> list[Difference]:
+def _of_summary(store: Store) -> list[FileDifference]:
     """Compare the statistics of the whole store with those of its shards."""
     path = store.folder / SUMMARY
     if not path.exists() or not store.has(STATISTICS):
         return []
     if not path.is_file():
-        return [Difference(SUMMARY, "is not a regular file")]
+        return [FileDifference(SUMMARY, "is not a regular file")]
     try:
         table = pq.read_table(path, partitioning=None)
         if not belongs_to(table, store):
-            return [Difference(SUMMARY, "is of another version of this store; it is not used")]
+            return [FileDifference(SUMMARY, "is of another version of this store; it is not used")]
         same = table.equals(added_up(store))
     except (OSError, pa.ArrowException, StoreError):
-        return [Difference(SUMMARY, "cannot be read")]
-    return [] if same else [Difference(SUMMARY, "is not the sum of the statistics of the shards")]
+        return [FileDifference(SUMMARY, "cannot be read")]
+    return [] if same else [FileDifference(SUMMARY, "is not the sum of the statistics of the shards")]

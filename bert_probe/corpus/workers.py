@@ -15,19 +15,19 @@ import torch
 
 from bert_probe.corpus.chunks import parted
 from bert_probe.corpus.extract import gathered
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.corpus.inputs import InputFile, Record, check_unchanged, records
 from bert_probe.corpus.store import Shard, write_shard
-from bert_probe.corpus.tables import Layout, layouts
+from bert_probe.corpus.tables import TableSchema, layouts
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 
 Part: TypeAlias = tuple[int, Sequence[Record]]
 """The number of a shard, from 0, and its records."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class PendingChunks:
     """The parts of the inputs that a store lacks; read anew whenever they are gone through.
 
     Attributes:
@@ -51,24 +51,24 @@ class Parts:
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class ShardJob:
     """What is done with every part, whoever does it.
 
     Attributes:
         folder: of the store.
-        question: resolved, see `Gather.of`.
+        question: resolved, see `IngestConfig.of`.
         report_of: number of a shard → the report of its records.
         end: lets those that work on parts give up, so that none does when all is over.
     """
 
     folder: Path
     checkpoint: Checkpoint
-    question: Gather
-    report_of: Callable[[int], Report] = lambda _: ignore
+    question: IngestConfig
+    report_of: Callable[[int], Progress] = lambda _: no_progress
     end: Callable[[], None] = lambda: None
 
     @cached_property
-    def _layout(self) -> dict[str, Layout]:
+    def _layout(self) -> dict[str, TableSchema]:
         return layouts(self.question, self.checkpoint.description.hidden_size)
 
     def do(self, number: int, part: Sequence[Record]) -> Shard:
@@ -77,7 +77,7 @@ class Job:
         return write_shard(self.folder, number, part[0].row, len(part), tables, self._layout)
 
 
-class Runner(Protocol):
+class ShardRunner(Protocol):
     """Who works on shards."""
 
     def device(self, checkpoint: Checkpoint) -> str:
@@ -87,12 +87,12 @@ class Runner(Protocol):
             UnavailableError: this checkpoint cannot be used there.
         """
 
-    def shards(self, job: Job, parts: Parts) -> Generator[Shard]:
+    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
         """The shards as they are done, in any order; few more parts are read than are worked on."""
 
 
 @dataclass(frozen=True)
-class Threads:
+class ThreadRunner:
     """This process, with so many shards at once; all share the weights."""
 
     workers: int = 1
@@ -101,7 +101,7 @@ class Threads:
         """The checkpoint's own."""
         return checkpoint.description.device
 
-    def shards(self, job: Job, parts: Parts) -> Generator[Shard]:
+    def shards(self, job: ShardJob, parts: PendingChunks) -> Generator[Shard]:
         """No more parts are read than are worked on."""
         left = iter(parts)
         if self.workers == 1:

@@ -15,8 +15,8 @@ from bert_probe.model.trace import Trace
 if TYPE_CHECKING:
     import torch
 
-    from bert_probe.model.outputs import Output
-    from bert_probe.model.training_history import Training
+    from bert_probe.model.outputs import OutputHead
+    from bert_probe.model.training_history import TrainingHistory
 
 FILLING = "fill-mask"
 CLASSIFYING = "text-classification"
@@ -96,8 +96,8 @@ class Checkpoint:
     pads: bool = True
     projections: tuple[torch.nn.Linear | None, ...] = ()
     folder: Path | None = None
-    outputs: Mapping[str, Output] = field(default_factory=dict)
-    before: tuple[Training, ...] = ()
+    outputs: Mapping[str, OutputHead] = field(default_factory=dict)
+    before: tuple[TrainingHistory, ...] = ()
 
     @property
     def description(self) -> Description:

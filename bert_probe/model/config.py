@@ -133,7 +133,7 @@ def used(raw: Mapping[str, Any], family: type[PreTrainedConfig]) -> dict[str, An
 
 
 @dataclass(frozen=True)
-class Trained:
+class ConfiguredHeads:
     """What a config.json says of output heads. Names are plain text, and choose nothing.
 
     Attributes:
@@ -149,7 +149,7 @@ class Trained:
     tied: bool | None
 
 
-def trained(folder: Path) -> Trained:
+def trained(folder: Path) -> ConfiguredHeads:
     """What a checkpoint says that it was trained for.
 
     Raises:
@@ -160,7 +160,7 @@ def trained(folder: Path) -> Trained:
     problem = raw.get("problem_type") or ""
     if problem and problem not in PROBLEMS:
         raise CheckpointError(f"config.json has problem_type {problem!r}, which is not known. {REMEDY}")
-    return Trained(
+    return ConfiguredHeads(
         frozenset(name for name in names if isinstance(name, str))
         if isinstance(names, list)
         else frozenset(),

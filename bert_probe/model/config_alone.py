@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_probe.errors import NotFoundError
 from bert_probe.model.config import configured
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import config_in, existing, is_hub_id, locate, read_config
 
 _ONLY = ("config.json",)
@@ -77,7 +77,7 @@ class ModelConfig:
         }
 
 
-def open_config(name: str | os.PathLike[str], progress: Report = ignore) -> ModelConfig:
+def open_config(name: str | os.PathLike[str], progress: Progress = no_progress) -> ModelConfig:
     """The config of a model; no weights are read, nor fetched.
 
     Args:

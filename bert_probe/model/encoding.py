@@ -170,7 +170,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, eq=False)
-class Inputs:
+class ModelInputs:
     """What a text becomes for the model, and nothing more: many texts take little room.
 
     Attributes:
@@ -186,7 +186,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pieces:
+class _TokenizerOutput:
     """What a tokenizer makes of a text, or of a text and its pair: everything is a list over the tokens.
 
     Attributes:
@@ -291,20 +291,22 @@ class Encoder:
         texts = (encoding.text,) if encoding.pair is None else (encoding.text, encoding.pair)
         return self._fitted(texts, self.max_tokens, truncate=True)[0].spans
 
-    def _encoding(self, pieces: _Pieces, texts: tuple[str, ...], dropped: int) -> Encoding:
+    def _encoding(self, pieces: _TokenizerOutput, texts: tuple[str, ...], dropped: int) -> Encoding:
         pair, limit = texts[1] if len(texts) > 1 else None, most_tokens(self.max_tokens)
         return Encoding(texts[0], pair, self._tokens(pieces, texts), self._inputs(pieces), limit, dropped)
 
     def inputs(
         self, text: str, max_tokens: int | None = None, truncate: bool = False, pair: str | None = None
-    ) -> Inputs:
+    ) -> ModelInputs:
         """What `encode` gives to the model, without the tokens; takes and raises the same."""
         limit = self.max_tokens if max_tokens is None else max_tokens
         texts = (text,) if pair is None else (text, pair)
         pieces, dropped = self._fitted(texts, limit, truncate)
-        return Inputs(self._inputs(pieces), dropped)
+        return ModelInputs(self._inputs(pieces), dropped)
 
-    def _fitted(self, texts: tuple[str, ...], accepted: int | None, truncate: bool) -> tuple[_Pieces, int]:
+    def _fitted(
+        self, texts: tuple[str, ...], accepted: int | None, truncate: bool
+    ) -> tuple[_TokenizerOutput, int]:
         """Texts tokenized within a limit, and the number of tokens that were cut off for it."""
         for part in texts:
             check_text(part)
@@ -318,7 +320,7 @@ class Encoder:
         self._check_not_empty(cut, texts)
         return cut, len(whole) - len(cut)
 
-    def _inputs(self, pieces: _Pieces) -> Mapping[str, np.ndarray]:
+    def _inputs(self, pieces: _TokenizerOutput) -> Mapping[str, np.ndarray]:
         top = max(pieces.named["input_ids"])
         if top >= self._vocabulary_size:
             raise TokenizerError(
@@ -334,7 +336,7 @@ class Encoder:
             values.flags.writeable = False
         return MappingProxyType(inputs)
 
-    def _tokenize(self, texts: tuple[str, ...]) -> _Pieces:
+    def _tokenize(self, texts: tuple[str, ...]) -> _TokenizerOutput:
         # Never cut by the tokenizer: it would keep that as a setting, and threads would have to take turns.
         with panics_as_errors():
             encoded = self.tokenizer(
@@ -346,7 +348,7 @@ class Encoder:
                 verbose=False,
             )
         fast = encoded.encodings[0]
-        return _Pieces(
+        return _TokenizerOutput(
             dict(encoded),
             fast.sequence_ids,
             fast.word_ids,
@@ -355,7 +357,7 @@ class Encoder:
         )
 
     @staticmethod
-    def _check_not_empty(pieces: _Pieces, texts: tuple[str, ...]) -> None:
+    def _check_not_empty(pieces: _TokenizerOutput, texts: tuple[str, ...]) -> None:
         present = set(pieces.texts)
         for number, part in enumerate(texts):
             if number in present:
@@ -367,7 +369,7 @@ class Encoder:
                 what = "holds no character this model's tokenizer keeps, or no room is left for it"
             raise EmptyTextError(f"{which} {what}. Write at least one word.")
 
-    def _tokens(self, pieces: _Pieces, texts: tuple[str, ...]) -> tuple[Token, ...]:
+    def _tokens(self, pieces: _TokenizerOutput, texts: tuple[str, ...]) -> tuple[Token, ...]:
         ids = pieces.named["input_ids"]
         types = pieces.named.get("token_type_ids")
         strings = self.tokenizer.convert_ids_to_tokens(ids)

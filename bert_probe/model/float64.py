@@ -14,7 +14,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.loading import load
 
 
-class Doubles(TorchFunctionMode):
+class Float64Mode(TorchFunctionMode):
     """What is float64 stays float64.
 
     Some models compute a softmax, a norm or rotary positions in float32 whatever they are given, which is
@@ -40,7 +40,7 @@ def keep_doubles(model: torch.nn.Module) -> None:
 
     @wraps(forward)
     def doubled(*args: Any, **options: Any) -> Any:
-        with Doubles():
+        with Float64Mode():
             return forward(*args, **options)
 
     model.forward = doubled

@@ -10,7 +10,7 @@ import torch
 
 from bert_probe.errors import ArchitectureError, memory_errors
 from bert_probe.model.capture import AttentionCall, recording
-from bert_probe.model.encoding import Encoding, Inputs
+from bert_probe.model.encoding import Encoding, ModelInputs
 from bert_probe.model.trace import Array, Trace, read_only
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def batches(lengths: Sequence[int], budget: int = BATCH_TOKENS, pads: bool = Tru
     return groups
 
 
-def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
+def pad(encodings: Sequence[Encoding | ModelInputs], padding: Mapping[str, int]) -> dict[str, torch.Tensor]:
     """Model inputs [batch, token], padded on the right; ``padding`` names the filling, 0 by default."""
     length = max(len(encoding) for encoding in encodings)
     inputs = {}
@@ -51,7 +51,7 @@ def pad(encodings: Sequence[Encoding | Inputs], padding: Mapping[str, int]) -> d
 
 
 def forward(
-    checkpoint: Checkpoint, texts: Sequence[Encoding | Inputs], states: bool = False
+    checkpoint: Checkpoint, texts: Sequence[Encoding | ModelInputs], states: bool = False
 ) -> tuple[Any, torch.Tensor]:
     """A batch of texts through the model, keeping nothing of what happens within.
 
@@ -68,7 +68,7 @@ def forward(
         return model(**inputs, output_hidden_states=states), mask.long()
 
 
-def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | Inputs]) -> dict[str, torch.Tensor]:
+def batch(checkpoint: Checkpoint, encodings: Sequence[Encoding | ModelInputs]) -> dict[str, torch.Tensor]:
     """Model inputs [text, token], padded on the right, where the model is."""
     padded = pad(encodings, checkpoint.padding)
     return {name: tensor.to(checkpoint.device) for name, tensor in padded.items()}

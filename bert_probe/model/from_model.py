@@ -30,7 +30,7 @@ from bert_probe.model.loading import (
     unused_note,
 )
 from bert_probe.model.output_loading import checked
-from bert_probe.model.outputs import Output, outputs_of
+from bert_probe.model.outputs import OutputHead, outputs_of
 from bert_probe.model.weights import check_finite
 
 
@@ -181,7 +181,7 @@ class _InMemory(Checkpoint):
     def now(self) -> Checkpoint:
         """The checkpoint as it is now."""
         held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _AtThatTime(**held | {"opened": self.description})
+        return _Snapshot(**held | {"opened": self.description})
 
     @contextmanager
     def running(self) -> Iterator[Any]:
@@ -192,7 +192,7 @@ class _InMemory(Checkpoint):
 
 
 @dataclass(frozen=True, eq=False)
-class _AtThatTime(_InMemory):
+class _Snapshot(_InMemory):
     """The same with the weights that it had when a text was traced, and refusing to run with any others."""
 
     @property
@@ -247,7 +247,7 @@ def _ready(network: torch.nn.Module, implementation: str, *around: torch.nn.Modu
     """
     modules = list(dict.fromkeys(part for whole in (network, *around) for part in whole.modules()))
     configs = _configs(modules)
-    kept = [_Kept.of(vars(one)) for one in (*modules, *configs)]
+    kept = [_SavedAttributes.of(vars(one)) for one in (*modules, *configs)]
     device = next(network.parameters()).device.type
     try:
         for module in modules:
@@ -265,7 +265,7 @@ def _ready(network: torch.nn.Module, implementation: str, *around: torch.nn.Modu
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _SavedAttributes:
     """Attributes of a module or a config, and what is in the dictionaries among them: parameters, buffers,
     hooks. transformers itself puts hooks and settings there when a model runs.
 
@@ -279,7 +279,7 @@ class _Kept:
     inner: list[tuple[dict[Any, Any], dict[Any, Any]]]
 
     @classmethod
-    def of(cls, held: dict[str, Any]) -> _Kept:
+    def of(cls, held: dict[str, Any]) -> _SavedAttributes:
         """As they are now."""
         return cls(held, dict(held), [(one, dict(one)) for one in held.values() if isinstance(one, dict)])
 
@@ -321,7 +321,7 @@ def _check_plain(network: torch.nn.Module, name: str) -> None:
             )
 
 
-def _heads(whole: Any, network: torch.nn.Module) -> list[Output]:
+def _heads(whole: Any, network: torch.nn.Module) -> list[OutputHead]:
     """Its output heads, where they compute in the encoder's dtype and place."""
     heads = [] if whole is network else outputs_of(whole)
     first = next(network.parameters())

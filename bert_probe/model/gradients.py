@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import AttentionCall
 from bert_probe.model.forward import batch
-from bert_probe.model.layers import Call, Pass, passing
+from bert_probe.model.layers import ForwardPass, ModuleCall, passing
 from bert_probe.model.trace import Trace
 
 _NORMS = {F.layer_norm, torch.layer_norm}
@@ -27,7 +27,7 @@ _CURVES = {torch.tanh, torch.Tensor.tanh, torch.relu, F.relu, F.gelu, F.silu, to
 
 
 @dataclass(frozen=True, eq=False)
-class Onward:
+class ForwardFromEmbeddings:
     """From the output of the embeddings to what a trained head reads, with gradients.
 
     Attributes:
@@ -36,8 +36,8 @@ class Onward:
         inputs: what the model is given, [1, token].
     """
 
-    passed: Pass
-    steps: tuple[Call, ...]
+    passed: ForwardPass
+    steps: tuple[ModuleCall, ...]
     inputs: Mapping[str, torch.Tensor]
 
     def start(self) -> torch.Tensor:
@@ -52,7 +52,7 @@ class Onward:
 
 
 @contextmanager
-def onward(trace: Trace) -> Iterator[Onward]:
+def onward(trace: Trace) -> Iterator[ForwardFromEmbeddings]:
     """A text's way through the model again, through which gradients flow.
 
     Raises:
@@ -65,10 +65,10 @@ def onward(trace: Trace) -> Iterator[Onward]:
             passed.check_pooler()
             steps = passed.steps()
         with torch.enable_grad():
-            yield Onward(passed, steps, batch(checkpoint, [trace.encoding]))
+            yield ForwardFromEmbeddings(passed, steps, batch(checkpoint, [trace.encoding]))
 
 
-class Weighing:
+class AttentionWithWeights:
     """Change for `capture.changing`: attention with its weights in sight, which it keeps.
 
     Attributes:
@@ -99,7 +99,7 @@ def _attention(
     return weights, weights @ value
 
 
-class PlainAttention(TorchFunctionMode):
+class MathAttention(TorchFunctionMode):
     """Attention by its formula instead of the fused kernel, which knows no forward-mode derivative."""
 
     def __torch_function__(
@@ -114,7 +114,7 @@ class PlainAttention(TorchFunctionMode):
         return _attention(query, key, value, kwargs.get("attn_mask"), scaling)[1]
 
 
-class Frozen(TorchFunctionMode):
+class LinearizedModel(TorchFunctionMode):
     """Everything that is not linear becomes a factor that no gradient passes through.
 
     Attention weights, the spread that a norm divides by, and the ratio of what a curve returns to what it is
@@ -187,7 +187,7 @@ def as_factor(given: torch.Tensor, returned: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def frozen(*models: torch.nn.Module) -> Iterator[Frozen]:
+def frozen(*models: torch.nn.Module) -> Iterator[LinearizedModel]:
     """Let everything in this thread that is not linear be a fixed factor.
 
     Args:
@@ -202,10 +202,10 @@ def frozen(*models: torch.nn.Module) -> Iterator[Frozen]:
         for module in {module for model in models for module in model.modules()}:
             if type(module).__module__ == "transformers.activations":
                 stack.callback(module.register_forward_hook(hook).remove)
-        yield stack.enter_context(Frozen())
+        yield stack.enter_context(LinearizedModel())
 
 
-class Words(torch.nn.Module):
+class InputEmbeddings(torch.nn.Module):
     """The model's table of input words, as a module of its own that may be hooked; its weights are shared."""
 
     def __init__(self, model: Any) -> None:

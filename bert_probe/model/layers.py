@@ -18,7 +18,7 @@ from bert_probe.model.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ModuleCall:
     """A module's call within a pass.
 
     Attributes:
@@ -58,7 +58,7 @@ def _vectors(output: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class ForwardPass:
     """A text's way through the layers, in the model's own precision, on its device.
 
     Attributes:
@@ -69,11 +69,11 @@ class Pass:
     """
 
     trace: Trace
-    calls: tuple[Call, ...]
+    calls: tuple[ModuleCall, ...]
     heads: tuple[torch.Tensor, ...]
     states: tuple[torch.Tensor, ...]
 
-    def layer(self, layer: int) -> Call:
+    def layer(self, layer: int) -> ModuleCall:
         """The outermost module below the model within which this layer's attention is called and no other's.
 
         Raises:
@@ -88,7 +88,7 @@ class Pass:
             raise UnavailableError(f"{self.trace.architecture} does not show its layers one by one.")
         return found[-1]  # what ends last holds all the others
 
-    def steps(self) -> tuple[Call, ...]:
+    def steps(self) -> tuple[ModuleCall, ...]:
         """The layers, and the norm that follows the last one where there is any; each is given what the one
         before it returned, and the last one returns the last hidden state.
 
@@ -108,7 +108,7 @@ class Pass:
         return tuple(steps)
 
     @property
-    def norm(self) -> Call | None:
+    def norm(self) -> ModuleCall | None:
         """What belongs to no layer and makes the last hidden state: the norm in which some models end.
 
         Raises:
@@ -163,7 +163,7 @@ class Pass:
         )
 
 
-def passing(trace: Trace) -> Pass:
+def passing(trace: Trace) -> ForwardPass:
     """Watch a text pass through the model that made its trace.
 
     Whoever calls it is within `Checkpoint.running`, and in `torch.inference_mode`; or, where gradients are to
@@ -172,7 +172,7 @@ def passing(trace: Trace) -> Pass:
     checkpoint = trace.checkpoint
     with checkpoint.running() as model, recording() as heads, _watched(model, lambda: len(heads)) as seen:
         output = model(**batch(checkpoint, [trace.encoding]), output_hidden_states=True)
-    return Pass(
+    return ForwardPass(
         trace,
         tuple(seen),
         tuple(call.output[0] for call in heads),
@@ -190,9 +190,9 @@ def _rows(given: Any, count: int) -> Any:
 
 
 @contextmanager
-def _watched(model: torch.nn.Module, counted: Callable[[], int]) -> Iterator[list[Call]]:
+def _watched(model: torch.nn.Module, counted: Callable[[], int]) -> Iterator[list[ModuleCall]]:
     """Calls of all modules within the model in this thread, in the order in which they end."""
-    seen: list[Call] = []
+    seen: list[ModuleCall] = []
     began: list[int] = []
     me = threading.get_ident()
 
@@ -204,7 +204,7 @@ def _watched(model: torch.nn.Module, counted: Callable[[], int]) -> Iterator[lis
         # Another thread may call it while it is being taken away, and then without the keywords.
         if threading.get_ident() == me:
             kwargs, output = rest
-            seen.append(Call(module, began.pop(), counted(), args, kwargs, output))
+            seen.append(ModuleCall(module, began.pop(), counted(), args, kwargs, output))
 
     hooks: list[Any] = []
     try:

@@ -35,9 +35,9 @@ from bert_probe.model.config import REMEDY, SUPPORTED, configure, reason
 from bert_probe.model.encoding import Encoder, panics_as_errors
 from bert_probe.model.memory import in_words, promised
 from bert_probe.model.output_loading import checked, modern, open_heads
-from bert_probe.model.outputs import Output
+from bert_probe.model.outputs import OutputHead
 from bert_probe.model.preflight import check_sizes, contents
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Source, check_tokenizer_files, digest, locate, weight_files
 from bert_probe.model.training_history import trainings_in
 from bert_probe.model.weights import check_finite, mismatched, on_its_own, read, some
@@ -56,7 +56,7 @@ def load(
     revision: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    progress: Report | None = None,
+    progress: Progress | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> Checkpoint:
     """Open an encoder.
@@ -93,7 +93,7 @@ def load(
     notice(f"{in_words(found.bytes)} of weights, about {in_words(need)} of memory while they are opened.")
     with promised(need, source.name, "Close other programs, use a smaller model, or dtype float16."):
         before = _states(files)
-        sha256 = digest(files, progress or ignore)
+        sha256 = digest(files, progress or no_progress)
         tokenizer = _tokenizer(source, config)
         network, (notes, unused), fused = _network(source, config, precision, target)
         heads, refused = open_heads(source.folder, config, found, network)
@@ -124,7 +124,7 @@ def load(
         )
 
 
-def _digest_of(outputs: Sequence[Output]) -> str:
+def _digest_of(outputs: Sequence[OutputHead]) -> str:
     """Of what the config says of the heads; "" for none."""
     said = repr([output.about for output in outputs])
     return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest() if outputs else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Lock
 
 
-class Quiet:
+class SilencedLogging:
     """A context in which a library is silent; after the last who is inside it speaks as before the first.
 
     Args:

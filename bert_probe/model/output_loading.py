@@ -14,17 +14,17 @@ import transformers
 from bert_probe.errors import CheckpointError, OutOfMemoryError, WeightsError, memory_errors
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.checks import CHECK_TEXT, between_passes
-from bert_probe.model.config import Trained, reason, trained
+from bert_probe.model.config import ConfiguredHeads, reason, trained
 from bert_probe.model.forward import as_array, batch
-from bert_probe.model.outputs import CLASSES, TELLING, Output, own_modules, parts_of, with_encoder
-from bert_probe.model.preflight import Contents, check_sizes
+from bert_probe.model.outputs import CLASSES, TELLING, OutputHead, own_modules, parts_of, with_encoder
+from bert_probe.model.preflight import WeightHeaders, check_sizes
 from bert_probe.model.trace import Trace
 from bert_probe.model.weights import mismatched, on_its_own, read, some
 
 
 def open_heads(
-    folder: Path, config: Any, found: Contents, network: torch.nn.Module
-) -> tuple[list[Output], list[str]]:
+    folder: Path, config: Any, found: WeightHeaders, network: torch.nn.Module
+) -> tuple[list[OutputHead], list[str]]:
     """The heads that a checkpoint has for the tasks of `CLASSES`, on top of its encoder.
 
     Args:
@@ -64,7 +64,7 @@ def modern(name: str) -> str:
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _settings(config: Any, said: Trained, task: str) -> Any:
+def _settings(config: Any, said: ConfiguredHeads, task: str) -> Any:
     """The encoder's config, with what only heads read."""
     settings = copy.deepcopy(config)
     if task in (CLASSIFYING, LABELLING):
@@ -85,8 +85,8 @@ def _names(empty: Any) -> set[str]:
 
 
 def _opened(
-    task: str, made: Any, folder: Path, settings: Any, found: Contents, network: torch.nn.Module
-) -> Output:
+    task: str, made: Any, folder: Path, settings: Any, found: WeightHeaders, network: torch.nn.Module
+) -> OutputHead:
     """A head on top of the encoder that is open, with weights in memory of its own.
 
     Raises:
@@ -110,7 +110,7 @@ def _opened(
     whole = with_encoder(whole, network)
     _settle(own_modules(whole), first, {id(part) for part in network.parameters()})
     labels = tuple(settings.id2label.values()) if task in (CLASSIFYING, LABELLING) else ()
-    output = Output(task, whole, labels, settings.problem_type or "", parts_of(task))
+    output = OutputHead(task, whole, labels, settings.problem_type or "", parts_of(task))
     broken = [name for name, part in output.weights.items() if not part.isfinite().all()]
     if broken:
         raise WeightsError(f"{some(broken)} hold values that are not finite numbers")
@@ -126,7 +126,7 @@ def _settle(modules: Iterable[torch.nn.Module], first: torch.Tensor, others: Set
     on_its_own(own)
 
 
-def checked(checkpoint: Checkpoint, heads: Sequence[Output]) -> tuple[list[Output], list[str]]:
+def checked(checkpoint: Checkpoint, heads: Sequence[OutputHead]) -> tuple[list[OutputHead], list[str]]:
     """Those heads whose answer from a trace is that of the whole model on the same text; and a sentence for
     each that looks at more than what the encoder gives."""
     if not heads:
@@ -151,7 +151,7 @@ def checked(checkpoint: Checkpoint, heads: Sequence[Output]) -> tuple[list[Outpu
     return kept, refused
 
 
-def _difference(trace: Trace, head: Output) -> tuple[float, float]:
+def _difference(trace: Trace, head: OutputHead) -> tuple[float, float]:
     """How far the two answers to a short text are apart, and how far they may be."""
     checkpoint, answer = trace.checkpoint, head.logits(trace)
     with torch.inference_mode(), checkpoint.running():

@@ -47,7 +47,7 @@ _ANYTHING = ("logits",)
 
 
 @dataclass(frozen=True, eq=False)
-class Output:
+class OutputHead:
     """A trained head of a model.
 
     Attributes:
@@ -152,7 +152,7 @@ def as_tensor(values: Array, model: torch.nn.Module) -> torch.Tensor:
     return torch.tensor(values, device=first.device, dtype=first.dtype)
 
 
-def output_of(checkpoint: Checkpoint, task: str) -> Output:
+def output_of(checkpoint: Checkpoint, task: str) -> OutputHead:
     """The head for a task.
 
     Raises:
@@ -180,7 +180,7 @@ _open_states: ContextVar[Any] = ContextVar("states")
 
 @contextmanager
 def _giving(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]:
-    """Let an `_Encoded` give these, in this thread."""
+    """Let an `_EncoderStub` give these, in this thread."""
     given = (
         BaseModelOutput(last_hidden_state=states)
         if pooled is None
@@ -193,7 +193,7 @@ def _giving(states: torch.Tensor, pooled: torch.Tensor | None) -> Iterator[None]
         _open_states.reset(token)
 
 
-class _Encoded(torch.nn.Module):
+class _EncoderStub(torch.nn.Module):
     """Stands where the encoder was, and gives what it gave.
 
     Some heads read the table of words, so whatever else they ask for is the encoder's own.
@@ -213,7 +213,7 @@ class _Encoded(torch.nn.Module):
 
 def without_encoder(whole: Any) -> Any:
     """The same model, parts and all, with the encoder taken out; the model itself stays as it is."""
-    return _with(whole, _Encoded(whole.base_model))
+    return _with(whole, _EncoderStub(whole.base_model))
 
 
 def with_encoder(whole: Any, encoder: torch.nn.Module) -> Any:
@@ -240,7 +240,7 @@ def own_modules(whole: Any) -> list[torch.nn.Module]:
     return [whole, *(module for part in parts if part is not None for module in part.modules())]
 
 
-def outputs_of(whole: Any) -> list[Output]:
+def outputs_of(whole: Any) -> list[OutputHead]:
     """The heads of a model in memory, by its class or one that this is made from."""
     names = {one.__name__ for one in type(whole).__mro__}
     config = whole.config
@@ -252,7 +252,7 @@ def outputs_of(whole: Any) -> list[Output]:
             labels = tuple(map(str, config.id2label.values())) if task in (CLASSIFYING, LABELLING) else ()
             problem = config.problem_type if task == CLASSIFYING else None
             parts = parts_of(task) if name in names else _BOTH[task]
-            found.append(Output(task, whole, labels, problem or "", parts))
+            found.append(OutputHead(task, whole, labels, problem or "", parts))
     return found
 
 

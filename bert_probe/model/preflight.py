@@ -39,7 +39,7 @@ at once."""
 
 
 @dataclass(frozen=True)
-class Contents:
+class WeightHeaders:
     """What the headers of the weights say.
 
     Attributes:
@@ -71,7 +71,7 @@ class Contents:
         return asked if self.kinds <= {_FLOATS[dtype]} else asked + self.bytes
 
 
-def contents(files: list[Path]) -> Contents:
+def contents(files: list[Path]) -> WeightHeaders:
     """What is in the weights, without reading them.
 
     Raises:
@@ -93,10 +93,10 @@ def contents(files: list[Path]) -> Contents:
                 numbers += size
                 kinds |= set() if name.endswith(_INDICES) else {kind}
     total = sum(file.stat().st_size for file in files)
-    return Contents(frozenset(names), numbers, total, frozenset(kinds))
+    return WeightHeaders(frozenset(names), numbers, total, frozenset(kinds))
 
 
-def check_sizes(config: Any, found: Contents, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
+def check_sizes(config: Any, found: WeightHeaders, make: Callable[[Any], Any] = AutoModel.from_config) -> Any:
     """Refuse a config that asks for far more than the weights hold.
 
     Args:
@@ -109,7 +109,9 @@ def check_sizes(config: Any, found: Contents, make: Callable[[Any], Any] = AutoM
         WeightsError: with what it asks for and what there is.
     """
     try:
-        with _counting(_Count(2 * found.tensors + _SLACK_TENSORS, 2 * found.numbers + _SLACK_NUMBERS)):
+        with _counting(
+            _ModuleCounter(2 * found.tensors + _SLACK_TENSORS, 2 * found.numbers + _SLACK_NUMBERS)
+        ):
             return make(copy.deepcopy(config))
     except _TooMuchError as error:
         raise WeightsError(
@@ -128,7 +130,7 @@ def described(config: Any, make: Callable[[Any], Any] = AutoModel.from_config) -
         ArchitectureError: too large to be counted, or transformers makes no model of it.
     """
     try:
-        with _counting(_Count(MOST_TENSORS, MOST_NUMBERS)):
+        with _counting(_ModuleCounter(MOST_TENSORS, MOST_NUMBERS)):
             return make(copy.deepcopy(config))
     except _TooMuchError as error:
         raise ArchitectureError(
@@ -145,7 +147,7 @@ class _TooMuchError(Exception):
 
 
 @dataclass
-class _Count:
+class _ModuleCounter:
     """What modules have registered, and the most that they may."""
 
     most_tensors: int
@@ -166,7 +168,7 @@ class _Count:
 
 
 @contextmanager
-def _counting(count: _Count) -> Iterator[None]:
+def _counting(count: _ModuleCounter) -> Iterator[None]:
     """Let modules that this thread makes take no memory, and be counted while they are made."""
     mine = threading.get_ident()
 

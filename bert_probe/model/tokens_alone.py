@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from bert_probe.errors import CheckpointError, TokenizerError, TooLongError
 from bert_probe.model.encoding import Encoder, Encoding, panics_as_errors
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.sources import check_tokenizer_files, locate, read_config, read_json, weight_files
 
 TOKENIZERS = {
@@ -45,7 +45,7 @@ def encode_alone(
     revision: str | None,
     text: str,
     pair: str | None = None,
-    progress: Report | None = None,
+    progress: Progress | None = None,
 ) -> Encoding | None:
     """The tokens that `Checkpoint.encode` gives, from tokenizer, config and the header of the weights alone.
 

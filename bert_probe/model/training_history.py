@@ -15,7 +15,7 @@ FILE = "bert_probe.json"
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingHistory:
     """With which data a model was taught.
 
     Attributes:
@@ -30,30 +30,30 @@ class Training:
     seed: int
 
 
-def trainings_in(folder: Path) -> tuple[Training, ...]:
+def trainings_in(folder: Path) -> tuple[TrainingHistory, ...]:
     """What a folder says; nothing where it says nothing, or nothing that can be read."""
     try:
         told = read_json(folder / FILE)["trainings"] if (folder / FILE).is_file() else []
-        found = tuple(Training(**one) for one in told)
+        found = tuple(TrainingHistory(**one) for one in told)
     except (CheckpointError, TypeError, KeyError):
         return ()
     return found if all(map(_is_whole, found)) else ()
 
 
-def _is_whole(one: Training) -> bool:
+def _is_whole(one: TrainingHistory) -> bool:
     texts, numbers = (one.data, one.held_out), (one.share, one.seed)
     return all(isinstance(part, str) for part in texts) and all(
         isinstance(part, int | float) for part in numbers
     )
 
 
-def write_trainings(folder: Path, trainings: Sequence[Training]) -> None:
+def write_trainings(folder: Path, trainings: Sequence[TrainingHistory]) -> None:
     """Into a folder that is being made."""
     told = {"trainings": [asdict(training) for training in trainings]}
     (folder / FILE).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
-def seen(before: Sequence[Training], now: Training) -> str:
+def seen(before: Sequence[TrainingHistory], now: TrainingHistory) -> str:
     """A sentence where what is held out now may have been taught before; "" where that is not known.
 
     Rows of one file are drawn alike by one share and seed, so that what was held out then is held out again.

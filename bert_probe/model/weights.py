@@ -11,7 +11,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from bert_probe.errors import WeightsError
-from bert_probe.model.logging_utils import Quiet
+from bert_probe.model.logging_utils import SilencedLogging
 
 
 def read(made: Any, folder: Path, config: Any, dtype: torch.dtype, implementation: str) -> tuple[Any, Any]:
@@ -47,7 +47,7 @@ def _silence() -> Callable[[], None]:
     return restore
 
 
-QUIET = Quiet(_silence)
+QUIET = SilencedLogging(_silence)
 """transformers, saying nothing."""
 
 

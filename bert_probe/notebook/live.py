@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bert_probe.model.trace import resolve
 from bert_probe.notebook.frame import Frame, bridged
 from bert_probe.views.asking import series_of
-from bert_probe.views.head_view import Picture, page
+from bert_probe.views.head_view import HeadViewData, page
 from bert_probe.views.page import Page
 from bert_probe.views.view import Pins, Series, View, read
 
@@ -30,7 +30,7 @@ class HeadView:
         height: of the frame, in CSS pixels.
     """
 
-    def __init__(self, picture: Picture, shown: View, exact: bool, height: int) -> None:
+    def __init__(self, picture: HeadViewData, shown: View, exact: bool, height: int) -> None:
         self.trace, self.height = picture.trace, height
         self._picture, self._shown, self._exact = picture, shown, exact
         self._turn = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_map import MappedLayers
+from bert_probe.analyses.layer_map import TokenMapResult
 from bert_probe.core.result import Result
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace
@@ -110,7 +110,7 @@ def show(result: Result) -> Frame:
     Raises:
         UnavailableError: there is no picture of it.
     """
-    if isinstance(result, MappedLayers):
+    if isinstance(result, TokenMapResult):
         return Frame(pictures.page(result), _MAP_HEIGHT)
     drawn = pictures.heatmaps_of(result)
     return Frame(pictures.page(result, drawn), min(90 + sum(map(_height, drawn)), _MOST_HEIGHT))

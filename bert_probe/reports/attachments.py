@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final, Self
 
-from bert_probe.core.provenance import told_of
+from bert_probe.core.provenance import describe_file
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.json_reader import given
-from bert_probe.text.labeled_texts import KINDS, Labelled, labelled_of
+from bert_probe.text.labeled_texts import KINDS, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import is_table
 from bert_probe.text.tables import as_file
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 MOST_BYTES: Final = 3_000_000
 """Of all files of a view, or of its sentences: two treebanks of 2,000 sentences each."""
 
-Rows = Labelled | Sequence[TaggedSentence]
+Rows = LabeledTexts | Sequence[TaggedSentence]
 
 
 @dataclass(frozen=True)
-class HeldFile:
+class Attachment:
     """A file, whole.
 
     Attributes:
@@ -47,7 +47,7 @@ class HeldFile:
         """
         held = cls(told["file"], as_file(rows).decode(), told.get("kind", ""))
         try:
-            again = told_of("", held.rows())["sha256"]
+            again = describe_file("", held.rows())["sha256"]
         except ProbeError:
             again = ""
         if again != told["sha256"]:
@@ -90,10 +90,14 @@ class HeldFile:
             TextError, EmptyTextError: it cannot be read.
         """
         content = self.content.encode("utf-8", "surrogatepass")
-        return labelled_of(content, self.file, self.kind) if self.kind else tagged_of(content, self.file)
+        return (
+            parse_labeled_texts(content, self.file, self.kind)
+            if self.kind
+            else parse_tagged_sentences(content, self.file)
+        )
 
 
-def held_of(data: Mapping[str, Rows], told: Mapping[str, Mapping[str, Any]]) -> dict[str, HeldFile]:
+def held_of(data: Mapping[str, Rows], told: Mapping[str, Mapping[str, Any]]) -> dict[str, Attachment]:
     """Each file of an answer, by the name of its argument.
 
     Args:
@@ -108,7 +112,7 @@ def held_of(data: Mapping[str, Rows], told: Mapping[str, Mapping[str, Any]]) -> 
             "This was asked of a file, which is not at hand any more. Save its table, or its lines of Python "
             "beside the file."
         )
-    held = {name: HeldFile.of(data[name], one) for name, one in told.items()}
+    held = {name: Attachment.of(data[name], one) for name, one in told.items()}
     check_size(sum(len(one.content.encode("utf-8", "surrogatepass")) for one in held.values()))
     return held
 

@@ -45,7 +45,7 @@ class Difference:
     finding: str = DIFFERS
 
 
-def note_difference(here: str, should: str, told: Sequence[notes.Piece]) -> tuple[str, str, str]:
+def note_difference(here: str, should: str, told: Sequence[notes.NoteSegment]) -> tuple[str, str, str]:
     """Where a note was changed: the cell that it refers to there, if any, and both texts around."""
     end = next(
         (i for i, (a, b) in enumerate(zip(here, should, strict=False)) if a != b), min(len(here), len(should))

@@ -18,7 +18,7 @@ MOST_VIEWS: Final = 50
 
 
 @dataclass(frozen=True)
-class Entry:
+class DraftEntry:
     """What somebody picked: a view, and a note on it in plain text; see `notes`."""
 
     view: ViewFile
@@ -26,11 +26,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Tray:
+class Draft:
     """What a report will be made of, in its order."""
 
     title: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[DraftEntry, ...] = ()
 
     def to_bytes(self) -> bytes:
         """A file that opens again."""
@@ -50,14 +50,14 @@ class Tray:
             title = one.text("title")
             for held in one.several("views"):
                 with given(held, f"A view of {name}") as entry:
-                    entries.append(Entry(ViewFile.from_plain(entry.record("view")), entry.text("note")))
+                    entries.append(DraftEntry(ViewFile.from_plain(entry.record("view")), entry.text("note")))
         return cls(title, tuple(entries))
 
 
-def read_any(content: bytes, name: str) -> ViewFile | Tray:
+def read_any(content: bytes, name: str) -> ViewFile | Draft:
     """A view file, or a tray.
 
     Raises:
         ReportError: neither.
     """
-    return Tray.read(content, name) if f'"{KIND}"'.encode() in content[:200] else read(content, name)
+    return Draft.read(content, name) if f'"{KIND}"'.encode() in content[:200] else read(content, name)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from bert_probe.errors import ReportError
 from bert_probe.text import strict_json
 from bert_probe.text.strict_json import DuplicateKeyError
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 W = TypeVar("W", bound=str)
 
@@ -73,18 +73,18 @@ def _containers_in(value: Any) -> Iterator[Any]:
 
 
 @contextmanager
-def given(held: Any, what: str) -> Iterator[Given]:
+def given(held: Any, what: str) -> Iterator[JsonObject]:
     """An object whose keys are all taken within the block.
 
     Raises:
         ReportError: it is none, or holds what nobody takes, which would be passed over in silence.
     """
-    one = Given(held, what)
+    one = JsonObject(held, what)
     yield one
     one.done()
 
 
-class Given:
+class JsonObject:
     """An object of JSON; each key can be taken once."""
 
     def __init__(self, held: Any, what: str) -> None:
@@ -225,4 +225,4 @@ def bytes_of(path: Path, most: int) -> bytes:
 
 
 def _short(value: Any) -> str:
-    return shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
+    return truncate_text(json.dumps(value, ensure_ascii=False, default=str), 60)

@@ -28,7 +28,7 @@ _SEPARATORS: Final = ".,"
 
 
 @dataclass(frozen=True)
-class Piece:
+class NoteSegment:
     """A part of a note.
 
     Attributes:
@@ -41,7 +41,7 @@ class Piece:
     column: int | None = None
 
 
-def pieces(note: str, table: Table) -> list[Piece]:
+def pieces(note: str, table: Table) -> list[NoteSegment]:
     """A note as it is shown, its references put in.
 
     Raises:
@@ -53,11 +53,11 @@ def pieces(note: str, table: Table) -> list[Piece]:
     for reference in _REFERENCE.finditer(note):
         if not _is_reference(reference):
             continue
-        found.append(Piece(note[end : reference.start()]))
+        found.append(NoteSegment(note[end : reference.start()]))
         row, column = _cell(reference[1].strip(), reference[2].strip(), table)
-        found.append(Piece(table.cell(row, column), row, column))
+        found.append(NoteSegment(table.cell(row, column), row, column))
         end = reference.end()
-    found.append(Piece(note[end:]))
+    found.append(NoteSegment(note[end:]))
     return [piece for piece in found if piece.text]
 
 

@@ -11,16 +11,16 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.core.result import Result
 from bert_probe.errors import ReportError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Array, Trace
 from bert_probe.reports import tolerances
 from bert_probe.reports.json_reader import given
 from bert_probe.reports.tables import Table
-from bert_probe.reports.tolerances import Bound, leaves, outline
-from bert_probe.reports.view_files import Answered, Named, ViewFile
+from bert_probe.reports.tolerances import Tolerance, leaves, outline
+from bert_probe.reports.view_files import AnsweredView, ModelReference, ViewFile
 from bert_probe.views import head_view, model_view, pictures
-from bert_probe.views.head_view import LABELLED, Picture
+from bert_probe.views.head_view import LABELLED, HeadViewData
 from bert_probe.views.page import Page, caption_of
 from bert_probe.views.payload import unpacked
 from bert_probe.views.view import from_address
@@ -36,7 +36,7 @@ _LAYOUT: Final = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class PicturePayload:
     """A payload of a picture.
 
     Attributes:
@@ -65,7 +65,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class ViewNumbers:
     """What a view shows.
 
     Attributes:
@@ -79,7 +79,7 @@ class Numbers:
     picture: Page | None
 
     @classmethod
-    def of(cls, view: ViewFile, answered: Answered) -> Self:
+    def of(cls, view: ViewFile, answered: AnsweredView) -> Self:
         """The numbers of an answer, drawn as the view has it.
 
         Raises:
@@ -96,11 +96,11 @@ class Numbers:
             )
         return cls(result, Table.of(table), said_of(result.provenance), picture_of(view, answered))
 
-    def drawn(self) -> list[Drawn]:
+    def drawn(self) -> list[PicturePayload]:
         """What the picture's payloads hold."""
         if self.picture is None:
             return []
-        return [Drawn.of(payload) for payload in self.picture.payloads]
+        return [PicturePayload.of(payload) for payload in self.picture.payloads]
 
 
 def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,20 +118,20 @@ def said_of(provenance: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ViewTolerances:
     """The tolerances of a view's numbers.
 
     Attributes:
-        table, said: see `Numbers`.
+        table, said: see `ViewNumbers`.
         drawn: of each payload of the picture; of its arrays and of what is said of it.
     """
 
-    table: tuple[Bound, ...] = ()
-    said: tuple[Bound, ...] = ()
-    drawn: tuple[tuple[Bound, ...], ...] = ()
+    table: tuple[Tolerance, ...] = ()
+    said: tuple[Tolerance, ...] = ()
+    drawn: tuple[tuple[Tolerance, ...], ...] = ()
 
     @classmethod
-    def of(cls, single: Numbers, double: Numbers) -> Self:
+    def of(cls, single: ViewNumbers, double: ViewNumbers) -> Self:
         """From a view's numbers and those in float64."""
         pairs = zip(single.drawn(), double.drawn(), strict=False)
         return cls(
@@ -164,14 +164,14 @@ class Bounds:
         with given(held, "The tolerances of the report") as one:
             table, said, drawn = (one.several(name) for name in ("table", "said", "drawn"))
         return cls(
-            tuple(map(Bound.from_plain, table)),
-            tuple(map(Bound.from_plain, said)),
-            tuple(tuple(map(Bound.from_plain, part)) for part in drawn if isinstance(part, list)),
+            tuple(map(Tolerance.from_plain, table)),
+            tuple(map(Tolerance.from_plain, said)),
+            tuple(tuple(map(Tolerance.from_plain, part)) for part in drawn if isinstance(part, list)),
         )
 
 
 @dataclass
-class Models:
+class NamedModels:
     """Models that views name, each opened once, and their twins in float64.
 
     Attributes:
@@ -180,9 +180,9 @@ class Models:
             from, so that its answers, code and captions name it as they did where the view was made.
     """
 
-    open: Callable[[Named], Checkpoint]
-    _opened: dict[Named, Checkpoint] = field(default_factory=dict)
-    _twins: dict[Named, Checkpoint] = field(default_factory=dict)
+    open: Callable[[ModelReference], Checkpoint]
+    _opened: dict[ModelReference, Checkpoint] = field(default_factory=dict)
+    _twins: dict[ModelReference, Checkpoint] = field(default_factory=dict)
     as_named: bool = False
 
     def of(self, view: ViewFile) -> list[Checkpoint]:
@@ -211,7 +211,7 @@ class Models:
                 self._twins[name] = checkpoint if name.dtype == "float64" else twin(checkpoint)
         return [self._twins[name] for name in view.models]
 
-    def computed(self, view: ViewFile, report: Report = ignore) -> tuple[Numbers, Bounds]:
+    def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
         """A view's numbers, and how exact they are.
 
         Args:
@@ -220,17 +220,17 @@ class Models:
         Raises:
             ProbeError: a model cannot be opened, or the question not be asked of it.
         """
-        single = Numbers.of(view, view.answer(*self.of(view), report=report))
-        double = Numbers.of(view, view.answer(*self.twins(view), report=report))
-        return single, Bounds.of(single, double)
+        single = ViewNumbers.of(view, view.answer(*self.of(view), report=report))
+        double = ViewNumbers.of(view, view.answer(*self.twins(view), report=report))
+        return single, ViewTolerances.of(single, double)
 
 
-def _renamed(checkpoint: Checkpoint, named: Named) -> Checkpoint:
+def _renamed(checkpoint: Checkpoint, named: ModelReference) -> Checkpoint:
     description = replace(checkpoint.opened, name=named.name or BUILT_IN, revision=named.revision or None)
     return replace(checkpoint, opened=description)
 
 
-def picture_of(view: ViewFile, answered: Answered) -> Page | None:
+def picture_of(view: ViewFile, answered: AnsweredView) -> Page | None:
     """How a view's answer is drawn; None where there is no picture of it.
 
     Raises:
@@ -255,5 +255,5 @@ def _attention(view: ViewFile, traces: Sequence[Trace]) -> Page:
     if kind == "model":
         return model_view.page(trace, Heads(shown.words).of(trace), words=shown.words, measure=shown.measure)
     labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
-    drawn = Picture(trace, shown.measure, shown.words, shown.residual, labels, caption_of(trace))
+    drawn = HeadViewData(trace, shown.measure, shown.words, shown.residual, labels, caption_of(trace))
     return head_view.page(drawn, shown)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bert_probe.reports import notes
-from bert_probe.reports.numbers import Bounds
+from bert_probe.reports.numbers import ViewTolerances
 from bert_probe.reports.tables import Table, digest
 from bert_probe.reports.tolerances import FACTOR
 from bert_probe.views import built
@@ -98,7 +98,7 @@ def _view(number: int, one: Mapping[str, Any]) -> str:
         f'<article id="view-{number}"><h2><span class=number>{number}</span> {_text(one["title"])}</h2>'
         f"{_texts(one['provenance'])}{_note(one['note'], table)}{_picture(number, one)}"
         f"{_table(number, table, is_open=not one['picture'].get('component'))}"
-        f"{_exactness(Bounds.from_plain(one['tolerances']), table)}"
+        f"{_exactness(ViewTolerances.from_plain(one['tolerances']), table)}"
         f"{_provenance(one['provenance'])}{_code(one['code'])}</article>"
     )
 
@@ -186,7 +186,7 @@ def _align(kind: str) -> str:
     return " class=n" if kind in ("number", "integer") else ""
 
 
-def _exactness(bounds: Bounds, table: Table) -> str:
+def _exactness(bounds: ViewTolerances, table: Table) -> str:
     """The tolerances of a view's numbers, and where they come from."""
     lines = [(one.of or "all numbers of the matrix", one) for one in bounds.table]
     lines += [(f"beside the table: {one.of}", one) for one in bounds.said if one.largest]

@@ -55,7 +55,7 @@ def page_changes(page: bytes, rendered: bytes) -> Iterator[PageChange]:
 
 def _by_tags(page: bytes, rendered: bytes) -> Iterator[PageChange]:
     notes: dict[int, list[tuple[bytes, bytes]]] = {}
-    places = _Places()
+    places = _PageScanner()
     for stated, expected in zip(page.split(b"<"), rendered.split(b"<"), strict=True):
         change = places.next(expected)
         if change.part == "note":
@@ -80,7 +80,7 @@ def _by_tags(page: bytes, rendered: bytes) -> Iterator[PageChange]:
 
 def _first_change(page: bytes, rendered: bytes) -> PageChange:
     start = _first_difference(page, rendered)
-    places, change = _Places(), PageChange("page")
+    places, change = _PageScanner(), PageChange("page")
     for token in rendered[: max(start, 1)].split(b"<"):
         change = places.next(token)
     if change.part in ("data", "digest"):
@@ -90,7 +90,7 @@ def _first_change(page: bytes, rendered: bytes) -> PageChange:
 
 
 @dataclass
-class _Places:
+class _PageScanner:
     """Follows the rendered page token by token; a token is all from one "<" to the next."""
 
     view: int = 0

@@ -12,11 +12,11 @@ from bert_probe.errors import ReportError
 from bert_probe.reports.archives import unpack
 from bert_probe.reports.drafts import MOST_VIEWS
 from bert_probe.reports.json_reader import bytes_of, given, parse_json
-from bert_probe.reports.numbers import MOST_CELLS, Bounds
+from bert_probe.reports.numbers import MOST_CELLS, ViewTolerances
 from bert_probe.reports.report import FORMAT, KIND, LONGEST_TITLE, MANIFEST, MOST_BYTES, PAGE
 from bert_probe.reports.tables import Table
 from bert_probe.reports.view_files import ViewFile
-from bert_probe.views.payload import Text
+from bert_probe.views.payload import EmbeddedPayload
 
 _MAX_FILE: Final = 2 * MOST_BYTES
 """Bytes of a report's file; a ZIP holds the page and its data."""
@@ -33,7 +33,7 @@ _DATA_END: Final = b"</script>"
 
 
 @dataclass(frozen=True, eq=False)
-class Stated:
+class StatedView:
     """What a report states of a view.
 
     Attributes:
@@ -50,9 +50,9 @@ class Stated:
     note: Mapping[str, str]
     provenance: Mapping[str, Any]
     code: Mapping[str, str]
-    bounds: Bounds
+    bounds: ViewTolerances
     picture: Mapping[str, Any]
-    payloads: tuple[Text | None, ...]
+    payloads: tuple[EmbeddedPayload | None, ...]
     sha256: Mapping[str, Any]
     marks: Mapping[str, list[str]]
     raw: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Stated:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class ReportFile:
     """A report's file.
 
     Attributes:
@@ -98,12 +98,12 @@ class Read:
 
     title: str
     made_with: Mapping[str, str]
-    views: tuple[Stated, ...]
+    views: tuple[StatedView, ...]
     page: bytes
     files: Mapping[str, bytes] | None = field(default=None)
 
 
-def read_report(path: Path) -> Read:
+def read_report(path: Path) -> ReportFile:
     """Read a .html or .zip file.
 
     Raises:
@@ -117,7 +117,7 @@ def read_report(path: Path) -> Read:
     return _read_page(content, path.name)
 
 
-def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> Read:
+def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = None) -> ReportFile:
     if len(content) > MOST_BYTES:
         raise ReportError(f"{name} is larger than {MOST_BYTES / 1e6:.0f} MB, which no report's page is.")
     # A page is checked by rendering it again, so no HTML has to be parsed: the data are where this line is.
@@ -152,7 +152,7 @@ def _read_page(content: bytes, name: str, files: Mapping[str, bytes] | None = No
         )
     if not 1 <= len(views) <= MOST_VIEWS:
         raise ReportError(f"{name} holds {len(views)} views; 1 to {MOST_VIEWS} are read.")
-    return Read(title, made_with, tuple(map(_stated, views)), content, files)
+    return ReportFile(title, made_with, tuple(map(_stated, views)), content, files)
 
 
 def are_versions(libraries: Mapping[str, Any]) -> bool:
@@ -166,10 +166,10 @@ def are_versions(libraries: Mapping[str, Any]) -> bool:
     )
 
 
-def _stated(raw: Any) -> Stated:
+def _stated(raw: Any) -> StatedView:
     with given(raw, "A view of the report") as record:
         view, table = ViewFile.from_plain(record.record("view")), Table.from_plain(record.record("table"))
-        bounds = Bounds.from_plain(record.record("tolerances"))
+        bounds = ViewTolerances.from_plain(record.record("tolerances"))
         title, provenance = record.text("title"), record.record("provenance")
         noted, coded, pictured = (record.record(name) for name in ("note", "code", "picture"))
         payloads, sha256, marked = record.several("payloads"), record.record("sha256"), record.record("marks")
@@ -191,7 +191,7 @@ def _stated(raw: Any) -> Stated:
             f"A table of the report has {table.cells:,} cells; at most {MOST_CELLS:,} are read."
         )
     _check_texts(provenance)
-    return Stated(
+    return StatedView(
         *(view, title, table, notes, provenance, codes, bounds, drawn),
         *(tuple(map(_packed, payloads)), sha256, marks, raw),
     )
@@ -212,14 +212,14 @@ def _check_texts(provenance: Mapping[str, Any]) -> None:
             )
 
 
-def _packed(raw: Any) -> Text | None:
+def _packed(raw: Any) -> EmbeddedPayload | None:
     match raw:
         case [planes, length, str() as letters] if type(planes) is int and type(length) is int:
-            return Text(planes, length, letters)
+            return EmbeddedPayload(planes, length, letters)
     return None
 
 
-def _read_zip(content: bytes, name: str) -> Read:
+def _read_zip(content: bytes, name: str) -> ReportFile:
     files = unpack(content, name)
     if not {MANIFEST, PAGE} <= files.keys():
         raise ReportError(

@@ -20,13 +20,13 @@ import bert_probe
 from bert_probe.core import files
 from bert_probe.core.writing import write
 from bert_probe.errors import ExportError, ProbeError, ReportError
-from bert_probe.model.progress import Report as Progress
-from bert_probe.model.progress import ignore
+from bert_probe.model.progress import Progress as Progress
+from bert_probe.model.progress import no_progress
 from bert_probe.reports import notes
-from bert_probe.reports.drafts import MOST_VIEWS, Entry, Tray
-from bert_probe.reports.numbers import Bounds, Models, Numbers
+from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
+from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import canonical, digest, finite
-from bert_probe.reports.view_files import Named, ViewFile, question_named
+from bert_probe.reports.view_files import ModelReference, ViewFile, question_named
 from bert_probe.views.page import Page
 from bert_probe.views.payload import as_text
 
@@ -47,9 +47,9 @@ LONGEST_TITLE: Final = 200
 class Item:
     """A view within a report, with all its numbers."""
 
-    entry: Entry
-    numbers: Numbers
-    bounds: Bounds
+    entry: DraftEntry
+    numbers: ViewNumbers
+    bounds: ViewTolerances
 
     @property
     def title(self) -> str:
@@ -109,7 +109,7 @@ class Report:
     _made: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, tray: Tray, models: Models, report: Progress = ignore) -> Self:
+    def of(cls, tray: Draft, models: NamedModels, report: Progress = no_progress) -> Self:
         """Ask every view of the tray, and how exact its numbers are.
 
         Args:
@@ -203,11 +203,11 @@ def check_ending(path: Path) -> None:
         raise ExportError(f"{path.name} does not end in .html or .zip. Choose one of these endings.")
 
 
-def _item(entry: Entry, models: Models, report: Progress) -> Item:
+def _item(entry: DraftEntry, models: NamedModels, report: Progress) -> Item:
     numbers, bounds = models.computed(entry.view, report)
     notes.pieces(entry.note, numbers.table)  # which says what is wrong with it
     # What was opened, to the commit and its weights, where the view names less.
-    opened = replace(entry.view, models=tuple(map(Named.of, models.of(entry.view))))
+    opened = replace(entry.view, models=tuple(map(ModelReference.of, models.of(entry.view))))
     return Item(replace(entry, view=opened), numbers, bounds)
 
 

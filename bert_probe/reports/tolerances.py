@@ -32,7 +32,7 @@ here, and none where they were first computed; beyond that a report is not belie
 
 
 @dataclass(frozen=True)
-class Bound:
+class Tolerance:
     """The tolerance of numbers that are of one sort.
 
     Attributes:
@@ -67,7 +67,7 @@ class Bound:
         return bound
 
 
-def of_table(single: Table, double: Table) -> tuple[Bound, ...]:
+def of_table(single: Table, double: Table) -> tuple[Tolerance, ...]:
     """Of each column with measured numbers, or of a matrix as a whole."""
     rows = paired(single, double)
     theirs = {column.name: column for column in double.columns}
@@ -85,7 +85,7 @@ def of_table(single: Table, double: Table) -> tuple[Bound, ...]:
     return tuple(_bound(name, column) for name, column in pairs.items())
 
 
-def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Bound, ...]:
+def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple[Tolerance, ...]:
     """Of each array of measured numbers in a picture; what is drawn as bytes may be one entry off."""
     found = []
     for name, array in single.items():
@@ -95,7 +95,7 @@ def of_arrays(single: Mapping[str, Array], double: Mapping[str, Array]) -> tuple
         if array.dtype.kind == "f":
             found.append(_bound_of_arrays(name, array, other))
         elif name == ENTRIES:
-            found.append(Bound(name, 0.0, 1 / FACTOR))
+            found.append(Tolerance(name, 0.0, 1 / FACTOR))
     return tuple(found)
 
 
@@ -103,7 +103,7 @@ ENTRIES: Final = "entries"
 """The array of a picture that holds colours: numbers, each rounded to an entry of the colour table."""
 
 
-def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Bound, ...]:
+def of_leaves(single: Mapping[str, Any], double: Mapping[str, Any]) -> tuple[Tolerance, ...]:
     """Of each measured number among what is said beside a table, or of a picture."""
     return tuple(
         _bound(path, [(value, double.get(path, value))])
@@ -141,7 +141,7 @@ def outline(value: Any) -> Any:
     return None if value is None else type(value).__name__
 
 
-def _bound(of: str, pairs: Iterable[tuple[Any, Any]]) -> Bound:
+def _bound(of: str, pairs: Iterable[tuple[Any, Any]]) -> Tolerance:
     finite = [
         (float(one), float(other))
         for one, other in pairs
@@ -151,16 +151,16 @@ def _bound(of: str, pairs: Iterable[tuple[Any, Any]]) -> Bound:
         and math.isfinite(other)
     ]
     largest = max((abs(other) for _, other in finite), default=0.0)
-    return Bound(of, largest, max((abs(one - other) for one, other in finite), default=0.0))
+    return Tolerance(of, largest, max((abs(one - other) for one, other in finite), default=0.0))
 
 
-def _bound_of_arrays(of: str, single: Array, double: Array) -> Bound:
+def _bound_of_arrays(of: str, single: Array, double: Array) -> Tolerance:
     finite = np.isfinite(single) & np.isfinite(double)
     one, other = single[finite].astype(np.float64), double[finite].astype(np.float64)
-    return Bound(of, float(np.abs(other).max(initial=0.0)), float(np.abs(one - other).max(initial=0.0)))
+    return Tolerance(of, float(np.abs(other).max(initial=0.0)), float(np.abs(one - other).max(initial=0.0)))
 
 
-def joined(own: Sequence[Bound], stated: Sequence[Bound]) -> dict[str, float]:
+def joined(own: Sequence[Tolerance], stated: Sequence[Tolerance]) -> dict[str, float]:
     """What is allowed, by name: one's own tolerance, or what a report states where that is believed."""
     said = {one.of: one.allowed for one in stated}
     return {one.of: max(one.allowed, min(said.get(one.of, 0.0), TRUSTED * one.allowed)) for one in own}

@@ -16,8 +16,8 @@ import pandas as pd
 
 import bert_probe
 from bert_probe.errors import ProbeError, ReportError
-from bert_probe.model.progress import Report as Progress
-from bert_probe.model.progress import ignore
+from bert_probe.model.progress import Progress as Progress
+from bert_probe.model.progress import no_progress
 from bert_probe.reports import notes, page
 from bert_probe.reports.differences import (
     MOST,
@@ -28,9 +28,9 @@ from bert_probe.reports.differences import (
     exactly,
     note_difference,
 )
-from bert_probe.reports.numbers import Models
+from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.page_changes import PageChange, page_changes
-from bert_probe.reports.reading import Read, Stated
+from bert_probe.reports.reading import ReportFile, StatedView
 from bert_probe.reports.report import (
     PAGE,
     statement,
@@ -59,7 +59,7 @@ class Verdict:
         return pd.DataFrame(rows, columns=columns)
 
 
-def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
+def verify(read: ReportFile, models: NamedModels, report: Progress = no_progress) -> Verdict:
     """Compute a report again.
 
     Args:
@@ -110,7 +110,7 @@ def verify(read: Read, models: Models, report: Progress = ignore) -> Verdict:
     return Verdict(tuple(found), numbers, tuple(remarks))
 
 
-def _page_differences(read: Read, found: Sequence[Difference]) -> Iterator[Difference]:
+def _page_differences(read: ReportFile, found: Sequence[Difference]) -> Iterator[Difference]:
     """Compare the page with the one that is rendered from its data; both are the same to the last byte."""
     views = [{**stated.parts, **stated.checks} for stated in read.views]
     try:
@@ -140,7 +140,7 @@ def _page_differences(read: Read, found: Sequence[Difference]) -> Iterator[Diffe
         )
 
 
-def _page_difference(change: PageChange, views: Sequence[Stated]) -> Difference:
+def _page_difference(change: PageChange, views: Sequence[StatedView]) -> Difference:
     texts = exactly(change.stated), exactly(change.rendered)
     stated = views[change.view - 1] if change.view else None
     if stated is not None and change.part == "cell":

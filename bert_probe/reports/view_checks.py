@@ -27,14 +27,14 @@ from bert_probe.reports.differences import (
     exactly,
     note_difference,
 )
-from bert_probe.reports.drafts import Entry
-from bert_probe.reports.numbers import Bounds, Drawn, Numbers, said_of
-from bert_probe.reports.reading import Stated, are_versions
+from bert_probe.reports.drafts import DraftEntry
+from bert_probe.reports.numbers import PicturePayload, ViewNumbers, ViewTolerances, said_of
+from bert_probe.reports.reading import StatedView, are_versions
 from bert_probe.reports.report import (
     Item,
 )
 from bert_probe.reports.tables import Column, Table, changed, digest, finite, paired
-from bert_probe.reports.tolerances import Bound, joined, leaves, near, outline
+from bert_probe.reports.tolerances import Tolerance, joined, leaves, near, outline
 from bert_probe.views.payload import of_text
 
 _PAYLOAD_ROOM: Final = 65_536
@@ -48,7 +48,7 @@ _ORIGINS: Final = ("built-in", "local folder", "hub")
 class ViewCheck:
     """One view, part by part."""
 
-    def __init__(self, number: int, stated: Stated) -> None:
+    def __init__(self, number: int, stated: StatedView) -> None:
         self.number, self.stated = number, stated
         self.numbers = 0
         self.remarks: list[str] = []
@@ -71,7 +71,7 @@ class ViewCheck:
                     "model", name.shown, "weights_sha256", name.weights_sha256, here, finding=OTHER_MODEL
                 )
 
-    def all(self, now: Numbers, bounds: Bounds, same_model: bool) -> list[Difference]:
+    def all(self, now: ViewNumbers, bounds: ViewTolerances, same_model: bool) -> list[Difference]:
         """Every part of what is stated."""
         stated = self.stated
         parts = (
@@ -94,7 +94,7 @@ class ViewCheck:
                 )
         return found
 
-    def _table(self, now: Table, own: Sequence[Bound]) -> Iterator[Difference]:
+    def _table(self, now: Table, own: Sequence[Tolerance]) -> Iterator[Difference]:
         stated = self.stated.table
         names, theirs = (
             [column.name for column in stated.columns],
@@ -188,7 +188,7 @@ class ViewCheck:
         if stated != should:
             yield self.difference("note", "", *note_difference(stated, should, told), finding=CHANGED)
 
-    def _said(self, now: Numbers, own: Sequence[Bound], same_model: bool) -> Iterator[Difference]:
+    def _said(self, now: ViewNumbers, own: Sequence[Tolerance], same_model: bool) -> Iterator[Difference]:
         """Compare the provenance; another model was reported already, so its digest is left out."""
         said, said_here = (
             {path: leaf for path, leaf in side.items() if same_model or not path.endswith("_sha256")}
@@ -203,16 +203,16 @@ class ViewCheck:
         if stated != there:
             yield self.difference("provenance", "", "names and types", json.dumps(stated), json.dumps(there))
 
-    def _derived(self, now: Numbers, bounds: Bounds) -> Iterator[Difference]:
+    def _derived(self, now: ViewNumbers, bounds: ViewTolerances) -> Iterator[Difference]:
         """Compare title, code, and what is said of the picture, which follow from the question."""
         try:
-            parts = Item(Entry(self.stated.view, self.stated.note["written"]), now, bounds).parts
+            parts = Item(DraftEntry(self.stated.view, self.stated.note["written"]), now, bounds).parts
         except ReportError:
             return  # a note that refers to a missing cell, which is reported as such
         for name in ("title", "code", "picture"):
             yield from self._leaves(name, leaves(self.stated.parts[name]), leaves(parts[name]), {})
 
-    def _tolerances(self, own: Bounds) -> Iterator[Difference]:
+    def _tolerances(self, own: ViewTolerances) -> Iterator[Difference]:
         """Compare the stated errors, which may be off by as much as the numbers that they are of."""
         stated = self.stated.bounds
         lists = [(stated.table, own.table), (stated.said, own.said)]
@@ -264,7 +264,7 @@ class ViewCheck:
             return None
 
     def _pictures(
-        self, now: Sequence[Drawn], own: Sequence[tuple[Bound, ...]], payloads: Sequence[bytes]
+        self, now: Sequence[PicturePayload], own: Sequence[tuple[Tolerance, ...]], payloads: Sequence[bytes]
     ) -> Iterator[Difference]:
         stated, digests = self.stated, self.stated.sha256.get("payloads")
         digests = digests if isinstance(digests, list) else []
@@ -284,10 +284,10 @@ class ViewCheck:
                 yield self.difference(name, "", "SHA-256", sha256, here, finding=CHANGED)
 
     def _payload(
-        self, name: str, payload: bytes | None, now: Drawn, allowed: Mapping[str, float]
+        self, name: str, payload: bytes | None, now: PicturePayload, allowed: Mapping[str, float]
     ) -> Iterator[Difference]:
         try:
-            drawn = None if payload is None else Drawn.of(payload)
+            drawn = None if payload is None else PicturePayload.of(payload)
         except ValueError:
             drawn = None
         if drawn is None:
@@ -308,7 +308,7 @@ class ViewCheck:
             else:
                 yield from self._array(name, array, one, other, allowed.get(array, 0.0))
 
-    def _ends(self, name: str, drawn: Drawn) -> Iterator[Difference]:
+    def _ends(self, name: str, drawn: PicturePayload) -> Iterator[Difference]:
         """Compare what a heatmap's legend says with the numbers in the same picture."""
         values = drawn.arrays.get("values")
         if values is None or "least" not in drawn.said:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
 from bert_probe.core.provenance import digest_of
-from bert_probe.core.question import QUESTIONS, Question, key_of, kind_of
+from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
 from bert_probe.core.snippets import named
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import BUILT_IN
 from bert_probe.model.trace import Trace
-from bert_probe.reports.attachments import HeldFile, check_size, held_of
+from bert_probe.reports.attachments import Attachment, check_size, held_of
 from bert_probe.reports.json_reader import MOST_BYTES, bytes_of, contents, given
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _NO_FILES: Final = {"self", "checkpoint", "sentences", "truncate", "report"}
 
 
 @dataclass(frozen=True)
-class Named:
+class ModelReference:
     """A model as a view names it; nothing of it is opened yet.
 
     Attributes:
@@ -87,7 +87,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextInput:
     """A text as a model was given it."""
 
     text: str
@@ -96,7 +96,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredView:
     """A view's answer.
 
     Attributes:
@@ -126,10 +126,10 @@ class ViewFile:
 
     question: str = ""
     asked: Mapping[str, str] = field(default_factory=dict)
-    models: tuple[Named, ...] = (Named(),)
-    texts: tuple[Text, ...] = ()
+    models: tuple[ModelReference, ...] = (ModelReference(),)
+    texts: tuple[TextInput, ...] = ()
     sentences: tuple[str, ...] = ()
-    files: Mapping[str, HeldFile] = field(default_factory=dict)
+    files: Mapping[str, Attachment] = field(default_factory=dict)
     truncate: bool = False
     drawn: Mapping[str, str] = field(default_factory=dict)
     page: str = ""
@@ -161,11 +161,13 @@ class ViewFile:
         return cls(
             type(question).__name__,
             {
-                key_of(field): kind_of(field).write(getattr(question, field.name))
+                url_key(field): field_type(field).write(getattr(question, field.name))
                 for field in fields(question)
             },
             tuple(_model_of(model) for model in subject.models),
-            tuple(Text(text["text"], text["pair"], bool(text["tokens_dropped"])) for text in subject.texts),
+            tuple(
+                TextInput(text["text"], text["pair"], bool(text["tokens_dropped"])) for text in subject.texts
+            ),
             _sentences_of(result, data or {}),
             held_of(data or {}, subject.sentences.get("files", {})),
             bool(subject.sentences.get("tokens_dropped")),
@@ -207,10 +209,10 @@ class ViewFile:
             view = cls(
                 one.text("question"),
                 one.texts("asked"),
-                tuple(map(_named, one.several("models"))) or (Named(),),
+                tuple(map(_named, one.several("models"))) or (ModelReference(),),
                 tuple(map(_text, one.several("texts"))),
                 tuple(one.strings("sentences")),
-                {name: HeldFile.from_plain(file) for name, file in one.record("files").items()},
+                {name: Attachment.from_plain(file) for name, file in one.record("files").items()},
                 one.flag("truncate"),
                 one.texts("drawn"),
                 one.text("page"),
@@ -219,7 +221,7 @@ class ViewFile:
         if not view.question and not view.page:
             raise ReportError("This view names neither a question nor a page, so there is nothing to show.")
         fields_asked = (
-            {key_of(field) for field in fields(question_named(view.question))} if view.question else {}
+            {url_key(field) for field in fields(question_named(view.question))} if view.question else {}
         )
         for key in view.asked:
             if key not in fields_asked:
@@ -248,7 +250,7 @@ class ViewFile:
             raise UnavailableError("This view file names a page and no question. Open it in the app.")
         return question_named(self.question).from_address(self.asked, checkpoint.description)
 
-    def answer(self, *checkpoints: Checkpoint, report: Report = ignore) -> Answered:
+    def answer(self, *checkpoints: Checkpoint, report: Progress = no_progress) -> AnsweredView:
         """Ask it.
 
         Args:
@@ -269,7 +271,7 @@ class ViewFile:
             parameters.bind(*given, **more)
         except TypeError:
             raise self._unfit() from None
-        return Answered(question.of(*given, **more), traces)
+        return AnsweredView(question.of(*given, **more), traces)
 
     def _unfit(self) -> ReportError:
         told = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
@@ -332,8 +334,8 @@ def question_named(name: str) -> type[Question]:
     return found
 
 
-def _model_of(model: Mapping[str, Any]) -> Named:
-    return Named(
+def _model_of(model: Mapping[str, Any]) -> ModelReference:
+    return ModelReference(
         named(model) or "",
         model.get("revision") or "",
         model.get("dtype", "float32"),
@@ -361,7 +363,7 @@ def _sentences_of(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _said(value: Named | Text) -> dict[str, Any]:
+def _said(value: ModelReference | TextInput) -> dict[str, Any]:
     """Fields that differ from the usual."""
     return {
         field.name: getattr(value, field.name)
@@ -370,17 +372,17 @@ def _said(value: Named | Text) -> dict[str, Any]:
     }
 
 
-def _named(held: Any) -> Named:
+def _named(held: Any) -> ModelReference:
     with given(held, "A model in this file") as one:
-        return Named(*(one.text(name) or usual for name, usual in _USUAL.items()))
+        return ModelReference(*(one.text(name) or usual for name, usual in _USUAL.items()))
 
 
-_USUAL: Final = {field.name: str(field.default) for field in fields(Named)}
+_USUAL: Final = {field.name: str(field.default) for field in fields(ModelReference)}
 
 
-def _text(held: Any) -> Text:
+def _text(held: Any) -> TextInput:
     with given(held, "A text in this file") as one:
-        return Text(one.text("text"), one.optional("pair"), one.flag("truncate"))
+        return TextInput(one.text("text"), one.optional("pair"), one.flag("truncate"))
 
 
 def asked_in(view: ViewFile) -> tuple[str, str]:
@@ -390,8 +392,8 @@ def asked_in(view: ViewFile) -> tuple[str, str]:
     asked = question_named(view.question)
     said = []
     for spec in fields(asked):
-        value = view.asked.get(key_of(spec), "")
-        usual = "" if spec.default is MISSING else kind_of(spec).write(spec.default)
+        value = view.asked.get(url_key(spec), "")
+        usual = "" if spec.default is MISSING else field_type(spec).write(spec.default)
         if value not in ("", usual):
             said.append(f"{spec.name.replace('_', ' ')} {value}")
     return f"{asked.analysis[:1].upper()}{asked.analysis[1:]}", ", ".join(said)

@@ -14,8 +14,8 @@ from bert_probe.reports.differences import (
     Difference,
     exactly,
 )
-from bert_probe.reports.numbers import Numbers
-from bert_probe.reports.reading import Read
+from bert_probe.reports.numbers import ViewNumbers
+from bert_probe.reports.reading import ReportFile
 from bert_probe.reports.report import (
     MANIFEST,
     PAGE,
@@ -29,7 +29,7 @@ from bert_probe.reports.tables import digest
 from bert_probe.reports.view_checks import ViewCheck
 
 
-def file_differences(checked: ViewCheck, held: Mapping[str, bytes], now: Numbers) -> Iterator[Difference]:
+def file_differences(checked: ViewCheck, held: Mapping[str, bytes], now: ViewNumbers) -> Iterator[Difference]:
     """Compare the files of the view in a ZIP with those that follow from what is stated."""
     stated, folder = checked.stated, folder_of(checked.number, checked.stated.view)
     expected = text_files(stated.view, stated.parts)
@@ -63,7 +63,7 @@ def file_differences(checked: ViewCheck, held: Mapping[str, bytes], now: Numbers
             yield Difference(0, "file", path, "SHA-256", *texts, finding=NOT_RENDERED)
 
 
-def _table_file(checked: ViewCheck, now: Numbers) -> bytes | None:
+def _table_file(checked: ViewCheck, now: ViewNumbers) -> bytes | None:
     try:
         return parquet.restated(checked.stated.table, now.result.table(), checked.stated.provenance)
     except (ValueError, TypeError, OverflowError):
@@ -96,7 +96,7 @@ def _parquet_differences(checked: ViewCheck, content: bytes, expected: bytes | N
 
 
 def manifest_differences(
-    read: Read, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
+    read: ReportFile, files: Mapping[str, bytes], sha256: Mapping[str, str], is_right: bool
 ) -> Iterator[Difference]:
     """Compare the names of a ZIP's files with the expected ones, and its manifest where all else is right."""
     for name in sorted({*files, MANIFEST} ^ {*sha256, MANIFEST}):

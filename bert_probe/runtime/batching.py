@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 import cachetools
 
-from bert_probe.runtime.semaphore import Slots, await_done
-from bert_probe.runtime.thread_pool import Threads
+from bert_probe.runtime.semaphore import Semaphore, await_done
+from bert_probe.runtime.thread_pool import ThreadPool
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -26,7 +26,7 @@ _GROUPS: Final = 64
 
 
 @dataclass(eq=False)
-class _Go(Generic[T, V]):
+class _Batch(Generic[T, V]):
     """One go: what is to be made in it, and what came of that; None where it failed, or nobody made it."""
 
     items: list[T] = field(default_factory=list)
@@ -34,7 +34,7 @@ class _Go(Generic[T, V]):
 
 
 @dataclass(eq=False)
-class _Group(Generic[T, V]):
+class _Queue(Generic[T, V]):
     """Work of one kind.
 
     Attributes:
@@ -44,14 +44,14 @@ class _Group(Generic[T, V]):
         ended, took: when that was over, by the monotonic clock, and after how long.
     """
 
-    turn: Slots = field(default_factory=lambda: Slots(1))
-    gathering: _Go[T, V] | None = None
+    turn: Semaphore = field(default_factory=lambda: Semaphore(1))
+    gathering: _Batch[T, V] | None = None
     expected: int = 0
     ended: float = 0.0
     took: float = 0.0
 
 
-class Together(Generic[T, V]):
+class DynamicBatcher(Generic[T, V]):
     """Whoever comes first waits until the go before is over; who comes meanwhile joins.
 
     Who was served comes again soon, if many ask on and on. The next go waits for them a little, lest they all
@@ -61,11 +61,11 @@ class Together(Generic[T, V]):
         slots: one is taken for a go, of which there is one at a time in each group.
     """
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Semaphore) -> None:
         self._slots = slots
         # Whoever leads: what a thread has warm is used by the next go, which takes a quarter less time.
-        self._makers = Threads("together")
-        self._groups: cachetools.LRUCache[Hashable, _Group[T, V]] = cachetools.LRUCache(_GROUPS)
+        self._makers = ThreadPool("together")
+        self._groups: cachetools.LRUCache[Hashable, _Queue[T, V]] = cachetools.LRUCache(_GROUPS)
         self._joined = Condition()
 
     def make(
@@ -88,7 +88,7 @@ class Together(Generic[T, V]):
         """
         if most > 1:
             with self._joined:
-                of = self._groups.setdefault(group, _Group())
+                of = self._groups.setdefault(group, _Queue())
                 go, place = self._join(of, item, most)
             if place == 0:
                 self._lead(go, make, of, most, check)
@@ -101,9 +101,9 @@ class Together(Generic[T, V]):
         with self._slots.turn(check):
             return make([item])[0]
 
-    def _join(self, group: _Group[T, V], item: T, most: int) -> tuple[_Go[T, V], int]:
+    def _join(self, group: _Queue[T, V], item: T, most: int) -> tuple[_Batch[T, V], int]:
         """The go that gathers, and the place in it; whose is the first one leads."""
-        go = group.gathering = group.gathering or _Go()
+        go = group.gathering = group.gathering or _Batch()
         go.items.append(item)
         if len(go.items) == most:
             group.gathering = None
@@ -112,9 +112,9 @@ class Together(Generic[T, V]):
 
     def _lead(
         self,
-        go: _Go[T, V],
+        go: _Batch[T, V],
         make: Callable[[Sequence[T]], Sequence[V]],
-        group: _Group[T, V],
+        group: _Queue[T, V],
         most: int,
         check: Callable[[], None],
     ) -> None:
@@ -142,7 +142,7 @@ class Together(Generic[T, V]):
             self._close(go, group)
             go.made.set_result(made)
 
-    def _await(self, go: _Go[T, V], group: _Group[T, V], most: int) -> None:
+    def _await(self, go: _Batch[T, V], group: _Queue[T, V], most: int) -> None:
         """Those whom the last go served, as long as one after another comes again."""
         with self._joined:
             until, gap = group.ended + LINGER * group.took, GAP * group.took
@@ -151,7 +151,7 @@ class Together(Generic[T, V]):
                 if not self._joined.wait_for(lambda: len(go.items) > came, left):
                     break
 
-    def _close(self, go: _Go[T, V], group: _Group[T, V]) -> None:
+    def _close(self, go: _Batch[T, V], group: _Queue[T, V]) -> None:
         """Nobody joins it any more."""
         with self._joined:
             if group.gathering is go:

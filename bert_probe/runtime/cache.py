@@ -103,7 +103,7 @@ class Cache(Generic[K, V]):
                 del self._kept[key]
 
 
-class Answers:
+class ResultCache:
     """Answers to questions, made once for all who ask.
 
     Attributes:

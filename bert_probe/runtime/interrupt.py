@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 
 
 @contextmanager
-def ending_on_interrupt(report: Report) -> Iterator[Report]:
+def ending_on_interrupt(report: Progress) -> Iterator[Progress]:
     """The same report, which raises `Cancelled` after the first Ctrl+C; the second one interrupts as ever.
 
     Elsewhere than in the main thread, which alone is interrupted, it is the report as it is.

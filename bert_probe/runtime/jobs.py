@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from bert_probe.errors import StalledError
-from bert_probe.model.progress import Cancelled, Report
-from bert_probe.runtime.semaphore import Slots
-from bert_probe.runtime.thread_pool import Threads
+from bert_probe.model.progress import Cancelled, Progress
+from bert_probe.runtime.semaphore import Semaphore
+from bert_probe.runtime.thread_pool import ThreadPool
 
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ GRACE = 20.0
 LAST_REPORT = 3.0
 """Seconds in which all jobs may come to their next report when the process ends."""
 
-SLOTS: Final = Slots(AT_ONCE)
+SLOTS: Final = Semaphore(AT_ONCE)
 """Of all jobs, whoever they are for."""
 
-_threads: Final = Threads("bert-probe job")
+_threads: Final = ThreadPool("bert-probe job")
 _working: Final[dict[Job[Any], threading.Event]] = {}
 """Jobs that a thread is at, and what is set when it is so no more: given up is not ended."""
 
@@ -60,7 +60,7 @@ class Job(Generic[T]):
     def __init__(
         self,
         cause: Hashable,
-        work: Callable[[Report], T],
+        work: Callable[[Progress], T],
         alive: Callable[[], bool] = lambda: True,
         *,
         queued: bool = True,
@@ -120,7 +120,7 @@ class Job(Generic[T]):
         """Give it up now; its thread ends at the next report."""
         self._end("cancelled")
 
-    def _run(self, work: Callable[[Report], T]) -> None:
+    def _run(self, work: Callable[[Progress], T]) -> None:
         try:
             with self._slot():
                 self._begin()

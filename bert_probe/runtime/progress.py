@@ -10,7 +10,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.runtime import terminal
 
 PATIENCE = 1.0
@@ -18,7 +18,7 @@ PATIENCE = 1.0
 
 
 @contextmanager
-def terminal_bar(label: str, unit: str) -> Iterator[Report]:
+def terminal_bar(label: str, unit: str) -> Iterator[Progress]:
     """A progress bar on standard error, while the block lasts; it is wiped away at the end.
 
     Nothing at all is written where standard error is no terminal, or within the first second. What the first
@@ -30,7 +30,7 @@ def terminal_bar(label: str, unit: str) -> Iterator[Report]:
     """
     screen = terminal.direct(sys.stderr)
     if screen is None or not screen.isatty():
-        yield ignore
+        yield no_progress
         return
     in_bytes = unit == "B"
     with tqdm(

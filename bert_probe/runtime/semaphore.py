@@ -20,7 +20,7 @@ def await_done(future: Future[Any], check: Callable[[], None]) -> None:
         check()
 
 
-class Slots:
+class Semaphore:
     """A bound on how many compute at once.
 
     Attributes:

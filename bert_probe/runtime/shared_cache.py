@@ -13,12 +13,12 @@ from typing import Any
 from bert_probe.errors import NotFoundError
 from bert_probe.model.checkpoint import Checkpoint, Description
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import Stamp, stamp
 from bert_probe.model.trace import Trace
-from bert_probe.runtime.batching import Together
-from bert_probe.runtime.cache import Answers, Cache
-from bert_probe.runtime.semaphore import Slots
+from bert_probe.runtime.batching import DynamicBatcher
+from bert_probe.runtime.cache import Cache, ResultCache
+from bert_probe.runtime.semaphore import Semaphore
 
 CHECKPOINTS = 3
 TRACE_BYTES = 1_000_000_000
@@ -32,7 +32,7 @@ Text = tuple[str, str | None]
 
 
 @dataclass
-class Opening:
+class OpeningProgress:
     """How far the opening of a checkpoint is: bytes done and in all, and a sentence on its size."""
 
     done: int = 0
@@ -43,19 +43,19 @@ class Opening:
 _LENT = "trained:"
 """Begins the names of models that are in memory only; nobody can guess what follows."""
 
-_openings: dict[tuple[str, str], Opening] = {}
+_openings: dict[tuple[str, str], OpeningProgress] = {}
 _checkpoints: Cache[tuple[str, str], Checkpoint] = Cache(CHECKPOINTS)
 _stamps: dict[tuple[str, str], Stamp] = {}
 _traces: Cache[tuple[Hashable, ...], Trace] = Cache(TRACE_BYTES, lambda trace: trace.nbytes)
 # A model answers several threads at once; what has to be bounded is the memory that they need together.
-passes = Slots(PASSES_AT_ONCE)
+passes = Semaphore(PASSES_AT_ONCE)
 """For a pass, or an answer that takes no longer."""
 
-_texts: Together[Encoding, Trace] = Together(passes)
+_texts: DynamicBatcher[Encoding, Trace] = DynamicBatcher(passes)
 # A text of a million characters takes as much memory while it is cut into tokens as in a pass.
-_encodings = Slots(PASSES_AT_ONCE)
+_encodings = Semaphore(PASSES_AT_ONCE)
 
-answers = Answers(ANSWER_BYTES, passes)
+answers = ResultCache(ANSWER_BYTES, passes)
 """Answers to questions, for all sessions: ``store.answers.of(Heads(words=True).of, trace)``."""
 
 
@@ -119,12 +119,12 @@ def forget(model: str) -> None:
     answers.forget()
 
 
-def opening(model: str, revision: str) -> Opening:
+def opening(model: str, revision: str) -> OpeningProgress:
     """How far the opening of a checkpoint is."""
-    return _openings.get((model, revision), Opening())
+    return _openings.get((model, revision), OpeningProgress())
 
 
-def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Checkpoint:
+def open_checkpoint(model: str, revision: str, report: Progress = no_progress) -> Checkpoint:
     """A checkpoint, opened once for all sessions; "" is the built-in. Opening one does not hold up another.
 
     Args:
@@ -143,7 +143,7 @@ def open_checkpoint(model: str, revision: str, report: Report = ignore) -> Check
             )
         from bert_probe.model.loading import load  # imported by `ready` meanwhile
 
-        now = _openings[key] = Opening()
+        now = _openings[key] = OpeningProgress()
         there = stamp(model)
 
         def progress(done: int, total: int) -> None:

@@ -29,14 +29,14 @@ def visible(text: str, kept: str = "") -> str:
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Standard output and error become `Stream`s while the block lasts; a closed one stays closed."""
-    out = None if sys.stdout is None else Stream(sys.stdout, "Standard output")
-    err = None if sys.stderr is None else Stream(sys.stderr)
+    """Standard output and error become `SafeStream`s while the block lasts; a closed one stays closed."""
+    out = None if sys.stdout is None else SafeStream(sys.stdout, "Standard output")
+    err = None if sys.stderr is None else SafeStream(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):
         yield
 
 
-class Stream(io.TextIOBase):
+class SafeStream(io.TextIOBase):
     """A text stream on which names, errors and warnings of any origin are safe to write.
 
     Attributes:
@@ -102,5 +102,5 @@ class Stream(io.TextIOBase):
 
 
 def direct(stream: Any) -> Any:
-    """The stream behind a `Stream`; any other is its own."""
-    return stream.direct if isinstance(stream, Stream) else stream
+    """The stream behind a `SafeStream`; any other is its own."""
+    return stream.direct if isinstance(stream, SafeStream) else stream

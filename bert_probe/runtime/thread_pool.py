@@ -19,7 +19,7 @@ Work = Callable[[], None]
 V = TypeVar("V")
 
 
-class Threads:
+class ThreadPool:
     """As many threads as there is work at once.
 
     Args:

@@ -76,7 +76,7 @@ _SCRIPT = _STATIC.joinpath("index.js").read_text(encoding="utf-8")
 _INDEX = Path(streamlit.__file__).with_name("static").joinpath("index.html")
 
 
-class _Nowhere(Convertor[str]):
+class _MissingPath(Convertor[str]):
     """A path that is neither a file nor one of Streamlit's own routes, where it would show its front page."""
 
     regex = rf"(?!(?:{'|'.join(_STREAMLIT)})(?:/|$))[^.]+"
@@ -90,7 +90,7 @@ class _Nowhere(Convertor[str]):
         return value
 
 
-register_url_convertor("nowhere", _Nowhere())
+register_url_convertor("nowhere", _MissingPath())
 
 
 def app_policy() -> str:

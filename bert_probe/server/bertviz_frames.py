@@ -76,7 +76,7 @@ _LIBRARIES: Final = {
 
 
 @dataclass(frozen=True)
-class Frame:
+class BertVizFrame:
     """A view ready to be shown: ``st.iframe(frame.url, height=frame.height, alt=frame.title)``.
 
     Attributes:
@@ -145,7 +145,7 @@ def model_view_limit(layers: int, heads: int) -> int:
 
 def head_view(
     trace: Trace, layer: int, heads: Sequence[int] | None, dark: bool, store: FrameStore = STORE
-) -> Frame:
+) -> BertVizFrame:
     """BertViz's head view, opened at a layer and at some of its heads; both can be changed in the frame.
 
     Args:
@@ -167,7 +167,7 @@ def head_view(
         drawing = draw(**_arguments(trace, weights), layer=layer, heads=shown, html_action="return").data
         return _page("BertViz head view", drawing, trace, dark, palette.HEADS)
 
-    return Frame(
+    return BertVizFrame(
         url=_url(store, _key("head", trace, weights, dark, layer, shown), render),
         height=math.ceil(len(trace.encoding) * _HEAD_VIEW_ROW) + _HEAD_VIEW_TOP + _CONTROLS + _MARGIN,
         title=f"BertViz head view of {len(trace.encoding)} tokens, opened at layer {layer + 1}",
@@ -175,7 +175,7 @@ def head_view(
     )
 
 
-def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> Frame:
+def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> BertVizFrame:
     """BertViz's model view: every head of every layer, small; a click enlarges one.
 
     Raises:
@@ -194,7 +194,7 @@ def model_view(trace: Trace, dark: bool, store: FrameStore = STORE) -> Frame:
         accent = palette.ACCENT_DARK if dark else palette.ACCENT_LIGHT
         return _page("BertViz model view", drawing, trace, dark, (accent,) * 10)
 
-    return Frame(
+    return BertVizFrame(
         url=_url(store, _key("model", trace, weights, dark), render),
         height=_model_view_height(trace),
         title=f"BertViz model view of {len(trace.encoding)} tokens, {trace.layers} × {trace.heads} heads",

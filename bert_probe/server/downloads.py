@@ -25,7 +25,7 @@ from bert_probe.server import sessions
 from bert_probe.server.responses import sentence
 
 if TYPE_CHECKING:
-    from bert_probe.training.training_result import Taught
+    from bert_probe.training.training_result import TrainingResult
 
 AT_ONCE: Final = 2
 """Zips that there are at the same time, for all sessions."""
@@ -44,7 +44,7 @@ class Download:
         address: of the zip.
     """
 
-    def __init__(self, taught: Taught) -> None:
+    def __init__(self, taught: TrainingResult) -> None:
         """A link for the session whose script is running."""
         self._session, self._taught = sessions.current(), taught
         name = secrets.token_urlsafe(24)
@@ -52,7 +52,7 @@ class Download:
         _links[name] = self
 
     @property
-    def taught(self) -> Taught | None:
+    def taught(self) -> TrainingResult | None:
         """What it leads to, or None if nothing any more."""
         return self._taught if sessions.is_here(self._session) else None
 

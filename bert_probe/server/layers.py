@@ -18,10 +18,10 @@ from bert_probe.server import sessions
 if TYPE_CHECKING:
     from bert_probe.analyses.heads import Labels
     from bert_probe.model.trace import Trace
-    from bert_probe.views.head_view import Picture
+    from bert_probe.views.head_view import HeadViewData
 
 
-class Link:
+class LayerLink:
     """Where one session's browser fetches the layers of a picture, under a name that nobody can guess.
 
     It leads somewhere as long as somebody holds it, its session's browser is connected, and the trace is
@@ -31,7 +31,7 @@ class Link:
         address: where the layers are, but for the layer's number from 1.
     """
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: HeadViewData) -> None:
         """A link for the session whose script is running."""
         self._session, self._trace = sessions.current(), ref(picture.trace)
         self._rest = {
@@ -42,14 +42,18 @@ class Link:
         _links[name] = self
 
     @property
-    def picture(self) -> Picture | None:
+    def picture(self) -> HeadViewData | None:
         """What it leads to, or None if nothing any more."""
-        from bert_probe.views.head_view import Picture  # one was made, so it is there
+        from bert_probe.views.head_view import HeadViewData  # one was made, so it is there
 
         trace = self._trace()
-        return None if trace is None or not sessions.is_here(self._session) else Picture(trace, **self._rest)
+        return (
+            None
+            if trace is None or not sessions.is_here(self._session)
+            else HeadViewData(trace, **self._rest)
+        )
 
-    def leads_to(self, picture: Picture) -> bool:
+    def leads_to(self, picture: HeadViewData) -> bool:
         """Whether the numbers of this picture are there."""
         own = self.picture
         return own is not None and _numbers(own) == _numbers(picture)
@@ -58,10 +62,10 @@ class Link:
 LABELS: Final = "labels"
 """In place of a layer's number: what each head does, which takes longer than the first picture may."""
 
-_links: WeakValueDictionary[str, Link] = WeakValueDictionary()
+_links: WeakValueDictionary[str, LayerLink] = WeakValueDictionary()
 
 
-def _numbers(picture: Picture) -> tuple[object, ...]:
+def _numbers(picture: HeadViewData) -> tuple[object, ...]:
     # A trace is the same as itself alone, however like another one it is.
     return picture.trace, picture.measure, picture.words, picture.residual
 

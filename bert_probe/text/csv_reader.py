@@ -9,7 +9,7 @@ from typing import Protocol
 from bert_probe.model.lengths import MOST_CHARACTERS
 
 
-class Reader(Protocol):
+class CsvReader(Protocol):
     """What `csv.reader` returns."""
 
     line_num: int
@@ -19,7 +19,7 @@ class Reader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def csv_reader(lines: Iterable[str], separator: str) -> Reader:
+def csv_reader(lines: Iterable[str], separator: str) -> CsvReader:
     """Return a strict reader of rows, which takes cells of up to `MOST_CHARACTERS`."""
     # The limit holds for the whole process, so that it is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), MOST_CHARACTERS))

@@ -18,13 +18,13 @@ LIST_COLUMNS = ("label", "labels")
 """Columns whose cells may be lists of texts."""
 
 
-class Labels(str):
+class LabelList(str):
     """A cell whose value is a list of texts, with | between them."""
 
     __slots__ = ()
 
 
-class NoText(str):
+class NonTextCell(str):
     """A cell whose value is neither text nor a number; it reads as what it is, such as "an object"."""
 
     __slots__ = ()
@@ -79,12 +79,12 @@ def _cell(key: str, value: object, name: str, number: int) -> str:
         return repr(value)
     if isinstance(value, list):
         if key.casefold() not in LIST_COLUMNS:
-            return NoText("a list")
+            return NonTextCell("a list")
         if not all(isinstance(part, str) and "|" not in part for part in value):
-            return NoText("a list of other things than texts")
-        value = Labels("|".join(value))
+            return NonTextCell("a list of other things than texts")
+        value = LabelList("|".join(value))
     if not isinstance(value, str):
-        return NoText("an object")
+        return NonTextCell("an object")
     if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
         raise TextError(f"{name}, line {number:,}: a NUL or half a character in a text. Remove it.")
     return value

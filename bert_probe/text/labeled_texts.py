@@ -14,9 +14,9 @@ from typing import BinaryIO, NamedTuple, Self
 
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.formats import checked, format_of
-from bert_probe.text.json_lines import Labels, NoText
+from bert_probe.text.json_lines import LabelList, NonTextCell
 from bert_probe.text.sentence_files import MAX_SENTENCES, is_table, lines, lines_of, opened, table_of
-from bert_probe.text.validation import Faults
+from bert_probe.text.validation import ValidationErrors
 
 CLASSES, SEVERAL, NUMBER = "classes", "several", "number"
 KINDS = (CLASSES, SEVERAL, NUMBER)
@@ -40,7 +40,7 @@ Label = str | tuple[str, ...] | float
 
 
 @dataclass(frozen=True)
-class Row:
+class LabeledText:
     """A text, and what is right for it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Row:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabeledTexts:
     """Texts with labels.
 
     Attributes:
@@ -67,12 +67,12 @@ class Labelled:
     """
 
     kind: str
-    rows: tuple[Row, ...]
+    rows: tuple[LabeledText, ...]
     labels: tuple[str, ...]
     digest: str
 
     @classmethod
-    def of(cls, kind: str, rows: Iterable[Row]) -> Self:
+    def of(cls, kind: str, rows: Iterable[LabeledText]) -> Self:
         """Rows of one kind, with their labels and digest."""
         kept = tuple(rows)
         digest = hashlib.sha256(f"{kind}\n".encode())
@@ -82,7 +82,7 @@ class Labelled:
         return cls(kind, kept, tuple(sorted(set(_named(row.label for row in kept)))), digest.hexdigest())
 
 
-def read_labelled(file: str | Path, kind: str | None = None, as_named: bool = False) -> Labelled:
+def read_labeled_texts(file: str | Path, kind: str | None = None, as_named: bool = False) -> LabeledTexts:
     """The labelled texts of a CSV or TSV file with a header, text,label or text_a,text_b,label, or of a JSON
     lines file whose objects have these keys.
 
@@ -105,19 +105,21 @@ def read_labelled(file: str | Path, kind: str | None = None, as_named: bool = Fa
         return _read(stream, name, kind, as_named)
 
 
-def labelled_of(content: bytes, name: str, kind: str | None = None, as_named: bool = False) -> Labelled:
-    """The labelled texts in a file's bytes; see `read_labelled`.
+def parse_labeled_texts(
+    content: bytes, name: str, kind: str | None = None, as_named: bool = False
+) -> LabeledTexts:
+    """The labelled texts in a file's bytes; see `read_labeled_texts`.
 
     Args:
         name: of the file, with its ending.
 
     Raises:
-        TextError, EmptyTextError, SelectionError: as `read_labelled`.
+        TextError, EmptyTextError, SelectionError: as `read_labeled_texts`.
     """
     return _read(io.BytesIO(content), name, kind, as_named)
 
 
-def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labelled:
+def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> LabeledTexts:
     if kind is not None and kind not in KINDS:
         raise SelectionError(f"There is no kind of labels {kind!r}; there are {', '.join(KINDS)}.")
     if not is_table(name):
@@ -140,7 +142,7 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
             "classes (--labels classes) if they are classes."
         )
     chosen = kind or _guessed(label_column, [cell.label for cell in cells if not cell.fault])
-    faults = Faults(name)
+    faults = ValidationErrors(name)
     found = []
     for one in cells:
         label, fault = _label(one.label, chosen)
@@ -154,9 +156,11 @@ def _read(stream: BinaryIO, name: str, kind: str | None, as_named: bool) -> Labe
         if one.fault or fault:
             faults.add(one.line, one.fault or fault)
         else:
-            found.append(Row(one.texts[0], one.texts[1] if len(one.texts) > 1 else None, label, one.line))
+            found.append(
+                LabeledText(one.texts[0], one.texts[1] if len(one.texts) > 1 else None, label, one.line)
+            )
     faults.check()
-    labelled = Labelled.of(chosen, found)
+    labelled = LabeledTexts.of(chosen, found)
     if len(labelled.labels) > MAX_LABELS:
         raise TextError(
             f"{name} has {len(labelled.labels):,} different labels; at most {MAX_LABELS:,} can be "
@@ -200,10 +204,10 @@ def _cells(line: int, row: Sequence[str], places: Sequence[int], header: Sequenc
         width = f"{cells} where the header has {len(header)}; quote a text that holds the separator"
         return _Cells(line, [], "", width)
     for place in places:
-        if isinstance(row[place], NoText):
+        if isinstance(row[place], NonTextCell):
             return _Cells(line, [], "", f"{header[place]} is {row[place]}")
     *texts, label = (" ".join(lines(row[place])) for place in places)  # a line break becomes a space
-    is_list = isinstance(row[places[-1]], Labels)
+    is_list = isinstance(row[places[-1]], LabelList)
     empty = [header[place] for place, text in zip(places, texts, strict=False) if not text]
     return _Cells(line, texts, label, f"{empty[0]} is empty" if empty else "", is_list)
 

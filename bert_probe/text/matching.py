@@ -10,7 +10,7 @@ from typing import Any
 import re2
 
 from bert_probe.errors import SelectionError
-from bert_probe.text.pieces import Pieces
+from bert_probe.text.pieces import VocabularyTokens
 
 CONTAINS, PREFIX, EXACT, REGEX = "contains", "prefix", "exact", "regex"
 MATCHES = (CONTAINS, PREFIX, EXACT, REGEX)
@@ -46,7 +46,7 @@ def check(search: str, match: str, case: bool = False) -> None:
         _compiled(search, case)
 
 
-def matching(pieces: Pieces, search: str, match: str, case: bool) -> list[int]:
+def matching(pieces: VocabularyTokens, search: str, match: str, case: bool) -> list[int]:
     """Ids of the pieces that match.
 
     They are searched as the vocabulary has them; where a mark stands for the space before a word, as Ġ and

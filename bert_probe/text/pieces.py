@@ -83,7 +83,7 @@ _BYTE = regex.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 @dataclass(frozen=True)
-class Marks:
+class BoundaryMarks:
     """How a tokenizer writes where words begin.
 
     Attributes:
@@ -105,7 +105,7 @@ class Marks:
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class VocabularyTokens:
     """All pieces that a model has a row for, by their ids.
 
     Attributes:
@@ -117,7 +117,7 @@ class Pieces:
         ids: the other way round.
     """
 
-    marks: Marks
+    marks: BoundaryMarks
     names: tuple[str, ...]
     texts: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -128,11 +128,11 @@ class Pieces:
         return len(self.names)
 
 
-_KNOWN: WeakKeyDictionary[Encoder, Pieces] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Encoder, VocabularyTokens] = WeakKeyDictionary()
 """What was read of a vocabulary is kept as long as it: 250,000 pieces take a second."""
 
 
-def pieces_of(encoder: Encoder, rows: int) -> Pieces:
+def pieces_of(encoder: Encoder, rows: int) -> VocabularyTokens:
     """The pieces of a vocabulary.
 
     Args:
@@ -144,7 +144,7 @@ def pieces_of(encoder: Encoder, rows: int) -> Pieces:
     return known
 
 
-def _read(tokenizer: Any, rows: int) -> Pieces:
+def _read(tokenizer: Any, rows: int) -> VocabularyTokens:
     marks = marks_of(tokenizer)
     names = [""] * rows
     for name, number in tokenizer.get_vocab().items():
@@ -159,20 +159,20 @@ def _read(tokenizer: Any, rows: int) -> Pieces:
         kinds.append(SPECIAL if number in special else kind_of(name, text, begins, marks))
         scripts.append(NO_SCRIPT if kinds[-1] in (SPECIAL, UNUSED, BYTES) else script_of(text))
     ids = {name: number for number, name in enumerate(names) if name}
-    return Pieces(marks, tuple(names), tuple(texts), tuple(kinds), tuple(scripts), ids)
+    return VocabularyTokens(marks, tuple(names), tuple(texts), tuple(kinds), tuple(scripts), ids)
 
 
-def marks_of(tokenizer: Any) -> Marks:
+def marks_of(tokenizer: Any) -> BoundaryMarks:
     """How a fast tokenizer writes where words begin."""
     backend = tokenizer.backend_tokenizer
     if is_byte_level(tokenizer):
-        return Marks("", "Ġ", of_bytes=True)
+        return BoundaryMarks("", "Ġ", of_bytes=True)
     space = "▁" if "▁" in f"{backend.decoder!r}{backend.pre_tokenizer!r}" else ""
     continuing = getattr(backend.model, "continuing_subword_prefix", None) or ""
-    return Marks("" if space else continuing, space, of_bytes=False)
+    return BoundaryMarks("" if space else continuing, space, of_bytes=False)
 
 
-def read(name: str, marks: Marks) -> tuple[str, bool]:
+def read(name: str, marks: BoundaryMarks) -> tuple[str, bool]:
     """A piece as a person reads it, and whether it may begin a word: by its mark, or for want of one."""
     if marks.continuing:
         going_on = name.startswith(marks.continuing) and name != marks.continuing
@@ -183,7 +183,7 @@ def read(name: str, marks: Marks) -> tuple[str, bool]:
     return written.removeprefix(" ") or SPACE, written.startswith(" ")
 
 
-def kind_of(name: str, text: str, begins: bool, marks: Marks) -> str:
+def kind_of(name: str, text: str, begins: bool, marks: BoundaryMarks) -> str:
     """What a piece is that is not special, from its name, its text, and whether it begins a word."""
     if not name or (name[0] in "[<|m" and _FREE.fullmatch(name)):
         return UNUSED

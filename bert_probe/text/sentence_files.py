@@ -17,7 +17,7 @@ from typing import BinaryIO
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.text.csv_reader import csv_reader, describe
 from bert_probe.text.formats import JSON_LINES, LINES, TABLE, checked, format_of
-from bert_probe.text.json_lines import NoText, json_table
+from bert_probe.text.json_lines import NonTextCell, json_table
 
 USUAL_COLUMNS = ("sentence", "text")
 """Names of the column that is taken where none is named."""
@@ -125,7 +125,7 @@ def _version(about: os.stat_result) -> tuple[int, ...]:
     return about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
-def sentences_of(
+def parse_sentences(
     content: bytes, name: str, column: str | None = None, as_named: bool = False
 ) -> tuple[str, ...]:
     """The sentences in a file's bytes; see `read_sentences`. A line break in a cell becomes a space.
@@ -162,7 +162,7 @@ def _sentences(stream: BinaryIO, name: str, column: str | None, as_named: bool =
 
 
 def _one_line(cell: str, name: str, line: int) -> str:
-    if isinstance(cell, NoText):
+    if isinstance(cell, NonTextCell):
         raise TextError(f"{name}, line {line:,}: the text is {cell}. Give a text in each object.")
     return " ".join(lines(cell))
 

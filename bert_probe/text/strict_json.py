@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 
 class DuplicateKeyError(ValueError):
     """Raised when an object has a key twice, of which Python would silently drop the first."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {shortened(json.dumps(key), 60)} is given twice; give it once")
+        super().__init__(f"the key {truncate_text(json.dumps(key), 60)} is given twice; give it once")
 
 
 class LongNumberError(ValueError):

@@ -7,14 +7,14 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_probe.text.labeled_texts import SEPARATOR, SEVERAL, Labelled
+from bert_probe.text.labeled_texts import SEPARATOR, SEVERAL, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
-def as_file(rows: Labelled | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
+def as_file(rows: LabeledTexts | Sequence[TaggedSentence] | Sequence[str]) -> bytes:
     """CSV of labelled texts, CoNLL of tagged sentences, CoNLL-U of those with heads, plain lines as they are;
     read again they differ in the numbers of their lines alone."""
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         blank = "\n" if any(isinstance(row, TaggedSentence) for row in rows) else ""
         tree = any(isinstance(row, TaggedSentence) and row.heads for row in rows)
         return blank.join(_tree(row) if tree else _block(row) for row in rows).encode()

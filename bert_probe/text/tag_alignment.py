@@ -18,7 +18,7 @@ NOWHERE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedWords:
+class AlignedWords:
     """Where words stand.
 
     Attributes:
@@ -34,7 +34,7 @@ class PlacedWords:
         read_only(self.units)
 
 
-def placed(sentence: TaggedSentence, encoding: Encoding) -> PlacedWords:
+def placed(sentence: TaggedSentence, encoding: Encoding) -> AlignedWords:
     """A token belongs to the word that most of its characters are of, the first of two that have as many."""
     of_character = np.full(len(sentence.text), NOWHERE)
     for word in reversed(range(len(sentence.words))):
@@ -58,7 +58,7 @@ def placed(sentence: TaggedSentence, encoding: Encoding) -> PlacedWords:
         shared = _sharing(sentence.spans[word], encoding.tokens, owners)
         if shared is not None:
             of_word[word] = of_word[shared]
-    return PlacedWords(WordLens(tuple(units)), of_word)
+    return AlignedWords(WordLens(tuple(units)), of_word)
 
 
 def _owner(token: Token, of_character: Array) -> int:

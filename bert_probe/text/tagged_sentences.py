@@ -23,8 +23,8 @@ from conllu.exceptions import ParseException
 from bert_probe.errors import EmptyTextError, ShapeError, TextError
 from bert_probe.text.formats import CONLL, CONLLU, checked
 from bert_probe.text.sentence_files import MAX_SENTENCES, lines_of, opened
-from bert_probe.text.truncation import shortened
-from bert_probe.text.validation import Faults
+from bert_probe.text.truncation import truncate_text
+from bert_probe.text.validation import ValidationErrors
 
 MAX_WORDS = 2_000_000
 """In a file: a line may have only a few bytes, and a word takes several hundred."""
@@ -67,7 +67,7 @@ class TaggedSentence:
             raise ShapeError(f"{count} words need as many tags and spans, and as many heads or none.")
 
 
-def read_tagged(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
+def read_tagged_sentences(file: str | Path, as_named: bool = False) -> tuple[TaggedSentence, ...]:
     """The sentences of a file: CoNLL-U where it ends in .conllu, else CoNLL; packed where .gz follows.
 
     Args:
@@ -82,14 +82,14 @@ def read_tagged(file: str | Path, as_named: bool = False) -> tuple[TaggedSentenc
         return _read(stream, name, as_named)
 
 
-def tagged_of(content: bytes, name: str, as_named: bool = False) -> tuple[TaggedSentence, ...]:
-    """The sentences in a file's bytes; see `read_tagged`.
+def parse_tagged_sentences(content: bytes, name: str, as_named: bool = False) -> tuple[TaggedSentence, ...]:
+    """The sentences in a file's bytes; see `read_tagged_sentences`.
 
     Args:
         name: of the file; its ending tells CoNLL-U from CoNLL.
 
     Raises:
-        TextError, EmptyTextError: as `read_tagged`.
+        TextError, EmptyTextError: as `read_tagged_sentences`.
     """
     return _read(io.BytesIO(content), name, as_named)
 
@@ -107,7 +107,7 @@ def _read(stream: BinaryIO, name: str, as_named: bool) -> tuple[TaggedSentence, 
 
 def _sentences(stream: BinaryIO, name: str, treebank: bool, as_named: bool) -> tuple[TaggedSentence, ...]:
     written = checked(lines_of(stream, name), name, CONLLU if treebank else CONLL, as_named)
-    faults = Faults(name)
+    faults = ValidationErrors(name)
     reader = block_reader(treebank)
     found: list[TaggedSentence] = []
     for block in _blocks(written, name):
@@ -147,7 +147,7 @@ def _comment(line: str, about: dict[str, str]) -> None:
 class BlockReader(Protocol):
     """Reads the sentences of a file, one after another."""
 
-    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
+    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
         """What the lines of a block say; None where they hold no words.
 
         Args:
@@ -158,16 +158,16 @@ class BlockReader(Protocol):
 
 def block_reader(treebank: bool) -> BlockReader:
     """A reader of CoNLL-U, or else of CoNLL, for one file."""
-    return _Treebank() if treebank else _Columns()
+    return _ConlluReader() if treebank else _ConllReader()
 
 
-class _Columns:
+class _ConllReader:
     """Reads CoNLL."""
 
     def __init__(self) -> None:
         self._columns: int | None = None
 
-    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
+    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
         words: list[str] = []
         tags: list[str] = []
         about: dict[str, str] = {}
@@ -189,12 +189,12 @@ class _Columns:
         text, spans = _joined(words, [True] * len(words))
         return TaggedSentence(tuple(words), tuple(tags), (), (), text, spans, MappingProxyType(about), first)
 
-    def _are_right(self, line: int, columns: Sequence[str], faults: Faults) -> bool:
+    def _are_right(self, line: int, columns: Sequence[str], faults: ValidationErrors) -> bool:
         if len(columns) < 2 or not columns[-1]:
-            faults.add(line, f"“{shortened(columns[0])}” has no tag, in a column after the word")
+            faults.add(line, f"“{truncate_text(columns[0])}” has no tag, in a column after the word")
             return False
         if not columns[0]:
-            faults.add(line, f"tag {shortened(columns[-1])} has no word, in a column before it")
+            faults.add(line, f"tag {truncate_text(columns[-1])} has no word, in a column before it")
             return False
         # A word with a space in it would else lend its second half to be a tag.
         self._columns = self._columns or len(columns)
@@ -205,7 +205,7 @@ class _Columns:
 
 
 @dataclass
-class _Word:
+class _WordLine:
     """A word line of CoNLL-U: where it stands, what it says, and whether a space follows."""
 
     line: int
@@ -217,23 +217,23 @@ class _Word:
 
 
 @dataclass
-class _Block:
+class _SentenceLines:
     """What the lines of a sentence say.
 
     Attributes:
         contracted: of a token that holds several words: index of the first, how many, form, space after.
     """
 
-    words: list[_Word] = field(default_factory=list)
+    words: list[_WordLine] = field(default_factory=list)
     contracted: list[tuple[int, int, str, bool]] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
 
 
-class _Treebank:
+class _ConlluReader:
     """Reads CoNLL-U."""
 
-    def sentence(self, block: list[tuple[int, str]], faults: Faults) -> TaggedSentence | None:
-        found, before = _Block(), faults.count
+    def sentence(self, block: list[tuple[int, str]], faults: ValidationErrors) -> TaggedSentence | None:
+        found, before = _SentenceLines(), faults.count
         for line, text in block:
             if text.startswith("#"):
                 _comment(text, found.about)
@@ -258,7 +258,7 @@ class _Treebank:
             words[0].line,
         )
 
-    def _word(self, line: int, text: str, found: _Block, faults: Faults) -> None:
+    def _word(self, line: int, text: str, found: _SentenceLines, faults: ValidationErrors) -> None:
         columns = text.split("\t")
         if len(columns) != _COLUMNS:
             faults.add(line, f"{len(columns)} columns with tabs between, where CoNLL-U has {_COLUMNS}")
@@ -268,7 +268,7 @@ class _Treebank:
             head = parser.parse_int_value(columns[6])
             number = parser.parse_id_value(columns[0])
         if number is None:
-            told = f"“{shortened(columns[0])}” with head “{shortened(columns[6])}”"
+            told = f"“{truncate_text(columns[0])}” with head “{truncate_text(columns[6])}”"
             faults.add(line, f"{told}, where a word and its head have numbers")
             return
         form, tag, relation = columns[1], columns[3], columns[7]
@@ -284,9 +284,9 @@ class _Treebank:
         if not form.strip() or not tag.strip():
             faults.add(line, "a word without a form or without a tag; _ is for what there is none of")
             return
-        found.words.append(_Word(line, form, tag, head, relation, space))
+        found.words.append(_WordLine(line, form, tag, head, relation, space))
 
-    def _check_tree(self, words: list[_Word], faults: Faults) -> None:
+    def _check_tree(self, words: list[_WordLine], faults: ValidationErrors) -> None:
         if all(word.head is None for word in words):
             return
         before = faults.count
@@ -321,7 +321,7 @@ def _circle(heads: list[int]) -> int | None:
     return None
 
 
-def _placed(found: _Block) -> tuple[str, tuple[tuple[int, int], ...]]:
+def _placed(found: _SentenceLines) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The text of a sentence, and the span of each of its words."""
     words = found.words
     contracted = {

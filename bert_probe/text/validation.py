@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bert_probe.errors import FaultyFileError
+from bert_probe.errors import InvalidFileError
 
 MOST = 10
 """Faults that are told one by one; of the others there is a count."""
 
 
-class Faults:
+class ValidationErrors:
     """Gathers what is wrong with the lines of a file.
 
     Attributes:
@@ -32,7 +32,7 @@ class Faults:
         """Go on if there are none.
 
         Raises:
-            FaultyFileError: there are; the first `MOST` with their lines, and how many more.
+            InvalidFileError: there are; the first `MOST` with their lines, and how many more.
         """
         if not self.count:
             return
@@ -40,4 +40,4 @@ class Faults:
         more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
         trouble = "a fault" if self.count == 1 else f"{self.count:,} faults"
         said = f"{self.name} has {trouble}: {told}{more}. Mend the file and give it again."
-        raise FaultyFileError(said, self.found, self.count)
+        raise InvalidFileError(said, self.found, self.count)

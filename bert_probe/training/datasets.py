@@ -13,11 +13,11 @@ import torch
 from bert_probe.errors import SubjectError, TextError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.text.labeled_texts import MAX_LABELS, Labelled
+from bert_probe.text.labeled_texts import MAX_LABELS, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.training.masked_lm import MaskLesson
+from bert_probe.training.masked_lm import MaskedLmObjective
 from bert_probe.training.models import in_its_order
-from bert_probe.training.objectives import UNTAUGHT, Example, Lesson, TextLesson
+from bert_probe.training.objectives import UNTAUGHT, Objective, TextObjective, TrainingExample
 from bert_probe.training.splits import (
     check_taught,
     check_texts,
@@ -27,13 +27,13 @@ from bert_probe.training.splits import (
     parted_texts,
     text_of,
 )
-from bert_probe.training.token_objective import TokenLesson
+from bert_probe.training.token_objective import TokenObjective
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class Dataset:
     """Texts as a model reads them, with what is right.
 
     Attributes:
@@ -45,9 +45,9 @@ class Material:
         files: what their files are called in the lines that teach them again, and what reads them.
     """
 
-    lesson: Lesson
-    taught: list[Example]
-    held_out: list[Example]
+    lesson: Objective
+    taught: list[TrainingExample]
+    held_out: list[TrainingExample]
     data: Any
     asked: Any
     about: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Cut:
+class SplitConfig:
     """How data are cut: the share that is held out, by which seed, and texts after so many tokens."""
 
     share: float
@@ -69,7 +69,9 @@ class Cut:
     longest: int | None
 
 
-def material(checkpoint: Checkpoint, data: Any, held_out: Any, cut: Cut, whole_words: bool) -> Material:
+def material(
+    checkpoint: Checkpoint, data: Any, held_out: Any, cut: SplitConfig, whole_words: bool
+) -> Dataset:
     """Data as examples.
 
     Raises:
@@ -85,7 +87,7 @@ def material(checkpoint: Checkpoint, data: Any, held_out: Any, cut: Cut, whole_w
         )
     if held_out is not None and _type(held_out) is not known:
         raise SubjectError("The held-out data are of another type than the data. Read both alike.")
-    if known is Labelled:
+    if known is LabeledTexts:
         return _of_labelled(checkpoint, data, held_out, cut)
     if known is TaggedSentence:
         return _of_tagged(checkpoint, data, held_out, cut)
@@ -93,14 +95,16 @@ def material(checkpoint: Checkpoint, data: Any, held_out: Any, cut: Cut, whole_w
 
 
 def _type(data: Any) -> type | None:
-    if isinstance(data, Labelled):
-        return Labelled
+    if isinstance(data, LabeledTexts):
+        return LabeledTexts
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         return None
     return next((one for one in (TaggedSentence, str) if all(isinstance(part, one) for part in data)), None)
 
 
-def _of_labelled(checkpoint: Checkpoint, data: Labelled, held_out: Labelled | None, cut: Cut) -> Material:
+def _of_labelled(
+    checkpoint: Checkpoint, data: LabeledTexts, held_out: LabeledTexts | None, cut: SplitConfig
+) -> Dataset:
     check_texts(data, held_out)
     taught, asked = parted_texts(data, cut.share, cut.seed)
     if held_out is not None:
@@ -108,14 +112,14 @@ def _of_labelled(checkpoint: Checkpoint, data: Labelled, held_out: Labelled | No
     _check_parts(
         taught, asked, 0 if held_out else cut.share, data.rows, text_of, [row.label for row in data.rows]
     )
-    lesson = TextLesson(checkpoint, data, in_its_order(checkpoint, CLASSIFYING, data.labels))
+    lesson = TextObjective(checkpoint, data, in_its_order(checkpoint, CLASSIFYING, data.labels))
     to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
-    return Material(
+    return Dataset(
         lesson,
         to_teach,
         to_ask,
-        Labelled.of(data.kind, taught),
-        Labelled.of(data.kind, asked) if asked else None,
+        LabeledTexts.of(data.kind, taught),
+        LabeledTexts.of(data.kind, asked) if asked else None,
         _about(to_teach, data.digest, to_ask, held_out.digest if held_out else ""),
         (*notes_on(data, taught, asked), *_cut_off(to_teach)),
         _files("read_labelled", "csv", held_out),
@@ -126,8 +130,8 @@ def _of_tagged(
     checkpoint: Checkpoint,
     data: Sequence[TaggedSentence],
     held_out: Sequence[TaggedSentence] | None,
-    cut: Cut,
-) -> Material:
+    cut: SplitConfig,
+) -> Dataset:
     taught, asked = _two(data, held_out, cut, lambda one: one.text)
     labels = sorted({tag for one in data for tag in one.tags})
     if len(labels) < 2:
@@ -138,7 +142,7 @@ def _of_tagged(
             "Check which column is the last."
         )
     check_taught(labels, sorted({tag for one in asked for tag in one.tags}), "words")
-    lesson = TokenLesson(checkpoint, in_its_order(checkpoint, LABELLING, labels))
+    lesson = TokenObjective(checkpoint, in_its_order(checkpoint, LABELLING, labels))
     to_teach, to_ask = (lesson.examples(checkpoint, part, cut.longest) for part in (taught, asked))
     untaught = [
         example.line
@@ -148,7 +152,7 @@ def _of_tagged(
     notes = (
         [f"Words that share a piece, or have none, are left out: {in_lines(untaught)}."] if untaught else []
     )
-    return Material(
+    return Dataset(
         lesson,
         to_teach,
         to_ask,
@@ -165,10 +169,14 @@ def _plain(one: TaggedSentence) -> Any:
 
 
 def _of_lines(
-    checkpoint: Checkpoint, data: Sequence[str], held_out: Sequence[str] | None, cut: Cut, whole_words: bool
-) -> Material:
+    checkpoint: Checkpoint,
+    data: Sequence[str],
+    held_out: Sequence[str] | None,
+    cut: SplitConfig,
+    whole_words: bool,
+) -> Dataset:
     taught, asked = _two(data, held_out, cut, str)
-    lesson = MaskLesson(checkpoint, cut.seed, whole_words)
+    lesson = MaskedLmObjective(checkpoint, cut.seed, whole_words)
     to_teach, to_ask = (
         lesson.examples(checkpoint, part, cut.longest) if part else [] for part in (taught, asked)
     )
@@ -177,7 +185,7 @@ def _of_lines(
         token, share = lesson.usual(to_teach, to_ask)
         name = checkpoint.tokenizer.convert_ids_to_tokens(token)
         notes.append(f"“{name}”, the most frequent token, would be right in {share:.1%} of all guesses.")
-    return Material(
+    return Dataset(
         lesson,
         to_teach,
         to_ask,
@@ -190,7 +198,7 @@ def _of_lines(
 
 
 def _two(
-    data: Sequence[T], held_out: Sequence[T] | None, cut: Cut, key: Callable[[T], Hashable]
+    data: Sequence[T], held_out: Sequence[T] | None, cut: SplitConfig, key: Callable[[T], Hashable]
 ) -> tuple[list[T], list[T]]:
     """What is taught and what is held out."""
     if held_out is not None:
@@ -225,7 +233,7 @@ def _check_parts(
     raise TextError(f"{count:,} texts are too few to hold out a share of {share:g}. Give more, {remedy}.")
 
 
-def _cut_off(examples: Sequence[Example]) -> list[str]:
+def _cut_off(examples: Sequence[TrainingExample]) -> list[str]:
     cut = [example.line for example in examples if example.inputs.dropped]
     many = f"{len(cut):,} texts are" if len(cut) > 1 else "A text is"
     return [f"{many} cut, being longer than the model reads: {in_lines(cut)}."] if cut else []
@@ -238,7 +246,7 @@ def _digest(parts: Iterable[Any]) -> str:
 
 
 def _about(
-    taught: Sequence[Example], digest: str, asked: Sequence[Example], asked_digest: str
+    taught: Sequence[TrainingExample], digest: str, asked: Sequence[TrainingExample], asked_digest: str
 ) -> dict[str, Any]:
     """For provenance; the digest is of all data where a share of them is held out."""
     return {

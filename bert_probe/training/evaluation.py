@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.training.objectives import Lesson
+from bert_probe.training.objectives import Objective
 
 Answers = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 """What the model says of a group of texts, and what is right, a row each."""
 
 
 def asked_of(
-    lesson: Lesson, whole: Any, groups: Sequence[Answers]
+    lesson: Objective, whole: Any, groups: Sequence[Answers]
 ) -> Callable[[Callable[[], None]], tuple[float, float]]:
     """A function that asks the model, without dropout, for its mean loss and the lesson's measure.
 

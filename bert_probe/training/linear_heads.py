@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.model.outputs import Output
-from bert_probe.training.objectives import UNTAUGHT, Example, Lesson
-from bert_probe.training.schedule import Alike, Pace
-from bert_probe.training.training_loop import Course
+from bert_probe.model.outputs import OutputHead
+from bert_probe.training.objectives import UNTAUGHT, Objective, TrainingExample
+from bert_probe.training.schedule import LengthBuckets, Schedule
+from bert_probe.training.training_loop import TrainingLoop
 
 _ASKED = 1024
 """Texts of which the head is asked at once."""
@@ -37,7 +37,7 @@ def _mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Frozen:
+class FrozenFeatures:
     """What an encoder makes of texts, as much as the head reads.
 
     Attributes:
@@ -51,21 +51,21 @@ class Frozen:
     targets: list[torch.Tensor]
 
 
-class HeadAlone:
+class LinearHead:
     """The head of a model, taught on the vectors that its encoder gives.
 
     A pooler between the two belongs to the head where it can be run by itself on what the encoder gives, as
     BERT's can; else what it gives is kept like the vectors.
     """
 
-    def __init__(self, whole: Any, lesson: Lesson) -> None:
+    def __init__(self, whole: Any, lesson: Objective) -> None:
         self._whole, self._lesson = whole, lesson
-        self._head = Output(lesson.task, whole)
+        self._head = OutputHead(lesson.task, whole)
         self._pooler: Any = getattr(whole.base_model, "pooler", None)
         self._runs_pooler = False
         self._reading: Reading | None = None
 
-    def frozen(self, examples: Sequence[Example], told: Callable[[int], None]) -> Frozen:
+    def frozen(self, examples: Sequence[TrainingExample], told: Callable[[int], None]) -> FrozenFeatures:
         """What the encoder makes of texts; told how many more are done.
 
         Raises:
@@ -97,7 +97,7 @@ class HeadAlone:
             told(len(group))
         keeps_pooled = self._pooler is not None and not self._runs_pooler
         one_each = not self._lesson.of_tokens and self._reading is not _all
-        return Frozen(
+        return FrozenFeatures(
             torch.stack(states) if one_each and states else states,
             torch.stack(pooled) if keeps_pooled and pooled else None,
             targets,
@@ -135,7 +135,7 @@ class HeadAlone:
             {"input_ids": torch.zeros_like(mask), "attention_mask": mask}, states, pooled
         )
 
-    def answers(self, frozen: Frozen, places: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def answers(self, frozen: FrozenFeatures, places: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """What the head says of some texts, and what is right, a row for each thing that is taught."""
         targets = [frozen.targets[place] for place in places]
         if isinstance(frozen.states, torch.Tensor):
@@ -150,11 +150,11 @@ class HeadAlone:
         said = self._answer(states, mask, None if frozen.pooled is None else frozen.pooled[places])
         return (said[0], torch.cat(targets)) if self._lesson.of_tokens else (said, torch.stack(targets))
 
-    def teach(self, frozen: Frozen, pace: Pace, seed: int, course: Course) -> None:
+    def teach(self, frozen: FrozenFeatures, pace: Schedule, seed: int, course: TrainingLoop) -> None:
         """Steps over the vectors until the course ends."""
         updated = [part for part in self._whole.parameters() if part.requires_grad]
         optimizer, schedule = pace.optimizer(updated)
-        order = Alike([len(state) for state in frozen.states], pace.batch, seed)
+        order = LengthBuckets([len(state) for state in frozen.states], pace.batch, seed)
         self._whole.train()
         done = 0
         for _ in range(pace.epochs):

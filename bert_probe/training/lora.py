@@ -17,7 +17,7 @@ from bert_probe.training.trainable_parameters import RANK, SCALE, beside, head_p
 
 
 @dataclass(frozen=True, eq=False)
-class Adapter:
+class LoraAdapter:
     """What lora taught, without the model that it belongs to.
 
     Attributes:
@@ -34,7 +34,7 @@ class Adapter:
         save_file(dict(self.parts), folder / "adapter_model.safetensors")
 
 
-class Beside:
+class LoraModel:
     """A model with narrow matrices beside its own.
 
     Attributes:
@@ -53,7 +53,7 @@ class Beside:
             part.requires_grad_(True)
         self.updated = {name: part for name, part in whole.named_parameters() if part.requires_grad}
 
-    def merged(self, task: str, base: str) -> tuple[Any, Adapter | None]:
+    def merged(self, task: str, base: str) -> tuple[Any, LoraAdapter | None]:
         """The model with the products added to its matrices, and the adapter by itself.
 
         There is none for masked words, whose head is tied to the embeddings of its own model.
@@ -72,7 +72,7 @@ class Beside:
             config.base_model_name_or_path = base
             config.modules_to_save = sorted({_module(name, self._whole) for name in head_parts(self._whole)})
             config.inference_mode = True
-            adapter = Adapter(config, parts)
+            adapter = LoraAdapter(config, parts)
         with _unwarned():
             return self._around.merge_and_unload(), adapter
 

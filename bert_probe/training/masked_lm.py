@@ -10,11 +10,11 @@ import torch
 
 from bert_probe.errors import TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
-from bert_probe.model.encoding import Inputs
-from bert_probe.model.outputs import Output
+from bert_probe.model.encoding import ModelInputs
+from bert_probe.model.outputs import OutputHead
 from bert_probe.text.sentence_files import numbered
-from bert_probe.text.validation import Faults
-from bert_probe.training.objectives import UNTAUGHT, Example, Lesson
+from bert_probe.text.validation import ValidationErrors
+from bert_probe.training.objectives import UNTAUGHT, Objective, TrainingExample
 
 SHARE = 0.15
 """Of a text's tokens, those that are to be guessed; one at least."""
@@ -22,7 +22,7 @@ MASKED, OTHER = 0.8, 0.1
 """Of these, the share that becomes the mask, and the share that becomes any token; the rest stay."""
 
 
-class MaskLesson(Lesson):
+class MaskedLmObjective(Objective):
     """Masked words; which ones is drawn anew each time that a text is taught, and once for what is held out.
 
     The target of an example is the index of each token's word, -1 for special tokens.
@@ -46,9 +46,11 @@ class MaskLesson(Lesson):
         self._vocabulary = len(checkpoint.tokenizer)
         self._random = torch.Generator().manual_seed(seed)
 
-    def examples(self, checkpoint: Checkpoint, data: Sequence[str], longest: int | None) -> list[Example]:
+    def examples(
+        self, checkpoint: Checkpoint, data: Sequence[str], longest: int | None
+    ) -> list[TrainingExample]:
         """Each line encoded."""
-        found, faults = [], Faults("The data")
+        found, faults = [], ValidationErrors("The data")
         for line, text in numbered(data, "text"):
             try:
                 encoding = checkpoint.encoder.encode(text, truncate=True, max_tokens=longest)
@@ -58,11 +60,13 @@ class MaskLesson(Lesson):
             words = np.array(
                 [-1 if token.special or token.word is None else token.word for token in encoding.tokens]
             )
-            found.append(Example(Inputs(encoding.inputs, encoding.dropped), words, line))
+            found.append(TrainingExample(ModelInputs(encoding.inputs, encoding.dropped), words, line))
         faults.check()
         return found
 
-    def usual(self, taught: Sequence[Example], held_out: Sequence[Example]) -> tuple[int, float]:
+    def usual(
+        self, taught: Sequence[TrainingExample], held_out: Sequence[TrainingExample]
+    ) -> tuple[int, float]:
         """The most frequent token of what is taught, and the share of what is held out that it is: about as
         often it would be right, were it the guess for every one."""
         known, asked = (
@@ -72,7 +76,7 @@ class MaskLesson(Lesson):
         most = int(np.bincount(known).argmax())
         return most, float((asked == most).mean())
 
-    def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+    def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
         """With tokens masked, and what these were."""
         given = super().batch(examples)
         ids, chosen = given["input_ids"], given["labels"] != UNTAUGHT
@@ -83,7 +87,7 @@ class MaskLesson(Lesson):
         ids[chosen] = torch.where((dice >= MASKED) & (dice < MASKED + OTHER), others, masked)
         return given
 
-    def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
+    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """0 at what is to be guessed, `UNTAUGHT` elsewhere: [text, token]."""
         rows = torch.full((len(examples), length), UNTAUGHT)
         for row, example in zip(rows, examples, strict=True):
@@ -112,4 +116,4 @@ class MaskLesson(Lesson):
         inputs = {name: values for name, values in given.items() if name != "labels"}
         states = whole.base_model(**inputs).last_hidden_state[asked][None]
         of_head = {name: values[asked][None] for name, values in inputs.items()}
-        return Output(FILLING, whole).answer(of_head, states, None)[0], given["labels"][asked]
+        return OutputHead(FILLING, whole).answer(of_head, states, None)[0], given["labels"][asked]

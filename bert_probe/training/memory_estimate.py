@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_probe.model.checkpoint import FILLING
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.training.objectives import Example, Lesson
+from bert_probe.training.objectives import Objective, TrainingExample
 from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, beside, trainable
 
 _STATES, _INNER, _WEIGHTS = 14, 3, 3
@@ -29,7 +29,7 @@ _COPIES = 4
 """Of a number that is updated: its gradient, two means of AdamW, and the best so far."""
 
 
-def need(whole: Any, lesson: Lesson, update: str, batch: int, examples: Sequence[Example]) -> int:
+def need(whole: Any, lesson: Objective, update: str, batch: int, examples: Sequence[TrainingExample]) -> int:
     """Bytes that a training takes at its peak beside the checkpoint that it begins with; an estimate.
 
     Weights, gradients, what AdamW keeps, the best so far, and the activations of the largest batch.

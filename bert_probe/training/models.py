@@ -15,7 +15,7 @@ from bert_probe.model.capture import IMPLEMENTATION
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.model.from_model import wrap
 from bert_probe.model.outputs import CLASSES
-from bert_probe.model.training_history import Training
+from bert_probe.model.training_history import TrainingHistory
 from bert_probe.model.weights import some
 
 TASKS = (CLASSIFYING, LABELLING, FILLING)
@@ -106,7 +106,7 @@ def _first(made: Callable[[str], Any]) -> Any:
         return made("eager")
 
 
-def opened(whole: Any, tokenizer: Any, name: str, before: Sequence[Training]) -> Checkpoint:
+def opened(whole: Any, tokenizer: Any, name: str, before: Sequence[TrainingHistory]) -> Checkpoint:
     """A model that nobody teaches any more, as a checkpoint: as one that was opened from files, it no longer
     changes.
 

@@ -13,19 +13,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
-from bert_probe.model.encoding import Inputs
+from bert_probe.model.encoding import ModelInputs
 from bert_probe.model.forward import batches, pad
 from bert_probe.model.trace import Array
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Labelled, Row
-from bert_probe.text.validation import Faults
-from bert_probe.training.schedule import Alike
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledText, LabeledTexts
+from bert_probe.text.validation import ValidationErrors
+from bert_probe.training.schedule import LengthBuckets
 
 UNTAUGHT = -100
 """Stands where nothing is learned, as torch's losses have it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class TrainingExample:
     """A text as the model reads it, and what is right.
 
     Attributes:
@@ -34,7 +34,7 @@ class Example:
         line: of the file.
     """
 
-    inputs: Inputs
+    inputs: ModelInputs
     target: Any
     line: int
 
@@ -42,7 +42,7 @@ class Example:
         return len(self.inputs)
 
 
-class Lesson(ABC):
+class Objective(ABC):
     """What is taught; the same whatever is updated.
 
     Attributes:
@@ -62,28 +62,28 @@ class Lesson(ABC):
     pads: bool
 
     @abstractmethod
-    def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[Example]:
+    def examples(self, checkpoint: Checkpoint, data: Any, longest: int | None) -> list[TrainingExample]:
         """The texts as the model reads them, cut at so many tokens.
 
         Raises:
             TextError: texts that it cannot read, all of them by their lines.
         """
 
-    def batch(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+    def batch(self, examples: Sequence[TrainingExample]) -> dict[str, torch.Tensor]:
         """Inputs [text, token], padded on the right, and what is right under ``labels``."""
         given = pad([example.inputs for example in examples], self.padding)
         return given | {"labels": self.right(examples, given["input_ids"].shape[1])}
 
-    def order(self, examples: Sequence[Example], batch: int, seed: int) -> Alike:
+    def order(self, examples: Sequence[TrainingExample], batch: int, seed: int) -> LengthBuckets:
         """Batches in which they are taught."""
-        return Alike([len(example) for example in examples], batch, seed, self.pads)
+        return LengthBuckets([len(example) for example in examples], batch, seed, self.pads)
 
-    def groups(self, examples: Sequence[Example], tokens: int) -> list[list[int]]:
+    def groups(self, examples: Sequence[TrainingExample], tokens: int) -> list[list[int]]:
         """Places of examples that are read together, of at most so many tokens."""
         return batches([len(example) for example in examples], tokens, self.pads)
 
     @abstractmethod
-    def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
+    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """What is right for each text, or for each token of texts of a length."""
 
     def answers(self, whole: Any, given: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,39 +118,41 @@ _PROBLEMS = {
 _MEASURES = {CLASSES: "accuracy", SEVERAL: "micro F1", NUMBER: "R²"}
 
 
-class TextLesson(Lesson):
+class TextObjective(Objective):
     """Classes, several labels, or a number, for a text or for two in one input."""
 
     task = CLASSIFYING
 
-    def __init__(self, checkpoint: Checkpoint, data: Labelled, labels: tuple[str, ...]) -> None:
+    def __init__(self, checkpoint: Checkpoint, data: LabeledTexts, labels: tuple[str, ...]) -> None:
         self.kind = data.kind
         self.problem, self.measure = _PROBLEMS[data.kind], _MEASURES[data.kind]
         self.labels = labels or (NUMBER,)
         self.padding, self.pads = checkpoint.padding, checkpoint.pads
         self._places = {label: place for place, label in enumerate(self.labels)}
 
-    def examples(self, checkpoint: Checkpoint, data: Sequence[Row], longest: int | None) -> list[Example]:
+    def examples(
+        self, checkpoint: Checkpoint, data: Sequence[LabeledText], longest: int | None
+    ) -> list[TrainingExample]:
         """Each row encoded."""
-        found, faults = [], Faults("The data")
+        found, faults = [], ValidationErrors("The data")
         for row in data:
             try:
                 inputs = checkpoint.encoder.inputs(row.text, longest, truncate=True, pair=row.pair)
             except TextError as error:
                 faults.add(row.line, str(error))
                 continue
-            found.append(Example(inputs, self._target(row), row.line))
+            found.append(TrainingExample(inputs, self._target(row), row.line))
         faults.check()
         return found
 
-    def _target(self, row: Row) -> Any:
+    def _target(self, row: LabeledText) -> Any:
         if isinstance(row.label, str):
             return self._places[row.label]
         if isinstance(row.label, tuple):
             return [float(label in row.label) for label in self.labels]
         return row.label
 
-    def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:  # noqa: ARG002
+    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:  # noqa: ARG002
         """Indices of classes, or numbers: [text] or [text, label]."""
         targets = [example.target for example in examples]
         return torch.tensor(targets, dtype=torch.long if self.kind == CLASSES else torch.float32)

@@ -27,12 +27,12 @@ _POOL = 16
 
 
 @dataclass(frozen=True)
-class Usual:
+class TrainingDefaults:
     """What is meant where nothing is said of how to update.
 
     Attributes:
         epochs: how often each text is seen; rate: the highest learning rate.
-        patience: evaluations in a row that give no hope, see `Course`, after which the training ends.
+        patience: evaluations in a row that give no hope, see `TrainingLoop`, after which the training ends.
     """
 
     epochs: int
@@ -40,23 +40,23 @@ class Usual:
     patience: int
 
 
-USUAL: Mapping[str, Usual] = {
-    HEAD: Usual(30, 1e-3, 5),
-    TOP: Usual(3, 5e-5, 3),
-    ALL: Usual(3, 5e-5, 3),
-    LORA: Usual(3, 5e-4, 3),
+USUAL: Mapping[str, TrainingDefaults] = {
+    HEAD: TrainingDefaults(30, 1e-3, 5),
+    TOP: TrainingDefaults(3, 5e-5, 3),
+    ALL: TrainingDefaults(3, 5e-5, 3),
+    LORA: TrainingDefaults(3, 5e-4, 3),
 }
 """A head alone begins with nothing known and costs little, so it takes larger steps, and more of them; what
 lora adds begins with nothing too."""
 
 
-def usual(update: str) -> Usual:
+def usual(update: str) -> TrainingDefaults:
     """For top:2, as for any other number of layers."""
     return USUAL[update.partition(":")[0]]
 
 
 @dataclass(frozen=True)
-class Pace:
+class Schedule:
     """How texts are gone through.
 
     Attributes:
@@ -90,7 +90,7 @@ class Pace:
         return optimizer, get_linear_schedule_with_warmup(optimizer, self.warm_up, self.steps)
 
 
-class Alike:
+class LengthBuckets:
     """Places of texts in batches of about one length, every one once, in an order drawn anew each epoch.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from bert_probe.errors import TextError
-from bert_probe.text.labeled_texts import CLASSES, MOST_NUMBER, NUMBER, Labelled, Row
+from bert_probe.text.labeled_texts import CLASSES, MOST_NUMBER, NUMBER, LabeledText, LabeledTexts
 
 T = TypeVar("T")
 
@@ -51,18 +51,18 @@ def parted(
     return taught, [row for place, row in enumerate(rows) if place in out]
 
 
-def parted_texts(data: Labelled, share: float, seed: int) -> tuple[list[Row], list[Row]]:
+def parted_texts(data: LabeledTexts, share: float, seed: int) -> tuple[list[LabeledText], list[LabeledText]]:
     """Labelled texts, each class in both parts alike."""
     stratum = (lambda row: row.label) if data.kind == CLASSES else (lambda _: None)
     return parted(data.rows, share, seed, text_of, stratum)
 
 
-def text_of(row: Row) -> tuple[str, str | None]:
+def text_of(row: LabeledText) -> tuple[str, str | None]:
     """What makes two rows the same text."""
     return row.text, row.pair
 
 
-def check_texts(data: Labelled, held_out: Labelled | None) -> None:
+def check_texts(data: LabeledTexts, held_out: LabeledTexts | None) -> None:
     """Refuse labels from which nothing can be learned, and held-out ones that are never taught.
 
     Raises:
@@ -87,7 +87,7 @@ def check_texts(data: Labelled, held_out: Labelled | None) -> None:
     check_taught(data.labels, held_out.labels, "texts")
 
 
-def _check_numbers(data: Labelled) -> None:
+def _check_numbers(data: LabeledTexts) -> None:
     for row in data.rows:
         if (
             not isinstance(row.label, float | int) or not abs(row.label) <= MOST_NUMBER
@@ -118,7 +118,7 @@ def check_taught(labels: Sequence[str], asked: Sequence[str], what: str) -> None
 _IN_WORDS = {"classes": "a class each", "several": "any number of labels each", "number": "a number each"}
 
 
-def notes_on(data: Labelled, taught: Sequence[Row], held_out: Sequence[Row]) -> list[str]:
+def notes_on(data: LabeledTexts, taught: Sequence[LabeledText], held_out: Sequence[LabeledText]) -> list[str]:
     """What a person should know of labelled texts, a sentence each."""
     notes = []
     if data.kind == CLASSES:

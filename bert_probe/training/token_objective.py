@@ -10,14 +10,14 @@ import torch
 
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import LABELLING, Checkpoint
-from bert_probe.model.encoding import Inputs
+from bert_probe.model.encoding import ModelInputs
 from bert_probe.text.tag_alignment import NOWHERE, placed
 from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.text.validation import Faults
-from bert_probe.training.objectives import UNTAUGHT, Example, Lesson
+from bert_probe.text.validation import ValidationErrors
+from bert_probe.training.objectives import UNTAUGHT, Objective, TrainingExample
 
 
-class TokenLesson(Lesson):
+class TokenObjective(Objective):
     """Labels of words, in BIO or any other scheme.
 
     The target of an example is a label's index at each word's first piece, and `UNTAUGHT` elsewhere.
@@ -32,10 +32,10 @@ class TokenLesson(Lesson):
 
     def examples(
         self, checkpoint: Checkpoint, data: Sequence[TaggedSentence], longest: int | None
-    ) -> list[Example]:
+    ) -> list[TrainingExample]:
         """Each sentence encoded as it is written."""
         places = {label: place for place, label in enumerate(self.labels)}
-        found, faults = [], Faults("The data")
+        found, faults = [], ValidationErrors("The data")
         for sentence in data:
             try:
                 encoding = checkpoint.encoder.encode(sentence.text, truncate=True, max_tokens=longest)
@@ -47,11 +47,13 @@ class TokenLesson(Lesson):
             for tag, unit in reversed([*zip(sentence.tags, words.units, strict=True)]):
                 if unit != NOWHERE:
                     target[words.lens.units[unit].positions[0]] = places[tag]
-            found.append(Example(Inputs(encoding.inputs, encoding.dropped), target, sentence.line))
+            found.append(
+                TrainingExample(ModelInputs(encoding.inputs, encoding.dropped), target, sentence.line)
+            )
         faults.check()
         return found
 
-    def right(self, examples: Sequence[Example], length: int) -> torch.Tensor:
+    def right(self, examples: Sequence[TrainingExample], length: int) -> torch.Tensor:
         """Indices of labels, [text, token]."""
         rows = np.full((len(examples), length), UNTAUGHT)
         for row, example in zip(rows, examples, strict=True):

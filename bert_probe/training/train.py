@@ -12,31 +12,31 @@ from typing import Any
 
 from bert_probe.analyses.pooling import own_files
 from bert_probe.core.field_types import Flag, Number, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, memory_errors
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.model.memory import in_words, promised
-from bert_probe.model.progress import Report, ignore
-from bert_probe.model.training_history import Training, seen
+from bert_probe.model.progress import Progress, no_progress
+from bert_probe.model.training_history import TrainingHistory, seen
 from bert_probe.training import trainer
-from bert_probe.training.datasets import Cut, Material, material
+from bert_probe.training.datasets import Dataset, SplitConfig, material
 from bert_probe.training.evaluation import asked_of
-from bert_probe.training.linear_heads import HeadAlone
-from bert_probe.training.lora import Adapter, Beside
+from bert_probe.training.linear_heads import LinearHead
+from bert_probe.training.lora import LoraAdapter, LoraModel
 from bert_probe.training.memory_estimate import need
 from bert_probe.training.models import has_head, opened, with_head, without_weights
-from bert_probe.training.objectives import Lesson
-from bert_probe.training.schedule import Pace, seeded, usual
-from bert_probe.training.trainable_parameters import HEAD, LORA, Update, chosen, trainable
-from bert_probe.training.training_loop import DIVERGED, EARLY, STOPPED, Course, Told, unheard
-from bert_probe.training.training_result import SHARE, Taught
+from bert_probe.training.objectives import Objective
+from bert_probe.training.schedule import Schedule, seeded, usual
+from bert_probe.training.trainable_parameters import HEAD, LORA, UpdateScope, chosen, trainable
+from bert_probe.training.training_loop import DIVERGED, EARLY, STOPPED, Told, TrainingLoop, unheard
+from bert_probe.training.training_result import SHARE, TrainingResult
 
 _REMEDY = "Use a smaller batch, cut texts after fewer tokens, update less, or close other programs."
 
 
 @question("teach", command="train", is_analysis=False)
-class Teach(Question):
+class Train(Question):
     """Update a checkpoint until it does a task on texts whose answers are known.
 
     The data say which task: `Labelled` texts, sentences with a tag for each word, or plain lines, in which
@@ -52,27 +52,27 @@ class Teach(Question):
         whole_words: of masked words, mask all pieces of one or none.
     """
 
-    update: str = asked(Update(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
-    epochs: int | None = asked(
+    update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
+    epochs: int | None = param(
         Optional(Number(1, 10_000)), default=None, about="How often each text is seen."
     )
-    rate: float | None = asked(
+    rate: float | None = param(
         Optional(Number(1e-8, 1, whole=False)), default=None, option="--lr", about="Highest learning rate."
     )
-    batch: int = asked(Number(1, 4096), default=16, about="Texts in a step.  [default: 16]")
-    seed: int = asked(Number(0, 2**32 - 1), default=0, about="Of all that is drawn.  [default: 0]")
-    held_out: float = asked(Number(0, 0.9, whole=False), default=SHARE, option="")
-    max_tokens: int | None = asked(
+    batch: int = param(Number(1, 4096), default=16, about="Texts in a step.  [default: 16]")
+    seed: int = param(Number(0, 2**32 - 1), default=0, about="Of all that is drawn.  [default: 0]")
+    held_out: float = param(Number(0, 0.9, whole=False), default=SHARE, option="")
+    max_tokens: int | None = param(
         Optional(Number(8)), default=None, about="Cut texts after so many tokens; else where the model ends."
     )
-    whole_words: bool = asked(Flag(), default=False, about="Mask all pieces of a word or none.")
+    whole_words: bool = param(Flag(), default=False, about="Mask all pieces of a word or none.")
 
-    def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> Plan:
+    def plan(self, checkpoint: Checkpoint, data: Any, held_out: Any = None) -> TrainingPlan:
         """What it would take, with nothing computed yet but the texts' tokens.
 
         Args:
-            data: of `read_labelled` for text-classification, `read_tagged` for token-classification, or
-                `read_sentences` for fill-mask.
+            data: from `read_labeled_texts` for text-classification, `read_tagged_sentences` for
+                token-classification, `read_sentences` for fill-mask.
             held_out: of the same type; None holds out a share of the data.
 
         Raises:
@@ -80,7 +80,7 @@ class Teach(Question):
             SelectionError, UnavailableError: what this model does not have.
         """
         checkpoint = checkpoint.now()
-        cut = Cut(self.held_out, self.seed, self.max_tokens)
+        cut = SplitConfig(self.held_out, self.seed, self.max_tokens)
         found = material(checkpoint, data, held_out, cut, self.whole_words)
         lesson = found.lesson
         if self.whole_words and lesson.task != FILLING:
@@ -98,8 +98,8 @@ class Teach(Question):
         alone = _alone_taught(self.update, lesson)
         many = ceil(len(found.taught) / self.batch)
         batches = many if alone else len(lesson.order(found.taught, self.batch, self.seed))
-        pace = Pace(batches, asked_for.epochs, self.batch, asked_for.rate, meant.patience)
-        return Plan(
+        pace = Schedule(batches, asked_for.epochs, self.batch, asked_for.rate, meant.patience)
+        return TrainingPlan(
             asked_for,
             checkpoint,
             found,
@@ -113,20 +113,20 @@ class Teach(Question):
             pooling,
         )
 
-    def _training(self, found: Material) -> Training:
+    def _training(self, found: Dataset) -> TrainingHistory:
         """What is remembered of it."""
         other = found.about.get("held_out_sha256", "")
         share, seed = (0.0, 0) if other or not self.held_out else (self.held_out, self.seed)
-        return Training(found.about["sentences_sha256"], other, share, seed)
+        return TrainingHistory(found.about["sentences_sha256"], other, share, seed)
 
     def of(
         self,
         checkpoint: Checkpoint,
         data: Any,
         held_out: Any = None,
-        report: Report = ignore,
+        report: Progress = no_progress,
         told: Told = unheard,
-    ) -> Taught:
+    ) -> TrainingResult:
         """Teach it; the checkpoint that is given stays as it is.
 
         Args:
@@ -144,7 +144,7 @@ class Teach(Question):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TrainingPlan:
     """A training before it begins.
 
     Attributes:
@@ -155,17 +155,17 @@ class Plan:
         memory: bytes that it takes, an estimate.
         training: what is remembered of it in the model.
         warnings: why its measure may flatter; notes: what else a person should know, a sentence each.
-        pooling: files by which texts become one vector each, as `Taught` has them.
+        pooling: files by which texts become one vector each, as `TrainingResult` has them.
     """
 
-    question: Teach
+    question: Train
     checkpoint: Checkpoint
-    material: Material
-    pace: Pace
+    material: Dataset
+    pace: Schedule
     trainable: int
     parameters: int
     memory: int
-    training: Training
+    training: TrainingHistory
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     pooling: Mapping[str, Any]
@@ -183,8 +183,8 @@ class Plan:
         """Of the weights that are saved."""
         return self.parameters * (8 if self.checkpoint.description.dtype == "float64" else 4)
 
-    def carried_out(self, report: Report = ignore, told: Told = unheard) -> Taught:
-        """See `Teach.of`."""
+    def carried_out(self, report: Progress = no_progress, told: Told = unheard) -> TrainingResult:
+        """See `Train.of`."""
         lesson, update = self.material.lesson, self.question.update
         name = self.checkpoint.description.name
         with (
@@ -194,9 +194,9 @@ class Plan:
             seeded(self.question.seed),
         ):
             whole = with_head(self.checkpoint, lesson.task, lesson.labels, lesson.problem)
-            adapter: Adapter | None = None
+            adapter: LoraAdapter | None = None
             if update == LORA:
-                narrow = Beside(whole)
+                narrow = LoraModel(whole)
                 course = self._taught(whole, narrow.updated, report, told)
                 whole, adapter = narrow.merged(lesson.task, name)
             else:
@@ -206,9 +206,9 @@ class Plan:
             before = (*self.checkpoint.before, self.training)
             made = opened(whole, self.checkpoint.tokenizer, f"{name}, taught", before)
         assert course.best is not None  # or it would have been let through
-        return Taught(
+        return TrainingResult(
             self.question,
-            Subject(self.checkpoint.provenance(), (), self.material.about),
+            InputRecord(self.checkpoint.provenance(), (), self.material.about),
             lesson.task,
             lesson.labels,
             lesson.measure,
@@ -228,12 +228,12 @@ class Plan:
             self.material.files,
         )
 
-    def _taught(self, whole: Any, updated: Any, report: Report, told: Told) -> Course:
+    def _taught(self, whole: Any, updated: Any, report: Progress, told: Told) -> TrainingLoop:
         """Update parameters of a model, which then has the best of them."""
         material, lesson = self.material, self.material.lesson
         device = self.checkpoint.device
         if _alone_taught(self.question.update, lesson):
-            alone = HeadAlone(whole.eval(), lesson)
+            alone = LinearHead(whole.eval(), lesson)
             texts = len(material.taught) + len(material.held_out)
             read = 0
 
@@ -260,19 +260,19 @@ class Plan:
         return course
 
     def _course(
-        self, whole: Any, updated: Any, groups: Sequence[Any], report: Report, told: Told, before: int
-    ) -> Course:
+        self, whole: Any, updated: Any, groups: Sequence[Any], report: Progress, told: Told, before: int
+    ) -> TrainingLoop:
         asked_for = asked_of(self.material.lesson, whole, groups)
         steps, epochs, patience = self.pace.steps, self.pace.epochs, self.pace.patience
-        return Course(updated, asked_for, steps, epochs, patience, report, told, before)
+        return TrainingLoop(updated, asked_for, steps, epochs, patience, report, told, before)
 
 
-def _alone_taught(update: str, lesson: Lesson) -> bool:
+def _alone_taught(update: str, lesson: Objective) -> bool:
     """Whether the head is taught on vectors that are computed once; masks are drawn anew for each epoch."""
     return update == HEAD and lesson.task != FILLING
 
 
-def _of_head(checkpoint: Checkpoint, lesson: Lesson) -> list[str]:
+def _of_head(checkpoint: Checkpoint, lesson: Objective) -> list[str]:
     """What to know of a head that is there."""
     if not has_head(checkpoint, lesson.task, lesson.labels, lesson.problem):
         new = "has no head for masked words: a new one begins with nothing known, and takes many texts"
@@ -280,7 +280,7 @@ def _of_head(checkpoint: Checkpoint, lesson: Lesson) -> list[str]:
     return [f"{checkpoint.description.name} has a head for this, which is taught on."]
 
 
-def _of_end(course: Course, pace: Pace) -> list[str]:
+def _of_end(course: TrainingLoop, pace: Schedule) -> list[str]:
     """What to know of a training that ended before its time."""
     if not course.ended:
         return []
@@ -298,7 +298,7 @@ _turn = threading.Lock()
 
 
 @contextmanager
-def _alone(report: Report) -> Iterator[None]:
+def _alone(report: Progress) -> Iterator[None]:
     """One training at a time: they draw torch's random numbers, of which a process has one row."""
     while not _turn.acquire(timeout=0.3):
         report(0, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bert_probe.analyses.parameters import Inventory, Parameter, inventory
-from bert_probe.core.field_types import Kind
+from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.training.models import without_weights
@@ -30,7 +30,7 @@ RANK, SCALE = 8, 16
 """Of the narrow matrices beside a layer's own; their product is multiplied by scale ÷ rank."""
 
 
-class Update(Kind):
+class UpdateScope(FieldType):
     """What is updated: head, top:K, all, lora."""
 
     metavar = "head|top:K|all|lora"
@@ -112,7 +112,7 @@ def trainable(whole: Any, update: str) -> int:
 
 
 @dataclass(frozen=True)
-class Count:
+class ParameterCount:
     """How many parameters an update changes.
 
     Attributes:
@@ -126,7 +126,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Updated:
+class TrainableParameters:
     """What of a model an update changes.
 
     Attributes:
@@ -142,7 +142,7 @@ class Updated:
         return sum(row.count for row in self.inventory.rows if row.name in self.names and of(row))
 
 
-def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> Updated:
+def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> TrainableParameters:
     """What an update changes, parameter by parameter. Takes no memory.
 
     Args:
@@ -166,7 +166,7 @@ def updated(checkpoint: Checkpoint, task: str, update: str, labels: int = 2) -> 
                 names.add(made.name)
     total = sum(row.count for row in rows)
     rows = [replace(row, share=row.count / total) for row in rows]
-    return Updated(Inventory(tuple(rows)), frozenset(names))
+    return TrainableParameters(Inventory(tuple(rows)), frozenset(names))
 
 
 def _labels(count: int) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def _labels(count: int) -> tuple[str, ...]:
     return tuple(f"label {number}" for number in range(1, count + 1))
 
 
-def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[Count]:
+def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[ParameterCount]:
     """How many parameters each update changes: head, top:K for each K, all, lora. Takes no memory.
 
     Args:
@@ -191,4 +191,4 @@ def counts(checkpoint: Checkpoint, task: str, labels: int = 2) -> Iterator[Count
         layers = 0
     tops = [f"{TOP}:{count}" for count in range(1, layers + 1)]
     for update in (HEAD, *tops, ALL, LORA):
-        yield Count(update, trainable(whole, update), parameters)
+        yield ParameterCount(update, trainable(whole, update), parameters)

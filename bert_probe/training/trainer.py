@@ -11,13 +11,18 @@ from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from bert_probe.model.weights import QUIET
-from bert_probe.training.objectives import Example, Lesson
-from bert_probe.training.schedule import Pace
-from bert_probe.training.training_loop import Course
+from bert_probe.training.objectives import Objective, TrainingExample
+from bert_probe.training.schedule import Schedule
+from bert_probe.training.training_loop import TrainingLoop
 
 
 def teach(
-    whole: Any, lesson: Lesson, examples: Sequence[Example], pace: Pace, seed: int, course: Course
+    whole: Any,
+    lesson: Objective,
+    examples: Sequence[TrainingExample],
+    pace: Schedule,
+    seed: int,
+    course: TrainingLoop,
 ) -> None:
     """Steps over texts until the course ends. What needs no gradient stays as it is."""
     device = next(whole.parameters()).device
@@ -38,7 +43,7 @@ def teach(
     )
     cache = whole.config.use_cache if hasattr(whole.config, "use_cache") else None
     with QUIET:
-        trainer = _Steps(whole, settings, lesson, examples, pace, course)
+        trainer = _ObjectiveTrainer(whole, settings, lesson, examples, pace, course)
         try:
             trainer.train()
         finally:
@@ -47,24 +52,24 @@ def teach(
                 whole.config.use_cache = cache
 
 
-class _Steps(Trainer):  # type: ignore[misc]
+class _ObjectiveTrainer(Trainer):  # type: ignore[misc]
     """transformers' loop, with a lesson's batches and loss."""
 
     def __init__(
         self,
         whole: Any,
         settings: TrainingArguments,
-        lesson: Lesson,
-        examples: Sequence[Example],
-        pace: Pace,
-        course: Course,
+        lesson: Objective,
+        examples: Sequence[TrainingExample],
+        pace: Schedule,
+        course: TrainingLoop,
     ) -> None:
         updated = [part for part in whole.parameters() if part.requires_grad]
         super().__init__(
             whole,
             settings,
             train_dataset=list(examples),
-            callbacks=[_Watch(self, course)],
+            callbacks=[_ProgressCallback(self, course)],
             optimizers=pace.optimizer(updated),
         )
         self.remove_callback(PrinterCallback)
@@ -88,10 +93,10 @@ class _Steps(Trainer):  # type: ignore[misc]
         return self.last_loss
 
 
-class _Watch(TrainerCallback):  # type: ignore[misc]
+class _ProgressCallback(TrainerCallback):  # type: ignore[misc]
     """Tells the course of each step."""
 
-    def __init__(self, trainer: _Steps, course: Course) -> None:
+    def __init__(self, trainer: _ObjectiveTrainer, course: TrainingLoop) -> None:
         self._trainer, self._course = trainer, course
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:  # noqa: ARG002

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bert_probe.errors import UnavailableError
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 
 EVALUATIONS = 6
 """Times that the held-out texts are asked, at least, if there are so many steps."""
@@ -20,7 +20,7 @@ EARLY, STOPPED, DIVERGED = "early", "stopped", "diverged"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationPoint:
     """How far the training is.
 
     Attributes:
@@ -45,15 +45,15 @@ class Evaluation:
         }
 
 
-Told = Callable[[Evaluation], None]
+Told = Callable[[EvaluationPoint], None]
 """Called after each evaluation."""
 
 
-def unheard(evaluation: Evaluation) -> None:
+def unheard(evaluation: EvaluationPoint) -> None:
     """A `Told` for a training that nobody watches."""
 
 
-class Course:
+class TrainingLoop:
     """Follows a training, step by step.
 
     Attributes:
@@ -69,7 +69,7 @@ class Course:
         steps: int,
         epochs: int,
         patience: int,
-        report: Report,
+        report: Progress,
         told: Told,
         before: int = 0,
     ) -> None:
@@ -82,8 +82,8 @@ class Course:
                 after which it ends.
             before: what the report has counted already.
         """
-        self.history: list[Evaluation] = []
-        self.best: Evaluation | None = None
+        self.history: list[EvaluationPoint] = []
+        self.best: EvaluationPoint | None = None
         self.ended = ""
         self._updated, self._held_out, self._patience = updated, held_out, patience
         self._steps, self._epochs = steps, epochs
@@ -119,7 +119,9 @@ class Course:
         if not math.isfinite(loss):
             self._diverged(done)
             return
-        found = Evaluation(done, self._epochs * done / self._steps, loss, held_out_loss, measure, seconds)
+        found = EvaluationPoint(
+            done, self._epochs * done / self._steps, loss, held_out_loss, measure, seconds
+        )
         self.history.append(found)
         better = self.best is None or _rank(found) > _rank(self.best)
         hopeful = better or found.held_out_loss < self._least
@@ -148,7 +150,7 @@ class Course:
                 part.copy_(self._kept[name])
 
 
-def _rank(found: Evaluation) -> tuple[float, ...]:
+def _rank(found: EvaluationPoint) -> tuple[float, ...]:
     """The larger the better: the measure, then the loss; what is no number is worst. Without held-out texts,
     which have no loss, the latest is best."""
     if math.isnan(found.held_out_loss):

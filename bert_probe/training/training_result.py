@@ -17,10 +17,10 @@ from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.training_history import write_trainings
 from bert_probe.model.weights import QUIET
-from bert_probe.training.lora import Adapter
+from bert_probe.training.lora import LoraAdapter
 from bert_probe.training.model_card import card
 from bert_probe.training.saving import write_folder, write_zip
-from bert_probe.training.training_loop import Evaluation
+from bert_probe.training.training_loop import EvaluationPoint
 
 CARD = "README.md"
 SHARE = 0.2
@@ -28,7 +28,7 @@ SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Taught(Result):
+class TrainingResult(Result):
     """A checkpoint that was taught.
 
     Attributes:
@@ -48,8 +48,8 @@ class Taught(Result):
     task: str
     labels: tuple[str, ...]
     measure: str
-    history: tuple[Evaluation, ...]
-    best: Evaluation
+    history: tuple[EvaluationPoint, ...]
+    best: EvaluationPoint
     ended: str
     trainable: int
     parameters: int
@@ -60,7 +60,7 @@ class Taught(Result):
     pooling: Mapping[str, Any]
     data: Any
     held_out: Any
-    adapter: Adapter | None
+    adapter: LoraAdapter | None
     files: Mapping[str, str]
 
     def __post_init__(self) -> None:

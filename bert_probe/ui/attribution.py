@@ -10,10 +10,10 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.pair_jacobians import AlikeByInput, WhyAlike
-from bert_probe.analyses.why import Explanation
-from bert_probe.analyses.why_check import INTERVAL, CheckedMethods, WhyCheck
-from bert_probe.analyses.why_heads import HeadEffects, WhyHeads
+from bert_probe.analyses.pair_jacobians import SimilarityAttribution, SimilarityAttributionResult
+from bert_probe.analyses.why import AttributionResult
+from bert_probe.analyses.why_check import INTERVAL, AttributionFaithfulness, AttributionFaithfulnessResult
+from bert_probe.analyses.why_heads import HeadAttribution, HeadAttributionResult
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABELLING
@@ -61,12 +61,14 @@ def part(traces: Sequence[Trace], task: str, at: int | None = None) -> None:
             )
     found: Result | None
     if which == "heads":
-        found = _heads(traces, WhyHeads(task, target, at))
+        found = _heads(traces, HeadAttribution(task, target, at))
     else:
-        found = _tokens(traces, WhyCheck(task, target, at, words, removal or None))
+        found = _tokens(traces, AttributionFaithfulness(task, target, at, words, removal or None))
     if found is not None:
         with corner:
-            shown_there = found.showing(rows="words") if isinstance(found, CheckedMethods) else found
+            shown_there = (
+                found.showing(rows="words") if isinstance(found, AttributionFaithfulnessResult) else found
+            )
             export(shown_there, f"why-{which}-{task}", label="Export this part")
     if task == COMPARING:
         _input(traces)
@@ -105,8 +107,8 @@ def _found(
         return None
 
 
-def _tokens(traces: Sequence[Trace], asked: WhyCheck) -> CheckedMethods | None:
-    found: CheckedMethods | None = _found(
+def _tokens(traces: Sequence[Trace], asked: AttributionFaithfulness) -> AttributionFaithfulnessResult | None:
+    found: AttributionFaithfulnessResult | None = _found(
         "why",
         asked,
         traces,
@@ -126,7 +128,7 @@ def _tokens(traces: Sequence[Trace], asked: WhyCheck) -> CheckedMethods | None:
     return found
 
 
-def _finding(found: CheckedMethods) -> str:
+def _finding(found: AttributionFaithfulnessResult) -> str:
     """Which method foretells best, and what it names."""
     best = found.explanations[found.best]
     fall, chance = found.effects[found.best][0], found.random[:, 0]
@@ -144,7 +146,7 @@ def _finding(found: CheckedMethods) -> str:
     )
 
 
-def _check(found: CheckedMethods) -> None:
+def _check(found: AttributionFaithfulnessResult) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("Are they right?", anchor=False)
         st.space("stretch")
@@ -194,7 +196,7 @@ def _check(found: CheckedMethods) -> None:
         st.caption(f"{methods()[name].label} is not to be had: {state.plain(why, 300)}")
 
 
-def _single(found: CheckedMethods) -> None:
+def _single(found: AttributionFaithfulnessResult) -> None:
     """One method by itself, in its own numbers."""
     st.subheader("One method by itself", anchor=False)
     options = {name: methods()[name].label for name in found.explanations}
@@ -209,7 +211,7 @@ def _single(found: CheckedMethods) -> None:
     st.caption(_said(one))
 
 
-def _said(one: Explanation) -> str:
+def _said(one: AttributionResult) -> str:
     """What a method tells beside its scores."""
     said = one.said
     specials = np.nansum([score for unit, score in zip(one.units, one.scores, strict=True) if unit.special])
@@ -229,8 +231,8 @@ def _said(one: Explanation) -> str:
     return " ".join(parts)
 
 
-def _heads(traces: Sequence[Trace], asked: WhyHeads) -> HeadEffects | None:
-    found: HeadEffects | None = _found(
+def _heads(traces: Sequence[Trace], asked: HeadAttribution) -> HeadAttributionResult | None:
+    found: HeadAttributionResult | None = _found(
         "why_heads",
         asked,
         traces,
@@ -259,7 +261,7 @@ def _heads(traces: Sequence[Trace], asked: WhyHeads) -> HeadEffects | None:
     return found
 
 
-def _most(found: HeadEffects) -> str:
+def _most(found: HeadAttributionResult) -> str:
     """The head without which the number changes most."""
     layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
     change = found.changes[layer, head]
@@ -272,9 +274,9 @@ def _most(found: HeadEffects) -> str:
 def _input(traces: Sequence[Trace]) -> None:
     """Pairs of words of the input."""
     st.subheader("Which words meet, from input to output?", anchor=False)
-    found: AlikeByInput | None = _found(
+    found: SimilarityAttributionResult | None = _found(
         "why_alike",
-        WhyAlike(),
+        SimilarityAttribution(),
         traces,
         "Follow both texts to the input",
         "steps",

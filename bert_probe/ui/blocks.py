@@ -14,7 +14,7 @@ from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace
 from bert_probe.text.words import Unit
 from bert_probe.ui.components.strip import strip
-from bert_probe.views.strip import Piece
+from bert_probe.views.strip import StripToken
 from bert_probe.views.text import labels as labels
 from bert_probe.views.text import positions as positions
 from bert_probe.views.text import shown
@@ -79,7 +79,7 @@ def token_strip(
     """The text as pills; with ``selected`` one can be chosen, with ``row`` they are pushed aside."""
     tokens = trace.tokens
     pieces = [
-        Piece(
+        StripToken(
             text=shown(token.display),
             position=token.position,
             segment=token.segment,

@@ -24,7 +24,7 @@ _numbers = count()
 
 
 @dataclass(frozen=True)
-class Line:
+class ContextRow:
     """A sentence and its word.
 
     Attributes:
@@ -37,7 +37,7 @@ class Line:
     word: str = ""
 
 
-def held() -> tuple[Line, ...]:
+def held() -> tuple[ContextRow, ...]:
     """The sentences: those of the session, else of the address, else the example."""
     if _LINES not in st.session_state:
         texts = lines(url_texts.recall("context") or "")[:MOST]
@@ -48,7 +48,7 @@ def held() -> tuple[Line, ...]:
             _keep([_line(text, word) for text, word in zip_longest(texts, words[: len(texts)], fillvalue="")])
         else:
             example()
-    return cast(tuple[Line, ...], st.session_state[_LINES])
+    return cast(tuple[ContextRow, ...], st.session_state[_LINES])
 
 
 def example() -> None:
@@ -79,13 +79,13 @@ def remove(key: str) -> None:
     _keep([line for line in held() if line.key != key])
 
 
-def choose(line: Line, word: str) -> None:
+def choose(line: ContextRow, word: str) -> None:
     """Choose a word of a sentence."""
     if word != line.word:
         _keep([replace(one, word=word) if one.key == line.key else one for one in held()])
 
 
-def chosen_unit(trace: Trace, line: Line) -> Unit | None:
+def chosen_unit(trace: Trace, line: ContextRow) -> Unit | None:
     """The unit of the line's word; where none is chosen, one that is chosen in another sentence."""
     for word in [line.word] if line.word else dict.fromkeys(one.word for one in held() if one.word):
         try:
@@ -100,11 +100,11 @@ def name_of(trace: Trace, place: int) -> str:
     return word_name(trace, word_lens(trace).units[place])
 
 
-def _line(text: str, word: str = "") -> Line:
-    return Line(f"context_word_{next(_numbers)}", text, word)
+def _line(text: str, word: str = "") -> ContextRow:
+    return ContextRow(f"context_word_{next(_numbers)}", text, word)
 
 
-def _keep(kept: Sequence[Line]) -> None:
+def _keep(kept: Sequence[ContextRow]) -> None:
     st.session_state[_LINES] = tuple(kept)
     texts = "\n".join(line.text for line in kept)
     words = "\n".join(line.word for line in kept)

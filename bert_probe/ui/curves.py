@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.baseline import BaselineCosines, Spread
-from bert_probe.analyses.context import WordsInContext
+from bert_probe.analyses.baseline import CosineDistribution, SimilarityBaselineResult
+from bert_probe.analyses.context import WordInContextResult
 from bert_probe.model.trace import Array
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text
 from bert_probe.views.palette import HEADS
@@ -31,7 +31,7 @@ class PairCurve:
     cosines: Array
 
 
-def layer_curves(baseline: BaselineCosines, layer: int, pair: PairCurve | None) -> Any:
+def layer_curves(baseline: SimilarityBaselineResult, layer: int, pair: PairCurve | None) -> Any:
     """Cosine of unrelated tokens by layer, the present layer marked, and a chosen pair on top."""
     figure = go.Figure()
     _unrelated(figure, baseline, None)
@@ -42,7 +42,7 @@ def layer_curves(baseline: BaselineCosines, layer: int, pair: PairCurve | None) 
     return figure
 
 
-def context_curves(found: WordsInContext, layer: int, pairs: Sequence[int], less_mean: bool) -> Any:
+def context_curves(found: WordInContextResult, layer: int, pairs: Sequence[int], less_mean: bool) -> Any:
     """Cosine of pairs of words by layer, over what unrelated and same words reach.
 
     Args:
@@ -74,18 +74,22 @@ def context_curves(found: WordsInContext, layer: int, pairs: Sequence[int], less
     return figure.update_layout(height=380, legend=beside)
 
 
-def _unrelated(figure: Any, baseline: BaselineCosines, base: BaselineCosines | None) -> None:
+def _unrelated(
+    figure: Any, baseline: SimilarityBaselineResult, base: SimilarityBaselineResult | None
+) -> None:
     unrelated = baseline.unrelated
     _band(figure, unrelated, base, "rgba(138,135,151,0.22)", "unrelated: middle 90%")
     _curve(figure, "unrelated: mean", _less(unrelated.mean, base), {"color": GRAY, "dash": "dot"}, "lines")
 
 
-def _less(values: Sequence[float], base: BaselineCosines | None) -> Array:
+def _less(values: Sequence[float], base: SimilarityBaselineResult | None) -> Array:
     array = np.array(values)
     return array if base is None else base.corrected(array)
 
 
-def _band(figure: Any, spread: Spread, base: BaselineCosines | None, colour: str, name: str) -> None:
+def _band(
+    figure: Any, spread: CosineDistribution, base: SimilarityBaselineResult | None, colour: str, name: str
+) -> None:
     layers = list(range(len(spread.mean)))
     figure.add_scatter(
         x=layers + layers[::-1],

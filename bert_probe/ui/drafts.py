@@ -9,7 +9,7 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.errors import ReportError
-from bert_probe.reports.drafts import MOST_VIEWS, Entry, Tray
+from bert_probe.reports.drafts import MOST_VIEWS, Draft, DraftEntry
 from bert_probe.reports.view_files import ViewFile
 from bert_probe.ui import state, url_texts
 
@@ -22,16 +22,16 @@ _KEY: Final = "tray"
 """Session key, and parameter."""
 
 
-def held() -> Tray:
+def held() -> Draft:
     """What was picked: that of the session, else of the address."""
     if _KEY not in st.session_state:
         kept = url_texts.recall(_KEY)
         try:
-            st.session_state[_KEY] = Tray() if kept is None else Tray.read(kept.encode())
+            st.session_state[_KEY] = Draft() if kept is None else Draft.read(kept.encode())
         except ReportError:  # somebody wrote it into an address
-            st.session_state[_KEY] = Tray()
+            st.session_state[_KEY] = Draft()
         state.hold(_KEY)
-    found: Tray = st.session_state[_KEY]
+    found: Draft = st.session_state[_KEY]
     return found
 
 
@@ -58,10 +58,10 @@ def add(view: ViewFile) -> None:
     Raises:
         ReportError: there are as many as a report takes, or they hold as much text.
     """
-    take(replace(held(), entries=(*held().entries, Entry(view))))
+    take(replace(held(), entries=(*held().entries, DraftEntry(view))))
 
 
-def take(tray: Tray) -> None:
+def take(tray: Draft) -> None:
     """Make this what was picked.
 
     Raises:
@@ -84,11 +84,11 @@ def publish() -> None:
     tray = st.session_state.get(_KEY)
     if tray is not None:
         # By name even where it is short: a link is to show a view, and not what somebody collects.
-        written = None if tray == Tray() else tray.to_bytes().decode()
+        written = None if tray == Draft() else tray.to_bytes().decode()
         url_texts.remember(_KEY, written, named=True)
 
 
-def put(entries: Sequence[Entry]) -> None:
+def put(entries: Sequence[DraftEntry]) -> None:
     """The same title, other views or notes."""
     take(replace(held(), entries=tuple(entries)))
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.projection import SentenceMap
+from bert_probe.analyses.projection import SentenceMapResult
 from bert_probe.model.trace import Array
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.views.scale import Scale
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
@@ -60,7 +60,7 @@ def token_bars(tokens: list[str], values: Array, name: str) -> Any:
         xaxis={
             "title": "token",
             "tickvals": positions[::step],
-            "ticktext": [as_text(shortened(token, 16)) for token in tokens[::step]],
+            "ticktext": [as_text(truncate_text(token, 16)) for token in tokens[::step]],
             "tickangle": -45 if len(tokens) > 8 else 0,
             "zeroline": False,
         },
@@ -108,7 +108,7 @@ def class_bars(
         margin={"l": 0, "r": 56, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": name, "range": None if most is None else [0, most]},
-        yaxis=named_rows([shortened(name, 24) for name in names]),
+        yaxis=named_rows([truncate_text(name, 24) for name in names]),
         showlegend=False,
     )
     return figure
@@ -129,7 +129,7 @@ def as_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "%\u200b{")
 
 
-def sentence_map(plane: SentenceMap) -> Any:
+def sentence_map(plane: SentenceMapResult) -> Any:
     """Sentences as points, each with its number where there are few, and its text on hover."""
     sentences, layout = plane.sentences, plane.layout
     few = len(sentences) <= MOST_NUMBERED

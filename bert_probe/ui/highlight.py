@@ -15,7 +15,7 @@ _MOST_BETWEEN = 400
 
 
 @dataclass(frozen=True)
-class Mark:
+class HighlightSpan:
     """A part of a text.
 
     Attributes:
@@ -35,7 +35,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     return {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(sorted(set(names)))}
 
 
-def markdown(text: str, marks: Sequence[Mark]) -> str:
+def markdown(text: str, marks: Sequence[HighlightSpan]) -> str:
     """The text as Markdown; whatever it holds stands there as text. Marks must not overlap.
 
     Those of one name that touch become one, and neighbours bear their name once, after the last.
@@ -53,8 +53,8 @@ def markdown(text: str, marks: Sequence[Mark]) -> str:
     return "".join(parts)
 
 
-def _joined(marks: Sequence[Mark]) -> list[Mark]:
-    joined: list[Mark] = []
+def _joined(marks: Sequence[HighlightSpan]) -> list[HighlightSpan]:
+    joined: list[HighlightSpan] = []
     for mark in sorted(marks, key=lambda one: (one.start, one.end)):
         if joined and joined[-1].name == mark.name and joined[-1].end == mark.start:
             joined[-1] = replace(joined[-1], end=mark.end)

@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.errors import SelectionError, TextError, UnavailableError
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import key_of
 from bert_probe.runtime.jobs import Job
@@ -37,7 +37,7 @@ def run(
     key: str,
     cause: Hashable,
     label: str,
-    work: Callable[[Report], T],
+    work: Callable[[Progress], T],
     unit: str = "",
     note: str = "",
     *,
@@ -59,7 +59,7 @@ def run(
         start: begin at once. The button is then drawn only to begin again, where that can help.
         about: what is said above the progress.
         patience: seconds for which the page waits before it shows progress.
-        limits: of the `Job`, see there.
+        limits: of the `ShardJob`, see there.
 
     Raises:
         ProbeError: what the work raised, on every run until it is started again or the cause changes.

@@ -8,12 +8,12 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.lens import CAVEAT, LayerAnswers, Lens
+from bert_probe.analyses.lens import CAVEAT, Lens, LensResult
 from bert_probe.errors import UnavailableError, WeightsError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.ui import blocks, figures, state, tuned_lens
 from bert_probe.ui.export import export
 from bert_probe.views.palette import HEADS
@@ -47,7 +47,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
     with choosers:
         tuned = tuned_lens.choose(kept)
     try:
-        found: LayerAnswers = shared_cache.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
+        found: LensResult = shared_cache.answers.of(Lens(task, mask=word, tuned=tuned).of, trace)
     except (UnavailableError, WeightsError) as error:
         st.info(state.plain(str(error), 400))
         return
@@ -76,7 +76,7 @@ def part(trace: Trace, task: str, word: int | str | None = None, truncate: bool 
         )
 
 
-def _masks(trace: Trace, found: LayerAnswers, by: str) -> None:
+def _masks(trace: Trace, found: LensResult, by: str) -> None:
     """Each mask, and beneath them all tokens where the mask is for the question."""
     for number in range(len(found.places)):
         _mask(found, _followed(trace, found, number), number, by)
@@ -87,17 +87,17 @@ def _masks(trace: Trace, found: LayerAnswers, by: str) -> None:
         _tokens(shared_cache.answers.of(Lens(asked.task, top=1).of, trace), "word")
 
 
-def _followed(trace: Trace, found: LayerAnswers, number: int) -> LayerAnswers:
+def _followed(trace: Trace, found: LensResult, number: int) -> LensResult:
     """The same for the words that the last layer likes best, at every layer."""
     asked = found.question
     words = found.names[-1][number]
-    followed: LayerAnswers = shared_cache.answers.of(
+    followed: LensResult = shared_cache.answers.of(
         Lens(asked.task, targets=words, mask=asked.mask, tuned=asked.tuned).of, trace
     )
     return followed
 
 
-def _mask(found: LayerAnswers, followed: LayerAnswers, number: int, by: str) -> None:
+def _mask(found: LensResult, followed: LensResult, number: int, by: str) -> None:
     mask = found.places[number]
     st.markdown(f"**Token {mask.position}.** {_said(found, number)}")
     _curves(followed, number, by)
@@ -112,7 +112,7 @@ def _mask(found: LayerAnswers, followed: LayerAnswers, number: int, by: str) -> 
     )
 
 
-def _tokens(found: LayerAnswers, what: str) -> None:
+def _tokens(found: LensResult, what: str) -> None:
     """The likeliest word or label of every token in every layer."""
     layers, places = found.ids.shape[0], found.places[:_MOST_TOKENS]
     if len(places) < len(found.places):
@@ -127,7 +127,7 @@ def _tokens(found: LayerAnswers, what: str) -> None:
     )
 
 
-def _said(found: LayerAnswers, number: int) -> str:
+def _said(found: LensResult, number: int) -> str:
     """From which layer on the last layer's answer is the likeliest."""
     name, layer = state.plain(shown(found.names[-1][number][0])), int(found.settled[number])
     last = len(found.ids) - 1
@@ -136,7 +136,7 @@ def _said(found: LayerAnswers, number: int) -> str:
     return f"**{name}** is first from layer {layer} on, of {last}."
 
 
-def _curves(found: LayerAnswers, number: int, by: str) -> None:
+def _curves(found: LensResult, number: int, by: str) -> None:
     """What the last layer puts first, by layer: probability, of a number the number itself, or rank; or how
     undecided each layer is."""
     figure = go.Figure()
@@ -193,7 +193,7 @@ def _grid(
     """Names in cells, [row, column], the likelier the darker."""
     places = np.indices(shares.shape)
     cells = [figures.as_text(name) for row in names for name in row]
-    short = [figures.as_text(shortened(name, 14)) for row in names for name in row]
+    short = [figures.as_text(truncate_text(name, 14)) for row in names for name in row]
     figure = go.Figure()
     figure.add_heatmap(
         z=np.sqrt(shares),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.text.labeled_texts import Labelled, labelled_of
-from bert_probe.text.sentence_files import columns_of, sentences_of, usual_column
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.sentence_files import columns_of, parse_sentences, usual_column
 from bert_probe.ui import blocks, sentence_input, state
 
 MOST = 5_000
@@ -22,10 +22,10 @@ class _File:
     name: str
     content: bytes
     columns: tuple[str, ...]
-    rows: Labelled | ProbeError | None
+    rows: LabeledTexts | ProbeError | None
 
 
-def chosen() -> tuple[str, ...] | Labelled | None:
+def chosen() -> tuple[str, ...] | LabeledTexts | None:
     """The texts; None while there is no file.
 
     Raises:
@@ -46,7 +46,7 @@ def chosen() -> tuple[str, ...] | Labelled | None:
         labels = f"{len(file.rows.labels):,} labels" if file.rows.labels else "numbers"
         blocks.caveat(f"{len(file.rows.rows):,} texts of {state.plain(file.name)}, with {labels}.")
         return file.rows
-    texts = sentences_of(file.content, file.name, _column(file))
+    texts = parse_sentences(file.content, file.name, _column(file))
     sentence_input.check_number(texts, MOST)
     blocks.caveat(f"{len(texts):,} texts of {state.plain(file.name)}. Empty lines are left out.")
     return texts
@@ -62,7 +62,7 @@ def _read(name: str, content: bytes) -> _File:
         sentence_input.check_size(name, content)
         columns = columns_of(content, name)
         called = {column.casefold() for column in columns}
-        rows = labelled_of(content, name) if called & {"label", "labels"} else None
+        rows = parse_labeled_texts(content, name) if called & {"label", "labels"} else None
     except ProbeError as error:
         return _File(name, b"", (), error)
     return _File(name, content, columns, rows)

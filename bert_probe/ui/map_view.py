@@ -6,17 +6,17 @@ from typing import cast
 
 import streamlit as st
 
-from bert_probe.analyses.layer_map import MappedLayers
+from bert_probe.analyses.layer_map import TokenMapResult
 from bert_probe.ui import state
 from bert_probe.ui.components.layer_map import layer_map
-from bert_probe.views.layer_map import COLOURS, MODES, Chosen, Shown, digest, usual
+from bert_probe.views.layer_map import COLOURS, MODES, MapSelection, MapView, digest, usual
 
 _KEYS = {"mode": "map_view", "layer": "map_layer", "by": "map_colour"}
 _START = "map start"
 """Session key of what is shown first, and of what: it stays while the same is drawn."""
 
 
-def drawn(found: MappedLayers) -> tuple[Chosen, Shown]:
+def drawn(found: TokenMapResult) -> tuple[MapSelection, MapView]:
     """Draw it; what the reader chose, and what is shown."""
     of, asked = digest(found), _asked(found)
     if st.session_state.get(_START, ("",))[0] != of:
@@ -30,7 +30,7 @@ def drawn(found: MappedLayers) -> tuple[Chosen, Shown]:
     return chosen, now
 
 
-def _asked(found: MappedLayers) -> Shown:
+def _asked(found: TokenMapResult) -> MapView:
     """What the address asks for, as far as it is there."""
     address, shown = state.address(), usual(found)
     mode, layer, by = (address.get(key) for key in _KEYS.values())
@@ -43,7 +43,7 @@ def _asked(found: MappedLayers) -> Shown:
         if given is None:
             continue
         if given in there:
-            shown = cast(Shown, {**shown, name: int(given) if name == "layer" else given})
+            shown = cast(MapView, {**shown, name: int(given) if name == "layer" else given})
         else:
             st.caption(f":orange[There is no {key} {state.plain(given)} here; showing the usual one.]")
     return shown

@@ -7,15 +7,15 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.analyses.overview import Finding, TextOverview, forms, look
-from bert_probe.analyses.usual import Form, Usual, usual
-from bert_probe.model.progress import Report, ignore, part_of
+from bert_probe.analyses.overview import Highlight, HighlightsResult, forms, look
+from bert_probe.analyses.usual import Form, ReferenceNumbers, usual
+from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths
 from bert_probe.server.asgi import OF_ATTENTION
 from bert_probe.ui import blocks, jobs, state
 from bert_probe.ui.export import export
-from bert_probe.ui.workbench import Study
+from bert_probe.ui.workbench import TracedRequest
 from bert_probe.views import small
 
 _OWN: Final = {
@@ -28,11 +28,11 @@ _OWN: Final = {
 """Of each page that is linked to, what a link chooses; all else in the address stays as it is."""
 
 
-def draw(study: Study) -> None:
+def draw(study: TracedRequest) -> None:
     """All of it: what is quick at first, in the order of the kinds; ranked once it is known what is usual."""
     wanted = forms(study.a, study.b)
     known = all(shared_cache.answers.has(usual, study.checkpoint, form) for form in wanted)
-    found: TextOverview = shared_cache.answers.of(look, study.a, study.b, quick=not known)
+    found: HighlightsResult = shared_cache.answers.of(look, study.a, study.b, quick=not known)
     if known:
         found = found.ranked(_measured(study, wanted))
     with st.container(key="findings", gap="small"):
@@ -46,7 +46,9 @@ def draw(study: Study) -> None:
         _measure(study, wanted)
 
 
-def _measured(study: Study, wanted: Sequence[Form], report: Report = ignore) -> Usual:
+def _measured(
+    study: TracedRequest, wanted: Sequence[Form], report: Progress = no_progress
+) -> ReferenceNumbers:
     """The numbers of the shipped sentences, measured once for each model."""
     parts = [
         shared_cache.answers.of(usual, study.checkpoint, form, report=part_of(report, number, len(wanted)))
@@ -55,7 +57,7 @@ def _measured(study: Study, wanted: Sequence[Form], report: Report = ignore) -> 
     return parts[0] if len(parts) == 1 else parts[0] | parts[1]
 
 
-def _measure(study: Study, wanted: Sequence[Form]) -> None:
+def _measure(study: TracedRequest, wanted: Sequence[Form]) -> None:
     """Measure them, and draw the page anew."""
     done = jobs.run(
         "usual",
@@ -70,7 +72,7 @@ def _measure(study: Study, wanted: Sequence[Form]) -> None:
         st.rerun()
 
 
-def _card(finding: Finding, number: int) -> None:
+def _card(finding: Highlight, number: int) -> None:
     with st.container(key=f"finding_{number}", horizontal=True, gap="medium", border=True):
         st.image(
             small.svg(finding.picture, blocks.dark()),
@@ -86,14 +88,14 @@ def _card(finding: Finding, number: int) -> None:
             )
 
 
-def _address(finding: Finding) -> dict[str, str]:
+def _address(finding: Highlight) -> dict[str, str]:
     """All parameters that the page will have then: one that it would write anew is one step back too many."""
     own = _OWN[finding.page]
     kept = {name: value for name, value in state.address().items() if name not in own}
     return {**kept, **finding.choices}
 
 
-def _label(finding: Finding) -> str:
+def _label(finding: Highlight) -> str:
     """The page, and what is to be seen there."""
     chosen = [
         f"{name.removeprefix('vector_')} {finding.choices[name]}"
@@ -107,7 +109,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _foot(found: TextOverview) -> None:
+def _foot(found: HighlightsResult) -> None:
     assert found.tokens is not None  # it is ranked
     export(found, "overview")
     blocks.caveat(

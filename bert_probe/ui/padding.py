@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.padding import COLUMNS, PaddedBatch, Padding
+from bert_probe.analyses.padding import COLUMNS, PaddingEffect, PaddingEffectResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -31,7 +31,7 @@ _CELLS = {
 }
 
 
-def in_one_batch(study: workbench.Study) -> None:
+def in_one_batch(study: workbench.TracedRequest) -> None:
     """The section."""
     st.header("In one batch", anchor=False)
     st.markdown(
@@ -76,7 +76,7 @@ def in_one_batch(study: workbench.Study) -> None:
     _check(found)
 
 
-def _padded(study: workbench.Study, more: Sequence[str]) -> PaddedBatch:
+def _padded(study: workbench.TracedRequest, more: Sequence[str]) -> PaddingEffectResult:
     """The reader's own texts and more in one batch.
 
     Raises:
@@ -88,11 +88,11 @@ def _padded(study: workbench.Study, more: Sequence[str]) -> PaddedBatch:
     )
     if len(more) > _MOST:
         st.caption(f":orange[{len(more):,} lines; the first {_MOST} are read.]")
-    found: PaddedBatch = shared_cache.answers.of(Padding().of, (*own, *kept))
+    found: PaddingEffectResult = shared_cache.answers.of(PaddingEffect().of, (*own, *kept))
     return found
 
 
-def _grid(found: PaddedBatch, cell: str) -> Any:
+def _grid(found: PaddingEffectResult, cell: str) -> Any:
     """A row for each text, padding shaded."""
     rows = [
         [
@@ -107,7 +107,7 @@ def _grid(found: PaddedBatch, cell: str) -> Any:
     return frame.style.apply(lambda _: shades.map(lambda one: _SHADE if one else ""), axis=None)
 
 
-def _check(found: PaddedBatch) -> None:
+def _check(found: PaddingEffectResult) -> None:
     """Whether padding changed anything, and what it would change without the mask."""
     if found.changes_nothing:
         verdict = f"padding changes nothing: largest difference {found.difference:.1e}"

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from bert_probe.analyses.parameter_change import ChangedParameters
+from bert_probe.analyses.parameter_change import ParameterChangeResult
 from bert_probe.analyses.parameters import Inventory, Parameter
-from bert_probe.training.trainable_parameters import Updated
+from bert_probe.training.trainable_parameters import TrainableParameters
 from bert_probe.ui.figures import GRAY, ink
 from bert_probe.views import palette
 from bert_probe.views.scale import Scale
@@ -30,7 +30,7 @@ PART_COLOURS = {
 
 
 @dataclass(frozen=True)
-class Area:
+class TreemapArea:
     """A part of a treemap.
 
     Attributes:
@@ -48,20 +48,20 @@ class Area:
     of: Callable[[Parameter], bool]
 
 
-def areas(found: Inventory) -> list[Area]:
+def areas(found: Inventory) -> list[TreemapArea]:
     """The model, its groups, their parts, and the tensors of these."""
-    made = [Area("model", "model", "", found.total, "", lambda _: True)]
+    made = [TreemapArea("model", "model", "", found.total, "", lambda _: True)]
     groups = found.by_group()
     for (group, part), count in found.by_part().items():
         if group in groups:
-            made.append(Area(group, group, "model", groups.pop(group), group, _in(group)))
+            made.append(TreemapArea(group, group, "model", groups.pop(group), group, _in(group)))
         if part != group:
-            made.append(Area(f"{group}/{part}", part, group, count, part, _in(group, part)))
+            made.append(TreemapArea(f"{group}/{part}", part, group, count, part, _in(group, part)))
     for row in found.rows:
         if row.count:
             within = row.group if row.part == row.group else f"{row.group}/{row.part}"
             label = row.name.removesuffix(".weight")
-            made.append(Area(row.name, label, within, row.count, row.part, _called(row.name)))
+            made.append(TreemapArea(row.name, label, within, row.count, row.part, _called(row.name)))
     return made
 
 
@@ -80,7 +80,7 @@ def treemap(found: Inventory, dark: bool) -> Any:
     made = areas(found)
     named = {row.name for row in found.rows}
 
-    def colour(area: Area) -> str:
+    def colour(area: TreemapArea) -> str:
         if area.id == "model":
             return _CLEAR
         return PART_COLOURS.get(area.part, GRAY if area.id in named else ground)
@@ -94,7 +94,7 @@ def treemap(found: Inventory, dark: bool) -> Any:
     )
 
 
-def updated_treemap(found: Updated, dark: bool) -> Any:
+def updated_treemap(found: TrainableParameters, dark: bool) -> Any:
     """The same areas, with those of a head; what training leaves as it is has no colour, and what it updates
     in part is hatched."""
     ground, writing = _ground(dark)
@@ -134,7 +134,7 @@ def updated_treemap(found: Updated, dark: bool) -> Any:
     )
 
 
-def changed_treemap(found: ChangedParameters, dark: bool) -> Any:
+def changed_treemap(found: ParameterChangeResult, dark: bool) -> Any:
     """The same areas; the colour is how much of each changed, ‖B − A‖ ÷ ‖A‖, grey where it is not in both."""
     ground, ink = _ground(dark)
     made = areas(found.inventory)
@@ -184,7 +184,7 @@ def _readable(colour: str) -> str:
     return "#1C1B22" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
 
-def _drawn(made: Sequence[Area], dark: bool, **look: Any) -> Any:
+def _drawn(made: Sequence[TreemapArea], dark: bool, **look: Any) -> Any:
     figure = go.Figure(
         go.Treemap(
             ids=[area.id for area in made],

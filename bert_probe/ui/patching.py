@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from bert_probe.analyses.patching import Patch, Patching
+from bert_probe.analyses.patching import ActivationPatching, ActivationPatchingResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, jobs, state
@@ -35,7 +35,7 @@ def part(a: Trace, b: Trace) -> None:
     try:
         found = jobs.answered(
             "patching",
-            Patch(what).of,
+            ActivationPatching(what).of,
             a,
             b,
             label="Put each part into B, one at a time",
@@ -55,7 +55,7 @@ def part(a: Trace, b: Trace) -> None:
     blocks.caveat(_CAVEAT)
 
 
-def _finding(found: Patching) -> str:
+def _finding(found: ActivationPatchingResult) -> str:
     """What comes back most, and what all of it does."""
     layer, place = np.unravel_index(int(found.recovered.argmax()), found.recovered.shape)
     share = found.recovered[layer, place]

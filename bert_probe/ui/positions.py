@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bert_probe.analyses.position_ways import DistanceBias, Rotary
-from bert_probe.analyses.positions import ModelPositions, directions
+from bert_probe.analyses.positions import PositionsResult, directions
 from bert_probe.model.trace import Array
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.views.palette import HEADS
@@ -20,7 +20,7 @@ _EXACT = 1e-6
 """A table this near to the sinusoids holds them: it was rounded to float32."""
 
 
-def has(found: ModelPositions) -> str:
+def has(found: PositionsResult) -> str:
     """What the model has, in a sentence or two."""
     said = []
     if found.learned is not None:
@@ -52,7 +52,7 @@ def has(found: ModelPositions) -> str:
     return " ".join(said)
 
 
-def of_distance(found: ModelPositions) -> str:
+def of_distance(found: PositionsResult) -> str:
     """What the curves by distance say of neighbours."""
     parts = [
         f"{name}: **{values[1]:.2f}** next to each other, **{values[near]:.2f}** at a distance of {near}"
@@ -62,7 +62,7 @@ def of_distance(found: ModelPositions) -> str:
     return "Mean cosine, " + "; ".join(parts) + "." if parts else ""
 
 
-def of_spectrum(found: ModelPositions) -> str:
+def of_spectrum(found: PositionsResult) -> str:
     """In how many directions most of the variance lies."""
     learned, fixed = (directions(one) for one in found.spectra)
     size = found.table_of_positions.vectors.shape[1]
@@ -72,7 +72,7 @@ def of_spectrum(found: ModelPositions) -> str:
     )
 
 
-def distance_curves(found: ModelPositions) -> Any:
+def distance_curves(found: PositionsResult) -> Any:
     """Mean cosine by distance."""
     return _curves(
         {name: (np.arange(len(values)), values) for name, values in found.by_distance.items()},
@@ -82,7 +82,7 @@ def distance_curves(found: ModelPositions) -> Any:
     )
 
 
-def spectrum_curves(found: ModelPositions) -> Any:
+def spectrum_curves(found: PositionsResult) -> Any:
     """The share of the variance by direction, and how the shares add up."""
     learned, fixed = found.spectra
     drawn = {

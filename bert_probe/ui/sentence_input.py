@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
 from bert_probe.errors import TextError
-from bert_probe.text.sentence_files import columns_of, lines, sentences_of, usual_column
+from bert_probe.text.sentence_files import columns_of, lines, parse_sentences, usual_column
 from bert_probe.ui import blocks, state, url_texts
 from bert_probe.ui.examples import SENTENCES
 
@@ -29,7 +29,7 @@ def chosen() -> tuple[str, ...] | None:
     """The sentences to compare; None where a file is yet to be given.
 
     Raises:
-        TextError, SelectionError: a file that cannot be read; see `sentences_of`.
+        TextError, SelectionError: a file that cannot be read; see `parse_sentences`.
     """
     source = state.pick("sentences_from", "Where the sentences are", _SOURCES, "typed")
     return _typed() if source == "typed" else _from_file()
@@ -109,7 +109,7 @@ def uploaded(key: str, label: str) -> tuple[str, ...]:
     """Ask for a text file, which is kept as it is; its sentences, none while there is no file.
 
     Raises:
-        TextError: larger than `MAX_BYTES`, or it cannot be read; see `sentences_of`.
+        TextError: larger than `MAX_BYTES`, or it cannot be read; see `parse_sentences`.
     """
     kept = f"{key}_file"
     given = st.file_uploader(label, type=["txt"], key=f"{key}_upload")
@@ -122,7 +122,7 @@ def uploaded(key: str, label: str) -> tuple[str, ...]:
     check_size(name, content)
     if given is None:
         blocks.caveat(f"{state.plain(name)}, as uploaded before.")
-    return sentences_of(content, name)
+    return parse_sentences(content, name)
 
 
 def check_number(sentences: Sized, most: int) -> None:
@@ -192,7 +192,7 @@ def _from_file() -> tuple[str, ...] | None:
     check_size(name, content)
     columns = columns_of(content, name)
     column = _column(columns, name) if columns else None
-    found = sentences_of(content, name, column)
+    found = parse_sentences(content, name, column)
     of = f", column {state.plain(column)}" if column is not None else ""
     st.caption(f"{len(found):,} sentences of {state.plain(name)}{of}. Empty lines are left out.")
     return found

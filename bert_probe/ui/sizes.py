@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.model_sizes import SizesSideBySide
+from bert_probe.analyses.model_sizes import ModelSizesResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.config_alone import PUBLISHED, ModelConfig, open_config
@@ -85,7 +85,7 @@ def _config(name: str) -> ModelConfig:
     return found
 
 
-def bars(found: SizesSideBySide, shares: bool) -> Any:
+def bars(found: ModelSizesResult, shares: bool) -> Any:
     """A bar for each model, the first at the top, made of its parts.
 
     Args:
@@ -123,7 +123,7 @@ def bars(found: SizesSideBySide, shares: bool) -> Any:
     return figure
 
 
-def sources(found: SizesSideBySide) -> str:
+def sources(found: ModelSizesResult) -> str:
     """Where the sizes come from, as Markdown."""
     held: dict[str, list[str]] = {}
     for config in found.subject.configs:

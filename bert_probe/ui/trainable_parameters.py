@@ -7,7 +7,7 @@ import streamlit as st
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import FILLING, Checkpoint
 from bert_probe.training.models import TASKS
-from bert_probe.training.trainable_parameters import Updated, counts, updated
+from bert_probe.training.trainable_parameters import TrainableParameters, counts, updated
 from bert_probe.ui import state
 from bert_probe.ui.tasks import TASKS as NAMES
 from bert_probe.ui.train import settings
@@ -15,7 +15,7 @@ from bert_probe.ui.train import settings
 _MOST_LABELS = 1_000
 
 
-def part(checkpoint: Checkpoint) -> Updated | None:
+def part(checkpoint: Checkpoint) -> TrainableParameters | None:
     """Let the reader choose; None while nothing is to be marked, or nothing can be trained."""
     wanted = state.switch(
         "training",

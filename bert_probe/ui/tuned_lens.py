@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.tuned_files import keep, newest, usual_folder
-from bert_probe.analyses.tuned_lens import TunedLens, TuneLens
+from bert_probe.analyses.tuned_lens import TuneLens, TuneLensResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import key_of
@@ -27,7 +27,7 @@ _LENSES = {"plain": "Plain lens", "tuned": "Tuned lens"}
 _EXAMPLE = "The first line\nThe second line"
 
 
-def training(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TunedLens] | None:
+def training(checkpoint: Checkpoint, truncate: bool) -> tuple[Path, TuneLensResult] | None:
     """Draw what trains a lens; the one that was trained last for this model, and its file, if any."""
     with st.expander("Train a tuned lens"):
         st.markdown(
@@ -71,7 +71,7 @@ def _trained(checkpoint: Checkpoint, given: tuple[str, ...], truncate: bool) -> 
         )
 
 
-def choose(found: tuple[Path, TunedLens] | None) -> str | None:
+def choose(found: tuple[Path, TuneLensResult] | None) -> str | None:
     """The file of the lens to look through; None for the plain one."""
     if found is None:
         return None
@@ -79,7 +79,7 @@ def choose(found: tuple[Path, TunedLens] | None) -> str | None:
     return str(found[0]) if state.pick("lens_through", "Lens", _LENSES, "plain", about) == "tuned" else None
 
 
-def losses(lens: TunedLens, file: Path) -> None:
+def losses(lens: TuneLensResult, file: Path) -> None:
     """How well it does on lines held out, beside the plain lens."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.subheader("How far is each layer from the model's answer?", anchor=False)
@@ -114,7 +114,7 @@ def losses(lens: TunedLens, file: Path) -> None:
     )
 
 
-def _curves(lens: TunedLens) -> go.Figure:
+def _curves(lens: TuneLensResult) -> go.Figure:
     figure = go.Figure()
     layers = np.arange(len(lens.plain)).tolist()
     drawn = (("plain", lens.plain, figures.GRAY, "dot"), ("tuned", lens.tuned, figures.ACCENT, "solid"))

@@ -17,8 +17,8 @@ import streamlit as st
 
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
-from bert_probe.reports.drafts import Tray, read_any
-from bert_probe.reports.view_files import ENDING, Named, ViewFile, subject_of
+from bert_probe.reports.drafts import Draft, read_any
+from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, subject_of
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi, callbacks, paths, text_store
 from bert_probe.ui import consent, drafts, map_texts, sentence_input, state, url_texts, workbench
@@ -150,7 +150,7 @@ def _take(content: bytes, name: str) -> None:
         st.session_state[_REFUSED] = str(error)
 
 
-def parsed(content: bytes, name: str) -> ViewFile | Tray:
+def parsed(content: bytes, name: str) -> ViewFile | Draft:
     """A view, or several for a report.
 
     Raises:
@@ -176,7 +176,7 @@ def arrive() -> None:
     if _LEADS in st.session_state:
         _lead()
     _from_address()
-    coming: ViewFile | Tray | None = st.session_state.get(_COMING)
+    coming: ViewFile | Draft | None = st.session_state.get(_COMING)
     unknown = _not_agreed(coming) if isinstance(coming, ViewFile) else set()
     if isinstance(coming, ViewFile) and unknown:
         _confirm(coming, unknown)
@@ -231,7 +231,7 @@ def _forget() -> None:
 
 def _open() -> None:
     """Make what came the view of the session, as a visit with its address would; `_lead` goes there."""
-    coming: ViewFile | Tray = st.session_state.pop(_COMING)
+    coming: ViewFile | Draft = st.session_state.pop(_COMING)
     try:
         page = _taken(coming)
     except ProbeError as error:
@@ -240,9 +240,9 @@ def _open() -> None:
     st.session_state[_LEADS] = page
 
 
-def _taken(coming: ViewFile | Tray) -> str:
+def _taken(coming: ViewFile | Draft) -> str:
     """The page that shows it."""
-    if isinstance(coming, Tray):
+    if isinstance(coming, Draft):
         drafts.take(coming)
         return "report"
     if not coming.page:
@@ -286,7 +286,7 @@ def other_weights() -> None:
     now = workbench.request()
     found = shared_cache.opened(now.model, now.revision)
     for named in st.session_state.get(_WANTED, ()):
-        current = Named(now.model, now.revision).shown
+        current = ModelReference(now.model, now.revision).shown
         if found is not None and named.shown == current and not named.fits(found):
             st.warning(
                 "The view was made with other weights than this model has: its numbers will differ. "

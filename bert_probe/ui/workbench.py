@@ -10,7 +10,7 @@ import streamlit as st
 
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.lengths import most_tokens
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.sources import BUILT_IN, stamp
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -62,7 +62,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class TracedRequest:
     """A request and what the model made of it.
 
     Attributes:
@@ -313,7 +313,7 @@ def open_model(
     def about() -> str:
         return f"Opening {name}. {shared_cache.opening(model, revision).notice}".rstrip()
 
-    def work(report: Report) -> Checkpoint:
+    def work(report: Progress) -> Checkpoint:
         return shared_cache.open_checkpoint(model, revision, report)
 
     with st.spinner(f"Opening {name} …", show_time=False):
@@ -346,7 +346,7 @@ def _notice_replaced(model: str, revision: str) -> None:
         st.toast(f"{state.plain(model)} was replaced, and is opened anew.")
 
 
-def study() -> Study:
+def study() -> TracedRequest:
     """The request carried out: traces of its text or texts.
 
     Raises:
@@ -355,7 +355,7 @@ def study() -> Study:
     opened = checkpoint()
     now = request()
     made = traced(opened, now.texts, now.truncate)
-    return Study(now, opened, made[0], made[1] if len(made) > 1 else None)
+    return TracedRequest(now, opened, made[0], made[1] if len(made) > 1 else None)
 
 
 def traced(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: bool) -> list[Trace]:
@@ -370,7 +370,7 @@ def traced(opened: Checkpoint, texts: Sequence[shared_cache.Text], truncate: boo
         return shared_cache.traces(opened, texts, truncate)
 
 
-def chosen_text(shown: Study) -> Trace:
+def chosen_text(shown: TracedRequest) -> Trace:
     """The trace to look at on a page that shows one: a choice between A and B where there are two."""
     if shown.b is None:
         return shown.a

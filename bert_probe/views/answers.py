@@ -7,27 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.evaluation import Evaluation
-from bert_probe.analyses.pair_jacobians import AlikeByInput
-from bert_probe.analyses.patching import Patching
-from bert_probe.analyses.sentence_similarity import TwoTexts
-from bert_probe.analyses.why import Explanation
-from bert_probe.analyses.why_check import CheckedMethods
-from bert_probe.analyses.why_heads import HeadEffects
+from bert_probe.analyses.evaluation import EvaluateResult
+from bert_probe.analyses.pair_jacobians import SimilarityAttributionResult
+from bert_probe.analyses.patching import ActivationPatchingResult
+from bert_probe.analyses.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.why import AttributionResult
+from bert_probe.analyses.why_check import AttributionFaithfulnessResult
+from bert_probe.analyses.why_heads import HeadAttributionResult
 from bert_probe.text.labeled_texts import CLASSES
 from bert_probe.views.heatmaps import between, by_head
-from bert_probe.views.matrix import Drawing, Heatmap
+from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import labels, positions, shown
 
 
-def of_patching(found: Patching) -> Heatmap:
+def of_patching(found: ActivationPatchingResult) -> Heatmap:
     """How much of A comes back: by token and layer, or by head."""
     scale = Scale("diverging", -1, 1, "sqrt")
     if found.question.what == "heads":
         title = "How much of A comes back by what each head returns"
         return by_head(found.recovered, "recovered", title, scale, "patching-heads")
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=scale,
         row_axis="token",
         column_axis="layer",
@@ -40,13 +40,13 @@ def of_patching(found: Patching) -> Heatmap:
     return Heatmap(found.recovered.T, names, [str(layer) for layer in range(len(found.recovered))], drawing)
 
 
-def patched_name(found: Patching, place: int) -> str:
+def patched_name(found: ActivationPatchingResult, place: int) -> str:
     """The token that is put in, and what it takes the place of where that is another one."""
     one, other = (shown(side[place].display) for side in (found.tokens_a, found.tokens_b))
     return one if one == other else f"{one} for {other}"
 
 
-def of_contributions(found: TwoTexts) -> Heatmap:
+def of_contributions(found: SentenceSimilarityResult) -> Heatmap:
     """What each pair of tokens adds to a cosine."""
     return between(
         found.hundredths,
@@ -60,7 +60,7 @@ def of_contributions(found: TwoTexts) -> Heatmap:
     )
 
 
-def of_input_contributions(found: AlikeByInput) -> Heatmap:
+def of_input_contributions(found: SimilarityAttributionResult) -> Heatmap:
     """What each pair of input tokens adds to a cosine."""
     return between(
         found.hundredths,
@@ -74,12 +74,12 @@ def of_input_contributions(found: AlikeByInput) -> Heatmap:
     )
 
 
-def of_explanations(found: Sequence[Explanation]) -> Heatmap:
+def of_explanations(found: Sequence[AttributionResult]) -> Heatmap:
     """A row a method, a column a word: shares, so that all are on one scale."""
     own = [index for index, unit in enumerate(found[0].units) if not unit.special]
     units = [found[0].units[index] for index in own]
     values = np.array([one.shares[own] for one in found])
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=Scale("diverging", -1, 1, "sqrt"),
         row_axis="method",
         column_axis="word" if found[0].question.words else "token",
@@ -92,12 +92,12 @@ def of_explanations(found: Sequence[Explanation]) -> Heatmap:
     return Heatmap(values, [methods()[one.question.method].label for one in found], labels(units), drawing)
 
 
-def of_checked(found: CheckedMethods) -> Heatmap:
+def of_checked(found: AttributionFaithfulnessResult) -> Heatmap:
     """All methods."""
     return of_explanations(list(found.explanations.values()))
 
 
-def of_head_effects(found: HeadEffects) -> list[Heatmap]:
+def of_head_effects(found: HeadAttributionResult) -> list[Heatmap]:
     """The change without each head, and the importance of each by its gradient."""
     end = Scale.from_zero(np.abs(found.changes), 0.0).high
     number = shown(found.number)
@@ -120,14 +120,14 @@ def of_head_effects(found: HeadEffects) -> list[Heatmap]:
     return [changes, importance]
 
 
-def of_confusion(found: Evaluation) -> Heatmap:
+def of_confusion(found: EvaluateResult) -> Heatmap:
     """How many of each class were answered as each."""
     names = [shown(label) for label in found.labels]
     return Heatmap(
         found.confusion,
         names,
         names,
-        Drawing(
+        HeatmapSpec(
             scale=Scale.from_zero(found.confusion, 0.0),
             row_axis="right",
             column_axis="answered",

@@ -10,7 +10,7 @@ import numpy as np
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
-from bert_probe.views.head_view import LABELLED, Picture
+from bert_probe.views.head_view import LABELLED, HeadViewData
 from bert_probe.views.page import caption_of
 from bert_probe.views.view import Options, Pins, Series, View
 
@@ -27,7 +27,7 @@ def asked_picture(
     specials: bool = True,
     pins: Sequence[int] = (),
     side: Literal["query", "key"] = "query",
-) -> tuple[Picture, View]:
+) -> tuple[HeadViewData, View]:
     """The picture and what is shown of it at first; see `notebook.head_view`.
 
     Raises:
@@ -35,7 +35,7 @@ def asked_picture(
         UnavailableError: a measure that this model or attention does not have.
     """
     labels = Heads().of(trace).labels if len(trace.tokens) <= LABELLED else ()
-    picture = Picture(trace, measure, words, residual, labels, caption_of(trace))
+    picture = HeadViewData(trace, measure, words, residual, labels, caption_of(trace))
     series = series_of(heads, trace.heads)
     if series != "mean":
         picture.what.single_heads()

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_probe.analyses.head_change import ChangedHeads
-from bert_probe.analyses.head_matches import MatchedHeads
-from bert_probe.analyses.layer_alikeness import AlikeLayers
-from bert_probe.analyses.vector_change import ChangedVectors
+from bert_probe.analyses.head_change import HeadChangeResult
+from bert_probe.analyses.head_matches import HeadMatchesResult
+from bert_probe.analyses.layer_alikeness import LayerSimilarityResult
+from bert_probe.analyses.vector_change import VectorChangeResult
 from bert_probe.model.trace import Array, Trace
 from bert_probe.views.heatmaps import by_head
-from bert_probe.views.matrix import Drawing, Heatmap
+from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shown
 
 
-def of_changed_heads(found: ChangedHeads) -> Heatmap:
+def of_changed_heads(found: HeadChangeResult) -> Heatmap:
     """How much each head changed from A to B."""
     values, scale, unit = _readable(found.total_variation)
     title = "Change of each head's attention from A to B"
     return by_head(values, f"total variation{unit}", title, scale, "diff-heads")
 
 
-def of_changed_vectors(found: ChangedVectors) -> Heatmap:
+def of_changed_vectors(found: VectorChangeResult) -> Heatmap:
     """How far each token's vector turned, layer by layer."""
     values, scale, unit = _readable(found.moved)
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=scale,
         row_axis="word" if found.question.words else "token",
         column_axis="layer",
@@ -37,9 +37,9 @@ def of_changed_vectors(found: ChangedVectors) -> Heatmap:
     return Heatmap(values.T, labels(found.units), _layers(len(found.moved)), drawing)
 
 
-def of_alike_layers(found: AlikeLayers) -> Heatmap:
+def of_alike_layers(found: LayerSimilarityResult) -> Heatmap:
     """Every layer of A against every layer of B."""
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="layer of A",
         column_axis="layer of B",
@@ -51,9 +51,9 @@ def of_alike_layers(found: AlikeLayers) -> Heatmap:
     return Heatmap(found.cka, _layers(rows), _layers(columns), drawing)
 
 
-def of_matched_heads(found: MatchedHeads) -> Heatmap:
+def of_matched_heads(found: HeadMatchesResult) -> Heatmap:
     """Every head of A against every head of B."""
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=Scale("sequential", 0, 1),
         row_axis="head of A",
         column_axis="head of B",
@@ -66,7 +66,7 @@ def of_matched_heads(found: MatchedHeads) -> Heatmap:
 
 
 def of_matched_maps(
-    found: MatchedHeads, a: Trace, b: Trace, row: int, column: int
+    found: HeadMatchesResult, a: Trace, b: Trace, row: int, column: int
 ) -> tuple[Heatmap, Heatmap]:
     """A head of A and a head of B on the spans that both cut the text into; one scale for both."""
     spans, queries = found.spans.spans, found.spans.queries
@@ -76,7 +76,7 @@ def of_matched_maps(
             values,
             [shown(span.text) for span in queries],
             keys,
-            Drawing(
+            HeatmapSpec(
                 scale=SHARES,
                 row_axis="query",
                 column_axis="key",

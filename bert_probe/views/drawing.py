@@ -23,14 +23,14 @@ from PIL import Image, ImageFont
 
 from bert_probe.errors import ExportError
 from bert_probe.views import built
-from bert_probe.views.palette import Paints
+from bert_probe.views.palette import ThemeColors
 
 _FAMILY: Final = "DejaVu Sans"
 _EM: Final = 1000
 """Size at which texts are measured: no rounding to pixels is seen any more."""
 
 
-def svg(component: str, payloads: Sequence[bytes], paints: Paints) -> str:
+def svg(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> str:
     """The picture of payloads, one beneath the other, as the browser would save it.
 
     Raises:
@@ -39,7 +39,7 @@ def svg(component: str, payloads: Sequence[bytes], paints: Paints) -> str:
     return str(_drawn(component, payloads, paints, "svg")["svg"])
 
 
-def png(component: str, payloads: Sequence[bytes], paints: Paints) -> bytes:
+def png(component: str, payloads: Sequence[bytes], paints: ThemeColors) -> bytes:
     """The same as pixels, two in a CSS pixel where these are not too many."""
     made = _drawn(component, payloads, paints, "png")
     return bytes(
@@ -54,7 +54,7 @@ def png(component: str, payloads: Sequence[bytes], paints: Paints) -> bytes:
 
 
 def _drawn(
-    component: str, payloads: Sequence[bytes], paints: Paints, kind: Literal["svg", "png"]
+    component: str, payloads: Sequence[bytes], paints: ThemeColors, kind: Literal["svg", "png"]
 ) -> dict[str, Any]:
     engine = quickjs.Context()
     engine.add_callable("width", _width)

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from bert_probe.analyses.attention import Attention, AttentionMap, Head
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.attention import Attention, AttentionResult, Head
+from bert_probe.analyses.measures import AttentionMeasure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
@@ -21,8 +21,8 @@ from bert_probe.text.words import Unit, word_lens
 from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.payload import packed
 from bert_probe.views.text import shown as in_short
-from bert_probe.views.toolbar import Offer
-from bert_probe.views.view import Place, Shown, View, described, digest, units_of
+from bert_probe.views.toolbar import ToolbarOptions
+from bert_probe.views.view import Place, VersionedView, View, described, digest, units_of
 
 LABELLED: Final = 1024
 """Tokens up to which heads are labelled: measuring all of them takes about as long as the model itself."""
@@ -30,12 +30,12 @@ LABELLED: Final = 1024
 OFF: Final = 2.5e-5
 """By how much a number may be off in a page that is to be small: a quarter of the last decimal shown."""
 
-Ask: TypeAlias = Callable[[Callable[[Trace], AttentionMap], Trace], AttentionMap]
+Ask: TypeAlias = Callable[[Callable[[Trace], AttentionResult], Trace], AttentionResult]
 """How a question's ``of`` is asked of a trace: by somebody who may know the answer already."""
 
 
 @dataclass(frozen=True)
-class Reason:
+class HeadReason:
     """Why a head is shown that nobody chose.
 
     Attributes:
@@ -55,7 +55,7 @@ class Reason:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class HeadViewData:
     """Everything that is drawn, but for the choice of the reader.
 
     Attributes:
@@ -75,17 +75,17 @@ class Picture:
     numbers: Sequence[int] = ()
 
     @classmethod
-    def of(cls, trace: Trace, view: View, caption: str = "") -> Picture:
+    def of(cls, trace: Trace, view: View, caption: str = "") -> HeadViewData:
         """What a view shows of a trace; its labels arrive later."""
         return cls(trace, view.measure, view.words, view.residual, caption=caption)
 
-    def at(self, view: View) -> Shown:
+    def at(self, view: View) -> VersionedView:
         """The first that is shown of it: this view, of these numbers."""
         own = replace(view, measure=self.measure, words=self.words, residual=self.residual)
-        return Shown(0, digest(self.trace.tokens), own)
+        return VersionedView(0, digest(self.trace.tokens), own)
 
     @property
-    def what(self) -> Measure:
+    def what(self) -> AttentionMeasure:
         """The measure itself."""
         return measure_named(self.measure)
 
@@ -99,12 +99,12 @@ class Picture:
         return units_of(self.trace, self.words)
 
 
-def _asked(of: Callable[[Trace], AttentionMap], trace: Trace) -> AttentionMap:
+def _asked(of: Callable[[Trace], AttentionResult], trace: Trace) -> AttentionResult:
     return of(trace)
 
 
 def payload(
-    picture: Picture,
+    picture: HeadViewData,
     layer: int,
     *,
     key: str,
@@ -184,7 +184,12 @@ MORE: Final = ("several", "layout", "direction", "fit", "lines")
 
 
 def announced(
-    trace: Trace, shown: Shown, *, offer: Offer | None = None, source: str = "", reason: Reason | None = None
+    trace: Trace,
+    shown: VersionedView,
+    *,
+    offer: ToolbarOptions | None = None,
+    source: str = "",
+    reason: HeadReason | None = None,
 ) -> dict[str, Any]:
     """What is to be shown, without its numbers.
 
@@ -194,7 +199,7 @@ def announced(
         reason: why a head is shown.
     """
     pieced = len(units_of(trace, words=True)) < len(trace.tokens)
-    offered = offer or Offer.of(trace, shown.view, MORE, several=True, words=pieced)
+    offered = offer or ToolbarOptions.of(trace, shown.view, MORE, several=True, words=pieced)
     return {
         "shown": described(shown),
         "offer": asdict(offered),
@@ -203,7 +208,7 @@ def announced(
     }
 
 
-def _maps(picture: Picture, layer: int, ask: Ask) -> Array:
+def _maps(picture: HeadViewData, layer: int, ask: Ask) -> Array:
     """The numbers themselves, [head, query, key]; of a measure without single heads, the layer's alone."""
     if picture.what.of_heads is None:
         return ask(picture.asked(layer, "mean").of, picture.trace).weights[None]
@@ -211,7 +216,7 @@ def _maps(picture: Picture, layer: int, ask: Ask) -> Array:
     return np.stack([picture.asked(layer, head).of(picture.trace).weights for head in heads])
 
 
-def _full(picture: Picture, sent: Picture, maps: Array | None) -> float:
+def _full(picture: HeadViewData, sent: HeadViewData, maps: Array | None) -> float:
     """What the strongest line of a picture stands for: 1 for shares, else the largest number there is.
 
     Args:
@@ -223,7 +228,7 @@ def _full(picture: Picture, sent: Picture, maps: Array | None) -> float:
     return float(seen.max()) or 1.0
 
 
-def _vectors(picture: Picture, layer: int) -> dict[str, Array] | None:
+def _vectors(picture: HeadViewData, layer: int) -> dict[str, Array] | None:
     """What the browser computes numbers of: queries, keys, the mask's bits, and lengths to multiply weights
     with; None where the numbers are fewer, or all there is."""
     trace, what = picture.trace, picture.what
@@ -243,7 +248,7 @@ def _vectors(picture: Picture, layer: int) -> dict[str, Array] | None:
     return arrays
 
 
-def _rounded(picture: Picture, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
+def _rounded(picture: HeadViewData, layer: int, arrays: Mapping[str, Array], both: bool) -> dict[str, Array]:
     """Queries and keys as multiples of a power of two, the largest that keeps all numbers within `OFF`."""
     trace = picture.trace
     lens = word_lens(trace) if both or picture.words else None
@@ -276,7 +281,7 @@ def _floats(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype("<f4"))
 
 
-def page(picture: Picture, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
+def page(picture: HeadViewData, view: View, ask: Ask = _asked, exact: bool = True) -> Page:
     """A web page that opens from a disk without a network and does all that the component does.
 
     It holds every layer, so that a reader can step through them, and tokens as well as words; `exact`: see

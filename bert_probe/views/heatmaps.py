@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bert_probe.analyses.ablation import Ablation, EachAblation
-from bert_probe.analyses.attention import AttentionMap
-from bert_probe.analyses.context import WordsInContext
-from bert_probe.analyses.find_heads import FoundHeads
-from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.attention import AttentionResult
+from bert_probe.analyses.context import WordInContextResult
+from bert_probe.analyses.find_heads import FindHeadsResult
+from bert_probe.analyses.heads import HeadsResult
 from bert_probe.analyses.measures import measure as measure_named
-from bert_probe.analyses.minimal_pair import REST, MinimalPair, RowPair
-from bert_probe.analyses.reach import TokenReach
-from bert_probe.analyses.sentences import SentenceVectors
-from bert_probe.analyses.similarity import TokenSimilarity
-from bert_probe.analyses.vectors import TextVectors
+from bert_probe.analyses.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
+from bert_probe.analyses.reach import TokenRolloutResult
+from bert_probe.analyses.sentences import SentencesResult
+from bert_probe.analyses.similarity import SimilarityResult
+from bert_probe.analyses.vectors import HiddenStatesResult
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit
-from bert_probe.views.matrix import Drawing, Heatmap
+from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.measures import CHANGES, MEASURES
 from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.steps import strips
@@ -30,7 +30,7 @@ COSINES = Scale("diverging", -1, 1)
 # ---------------------------------------------------------------- attention
 
 
-def attention_title(shown: AttentionMap) -> str:
+def attention_title(shown: AttentionResult) -> str:
     """What a picture of it is called."""
     what = measure_named(shown.question.measure)
     layer, head = shown.question.layer + 1, shown.question.head
@@ -40,7 +40,7 @@ def attention_title(shown: AttentionMap) -> str:
     return f"{what.title} in layer {layer}, {named}"
 
 
-def of_attention(found: AttentionMap, root: bool = True) -> Heatmap:
+def of_attention(found: AttentionResult, root: bool = True) -> Heatmap:
     """Queries and keys; `root` gives small weights more of the colours.
 
     The scale runs from 0 to 1; what is no share has no such end, so its is the next round number.
@@ -50,7 +50,7 @@ def of_attention(found: AttentionMap, root: bool = True) -> Heatmap:
         found.weights,
         labels(found.queries),
         labels(found.keys),
-        Drawing(
+        HeatmapSpec(
             scale=Scale("sequential", 0, end, "sqrt" if root else "linear"),
             row_axis="query",
             column_axis="key",
@@ -63,7 +63,7 @@ def of_attention(found: AttentionMap, root: bool = True) -> Heatmap:
     )
 
 
-def of_reach(found: TokenReach) -> Heatmap:
+def of_reach(found: TokenRolloutResult) -> Heatmap:
     """A row a layer."""
     unit = found.units[found.chosen]
     name = f"{shown(unit.display)} ({unit.position})"
@@ -77,7 +77,7 @@ def of_reach(found: TokenReach) -> Heatmap:
         found.values,
         _counted(len(found.values)),
         labels(found.units),
-        Drawing(
+        HeatmapSpec(
             scale=Scale("sequential", 0, end, "sqrt"),
             row_axis="layer",
             column_axis="token",
@@ -96,7 +96,7 @@ def of_reach(found: TokenReach) -> Heatmap:
 def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str) -> Heatmap:
     """A number for each head, [layer, head]."""
     layers, heads = values.shape
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=scale,
         row_axis="layer",
         column_axis="head",
@@ -107,21 +107,21 @@ def by_head(values: Array, name: str, caption: str, scale: Scale, file_name: str
     return Heatmap(values, _counted(layers), _counted(heads), drawing)
 
 
-def of_found_heads(found: FoundHeads) -> Heatmap:
+def of_found_heads(found: FindHeadsResult) -> Heatmap:
     """Attention between words, by head."""
     name = "weight" if len(found.words) == 1 else "mean weight"
     arrows = ", ".join(f"{query} → {key}" for query, key in found.words)
     return by_head(found.weights, name, f"Attention from {arrows}, by head", SHARES, "find_heads")
 
 
-def of_each_ablation(found: EachAblation) -> Heatmap:
+def of_each_ablation(found: HeadAblationSweepResult) -> Heatmap:
     """What each head changes when it is switched off."""
     values = found.mean_token_change
     title = "Mean change of the tokens, by head switched off"
     return by_head(values, "change", title, Scale.from_zero(values, 0.0), "each_head_off")
 
 
-def of_ablation(found: Ablation) -> dict[str, Heatmap]:
+def of_ablation(found: HeadAblationResult) -> dict[str, Heatmap]:
     """Cosines of the tokens with the heads, without them, and the difference."""
     change = found.similarity()
     pictures = {
@@ -137,7 +137,7 @@ def of_ablation(found: Ablation) -> dict[str, Heatmap]:
     }
 
 
-def of_profiles(found: HeadProfiles) -> list[Heatmap]:
+def of_profiles(found: HeadsResult) -> list[Heatmap]:
     """Every measure, by head."""
     return [
         by_head(values, one.name, one.title, Scale.from_zero(values), f"heads-{name}")
@@ -149,7 +149,7 @@ def of_profiles(found: HeadProfiles) -> list[Heatmap]:
 # ---------------------------------------------------------------- similarity
 
 
-def of_similarity(found: TokenSimilarity) -> Heatmap:
+def of_similarity(found: SimilarityResult) -> Heatmap:
     """Cosines of tokens with tokens."""
     title = f"Cosine similarity of token vectors after {_after(found.question.layer)}"
     return between(
@@ -164,14 +164,14 @@ def of_similarity(found: TokenSimilarity) -> Heatmap:
     )
 
 
-def similarity_axes(found: TokenSimilarity) -> tuple[str, str]:
+def similarity_axes(found: SimilarityResult) -> tuple[str, str]:
     """What rows and columns are."""
     if found.a is not found.b:
         return "A", "B"
     return ("token", "token") if found.a.encoding.pair is None else ("segment A", "segment B")
 
 
-def of_context(found: WordsInContext, layer: int) -> Heatmap:
+def of_context(found: WordInContextResult, layer: int) -> Heatmap:
     """The chosen words against each other at a layer."""
     return cosines(
         found.cosine(layer),
@@ -182,13 +182,13 @@ def of_context(found: WordsInContext, layer: int) -> Heatmap:
     )
 
 
-def of_sentences(found: SentenceVectors) -> Heatmap:
+def of_sentences(found: SentencesResult) -> Heatmap:
     """Every two sentences, in their order."""
     names = [f"{index + 1} {shown(found.sentences[index])}" for index in found.order]
     return cosines(found.cosines, names, "sentence", "Cosine of every two sentences", "sentences")
 
 
-def of_vectors(found: TextVectors) -> Heatmap:
+def of_vectors(found: HiddenStatesResult) -> Heatmap:
     """A row a vector."""
     caption = f"Token vectors after {_after(found.question.layer)}"
     scale = Scale.around_zero(found.values)
@@ -198,21 +198,21 @@ def of_vectors(found: TextVectors) -> Heatmap:
 # ---------------------------------------------------------------- two texts
 
 
-def of_changes(pair: MinimalPair) -> Heatmap:
+def of_changes(pair: MinimalPairResult) -> Heatmap:
     """How much each head changed between two texts."""
     name = CHANGES[pair.question.by].name.lower()
     title = "Change of each head's attention between A and B"
     return by_head(pair.change, name, title, SHARES, "compare-heads")
 
 
-def of_moved(pair: MinimalPair) -> Heatmap:
+def of_moved(pair: MinimalPairResult) -> Heatmap:
     """How far each aligned vector moved, layer by layer."""
     units = pair.alignment.aligned
     return Heatmap(
         pair.moved.T,
         labels(units),
         [str(layer) for layer in range(len(pair.moved))],
-        Drawing(
+        HeatmapSpec(
             scale=SHARES,
             row_axis="word" if pair.question.words else "token",
             column_axis="layer",
@@ -224,14 +224,14 @@ def of_moved(pair: MinimalPair) -> Heatmap:
     )
 
 
-def of_row_pair(row: RowPair) -> tuple[Heatmap, Heatmap]:
+def of_row_pair(row: MinimalPairRowResult) -> tuple[Heatmap, Heatmap]:
     """Where a word looks in both texts, and the difference."""
     layer, head = row.question.layer, row.question.head
     where = f"layer {layer + 1}, " + ("mean over the heads" if head == "mean" else f"head {head + 1}")
     query, keys = shown(row.query.display), [*labels(row.keys), REST]
 
     def one(values: Array, rows: list[str], scale: Scale, name: str, caption: str) -> Heatmap:
-        drawing = Drawing(
+        drawing = HeatmapSpec(
             scale=scale,
             row_axis="sentence",
             column_axis="key",
@@ -265,7 +265,7 @@ def between(
     file_name: str,
 ) -> Heatmap:
     """Tokens against tokens."""
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=scale,
         row_axis=axes[0],
         column_axis=axes[1],
@@ -282,7 +282,7 @@ def cosines(
     values: Array, names: Sequence[str], axis: str, caption: str, file_name: str, whole: bool = False
 ) -> Heatmap:
     """Names against themselves."""
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=COSINES,
         row_axis=axis,
         column_axis=axis,

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_probe.analyses.layer_map import MappedLayers
+from bert_probe.analyses.layer_map import TokenMapResult
 from bert_probe.errors import TextError
 from bert_probe.views import palette
 from bert_probe.views.page import Page
@@ -29,7 +29,7 @@ MODES: Final = ("layer", "all", "each")
 COLOURS: Final = ("word", "layer", "part")
 
 
-class Shown(TypedDict):
+class MapView(TypedDict):
     """What a reader looks at: one layer, all in one picture or each in its own; which; what colours tell."""
 
     mode: Literal["layer", "all", "each"]
@@ -37,7 +37,7 @@ class Shown(TypedDict):
     by: Literal["word", "layer", "part"]
 
 
-def payload(found: MappedLayers, *, key: str, start: Shown | None = None, began: int = 0) -> bytes:
+def payload(found: TokenMapResult, *, key: str, start: MapView | None = None, began: int = 0) -> bytes:
     """What the browser draws.
 
     Args:
@@ -84,26 +84,26 @@ def payload(found: MappedLayers, *, key: str, start: Shown | None = None, began:
     return packed(described, {"points": found.planes.points, **arrays})
 
 
-def usual(found: MappedLayers) -> Shown:
+def usual(found: TokenMapResult) -> MapView:
     """What is shown first."""
     return {"mode": "layer", "layer": found.layers, "by": "part" if found.part_names else "word"}
 
 
-def digest(found: MappedLayers) -> str:
+def digest(found: TokenMapResult) -> str:
     """Names what is laid out, so that a choice among other marks is let go."""
     told = hashlib.sha256(found.planes.points.tobytes())
     told.update(repr((found.question, found.texts)).encode("utf-8", "surrogatepass"))
     return told.hexdigest()[:16]
 
 
-def caption(found: MappedLayers) -> str:
+def caption(found: TokenMapResult) -> str:
     """What the picture is of."""
     units = f"{len(found.marks):,} {'words' if found.question.words else 'tokens'}"
     texts = f" of {len(found.texts):,} texts" if len(found.texts) > 1 else ""
     return f"{units}{texts}, from the embeddings (layer 0) to layer {found.layers}"
 
 
-def variance(found: MappedLayers) -> str:
+def variance(found: TokenMapResult) -> str:
     """Which share of the variance is shown, in a sentence."""
     explained, basis = found.planes.explained, found.question.basis
     if explained is None:
@@ -119,21 +119,21 @@ def variance(found: MappedLayers) -> str:
     )
 
 
-def page(found: MappedLayers, title: str) -> Page:
+def page(found: TokenMapResult, title: str) -> Page:
     """The map as a web page of its own; where nothing moves, every layer in a picture of its own."""
-    each: Shown = {**usual(found), "mode": "each"}
+    each: MapView = {**usual(found), "mode": "each"}
     still = payload(found, key="page", start=each)
     return Page("layer_map", [payload(found, key="page")], title, MEANING, still=lambda: [still])
 
 
-class Chosen(TypedDict):
+class MapSelection(TypedDict):
     """What a reader chose: the mark whose way is drawn, and those that are selected."""
 
     pinned: int | None
     selected: list[int]
 
 
-def chosen(state: object, of: str, count: int) -> Chosen:
+def chosen(state: object, of: str, count: int) -> MapSelection:
     """What a browser reports; nothing, where it is of other marks or no report at all."""
     held = state.get("chosen") if isinstance(state, Mapping) else None
     if not isinstance(held, Mapping) or held.get("of") != of:
@@ -146,7 +146,7 @@ def chosen(state: object, of: str, count: int) -> Chosen:
     }
 
 
-def reported(state: object, of: str, layers: int) -> Shown | None:
+def reported(state: object, of: str, layers: int) -> MapView | None:
     """What a browser says that it shows; None where it says nothing of these marks that can be."""
     held = state.get("shown") if isinstance(state, Mapping) else None
     if not isinstance(held, Mapping) or held.get("of") != of:

@@ -25,7 +25,7 @@ class Cell(NamedTuple):
     column: int
 
 
-class Drawing(TypedDict):
+class HeatmapSpec(TypedDict):
     """What a heatmap says, and how it is drawn.
 
     Attributes:
@@ -57,7 +57,7 @@ class Heatmap(NamedTuple):
     values: NDArray[Any]
     rows: Sequence[str]
     columns: Sequence[str]
-    drawing: Drawing
+    drawing: HeatmapSpec
 
 
 def page(heatmaps: Sequence[Heatmap], title: str, caveat: str = "") -> Page:
@@ -77,7 +77,7 @@ def payload(
     key: str,
     pinned: Cell | None = None,
     revision: int = 0,
-    **drawing: Unpack[Drawing],
+    **drawing: Unpack[HeatmapSpec],
 ) -> bytes:
     """What the browser draws of `values` [row, column]; NaN means "no value" and is drawn hatched.
 

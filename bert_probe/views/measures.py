@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Measure:
+class HeadMeasure:
     """A measure of a head as a person reads it.
 
     Attributes:
@@ -25,42 +25,44 @@ class Measure:
 
 
 MEASURES = {
-    "previous": Measure("Place", "previous token", "Share of attention on the token before."),
-    "next": Measure("Place", "next token", "Share of attention on the token after."),
-    "self": Measure("Place", "same token", "Share of attention that a token keeps for itself."),
-    "mean_distance": Measure(
+    "previous": HeadMeasure("Place", "previous token", "Share of attention on the token before."),
+    "next": HeadMeasure("Place", "next token", "Share of attention on the token after."),
+    "self": HeadMeasure("Place", "same token", "Share of attention that a token keeps for itself."),
+    "mean_distance": HeadMeasure(
         "Place", "distance", "How many tokens away a head looks on average: Σ weight × |query − key|."
     ),
-    "first": Measure(
+    "first": HeadMeasure(
         "Special tokens",
         "first token",
         "Share of attention on the first token, [CLS] or <s>: often where a head looks when it has nothing "
         "to do.",
     ),
-    "separator": Measure(
+    "separator": HeadMeasure(
         "Special tokens",
         "separator",
         "Share of attention on [SEP], or the model's own separator: often a place to rest, too.",
     ),
-    "same_word": Measure("Words", "same word", "Share of attention on the other pieces of the same word."),
-    "same_token": Measure(
+    "same_word": HeadMeasure(
+        "Words", "same word", "Share of attention on the other pieces of the same word."
+    ),
+    "same_token": HeadMeasure(
         "Words", "repeated token", "Share of attention on the same token at another place."
     ),
-    "punctuation": Measure("Words", "punctuation", "Share of attention on punctuation marks."),
-    "other_segment": Measure(
+    "punctuation": HeadMeasure("Words", "punctuation", "Share of attention on punctuation marks."),
+    "other_segment": HeadMeasure(
         "Words", "other segment", "Share of attention on the other sentence of a pair; 0 without a pair."
     ),
-    "entropy_bits": Measure(
+    "entropy_bits": HeadMeasure(
         "Spread",
         "entropy",
         "How spread out a row is, in bits: 0 for a single key, log₂ of the number of keys for all alike.",
     ),
-    "relative_entropy": Measure(
+    "relative_entropy": HeadMeasure(
         "Spread",
         "relative entropy",
         "Entropy divided by that of a uniform row: 0 for a single key, 1 for all alike.",
     ),
-    "difference_from_mean": Measure(
+    "difference_from_mean": HeadMeasure(
         "Spread",
         "unlike its layer",
         "How much a head's rows differ from the mean over its layer: total variation, 0 to 1.",
@@ -72,13 +74,13 @@ LABELLING = (
 )
 
 CHANGES = {
-    "total_variation": Measure(
+    "total_variation": HeadMeasure(
         "Change",
         "Total variation",
         "The share of its attention that an aligned token gives to other keys than before, "
         "averaged over the aligned tokens: 0 for the same rows, 1 for rows with nothing in common.",
     ),
-    "jensen_shannon": Measure(
+    "jensen_shannon": HeadMeasure(
         "Change",
         "Jensen–Shannon",
         "The square root of the Jensen–Shannon divergence to base 2 between a token's rows, "

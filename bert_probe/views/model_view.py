@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.heads import HeadsResult
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
 from bert_probe.model.trace import Trace
@@ -24,7 +24,7 @@ SHARES: Final = Scale("sequential", 0.0, 1.0, "sqrt")
 """The scale of attention weights."""
 
 
-class Head(NamedTuple):
+class HeadThumbnail(NamedTuple):
     """One head; layer and head count from 0."""
 
     layer: int
@@ -84,7 +84,7 @@ def payload(
 
 def of_trace(
     trace: Trace,
-    profiles: HeadProfiles,
+    profiles: HeadsResult,
     *,
     key: str,
     words: bool = False,
@@ -112,7 +112,7 @@ def of_trace(
     )
 
 
-def page(trace: Trace, profiles: HeadProfiles, *, words: bool = False, measure: str = "weights") -> Page:
+def page(trace: Trace, profiles: HeadsResult, *, words: bool = False, measure: str = "weights") -> Page:
     """A web page of all heads, which opens from a disk without a network."""
     data = of_trace(trace, profiles, key="page", words=words, measure=measure)
     return Page("model_view", [data], caption_of(trace), f"{CAVEAT} {trace.caveat}".strip())
@@ -157,7 +157,7 @@ def _checked(
     return numbers
 
 
-def opened(result: Any, shape: tuple[int, int]) -> Head | None:
+def opened(result: Any, shape: tuple[int, int]) -> HeadThumbnail | None:
     """The head in what a browser reports; None if there is none or it is none of these."""
     held = result.get("opened") if isinstance(result, Mapping) else None
     if not isinstance(held, Mapping):
@@ -165,4 +165,4 @@ def opened(result: Any, shape: tuple[int, int]) -> Head | None:
     layer, head = held.get("layer"), held.get("head")
     if type(layer) is not int or type(head) is not int:
         return None
-    return Head(layer, head) if 0 <= layer < shape[0] and 0 <= head < shape[1] else None
+    return HeadThumbnail(layer, head) if 0 <= layer < shape[0] and 0 <= head < shape[1] else None

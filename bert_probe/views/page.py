@@ -13,7 +13,7 @@ from bert_probe.core.writing import write
 from bert_probe.errors import ExportError
 from bert_probe.model.trace import Trace
 from bert_probe.views import built, palette
-from bert_probe.views.palette import Paints
+from bert_probe.views.palette import ThemeColors
 from bert_probe.views.payload import as_text
 
 CAVEAT: Final = (
@@ -93,7 +93,7 @@ class Page:
         return self.payloads if self.still is None else self.still()
 
     @property
-    def _paints(self) -> Paints:
+    def _paints(self) -> ThemeColors:
         return _DARK if self.theme == "dark" else _LIGHT
 
     def save(self, path: str | Path, overwrite: bool = True) -> Path:
@@ -129,8 +129,8 @@ CLASSES: Final = {"head_view": "head-view", "model_view": "matrix model-view", "
 
 
 _FONT = "system-ui, sans-serif"
-_LIGHT = Paints(palette.PAPER_LIGHT, palette.INK_LIGHT, palette.ACCENT_LIGHT, _FONT)
-_DARK = Paints(palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK, _FONT)
+_LIGHT = ThemeColors(palette.PAPER_LIGHT, palette.INK_LIGHT, palette.ACCENT_LIGHT, _FONT)
+_DARK = ThemeColors(palette.PAPER_DARK, palette.INK_DARK, palette.ACCENT_DARK, _FONT)
 
 
 def theme(name: Literal["system", "light", "dark"]) -> str:
@@ -142,7 +142,7 @@ def theme(name: Literal["system", "light", "dark"]) -> str:
     return f":root {{{dark if name == 'dark' else light}}} "
 
 
-def _variables(paints: Paints) -> str:
+def _variables(paints: ThemeColors) -> str:
     paper, ink, accent, font = paints
     return (
         f"--st-background-color: {paper}; --st-text-color: {ink}; --st-primary-color: {accent};"

@@ -31,7 +31,7 @@ HEADS: Final[tuple[str, ...]] = tuple(CONSTANTS["heads"])
 ScaleKind = Literal["sequential", "diverging"]
 
 
-class Paints(NamedTuple):
+class ThemeColors(NamedTuple):
     """What a theme is made of: colours as #RRGGBB, and the family of fonts."""
 
     background: str
@@ -40,7 +40,7 @@ class Paints(NamedTuple):
     font: str
 
 
-class Tint(NamedTuple):
+class ThemeColor(NamedTuple):
     """One colour in its two themes."""
 
     light: str
@@ -48,10 +48,12 @@ class Tint(NamedTuple):
 
 
 # Backgrounds of tokens: quiet enough to read ink on, and apart from each other for colour-blind readers too.
-SEGMENTS: Final[dict[str, Tint]] = {name: Tint(**tint) for name, tint in CONSTANTS["segments"].items()}
+SEGMENTS: Final[dict[str, ThemeColor]] = {
+    name: ThemeColor(**tint) for name, tint in CONSTANTS["segments"].items()
+}
 
 
-class _Ramp(NamedTuple):
+class _ColorRamp(NamedTuple):
     """A path through OKLCH from a page's background, value 0, to a strong colour, value 1."""
 
     paper: str
@@ -63,12 +65,12 @@ class _Ramp(NamedTuple):
 
 
 _POSITIVE: Final = {
-    False: _Ramp(PAPER_LIGHT, 0.34, 0.17, 0.20, 292.0, 276.0),
-    True: _Ramp(PAPER_DARK, 0.88, 0.25, 0.08, 276.0, 290.0),
+    False: _ColorRamp(PAPER_LIGHT, 0.34, 0.17, 0.20, 292.0, 276.0),
+    True: _ColorRamp(PAPER_DARK, 0.88, 0.25, 0.08, 276.0, 290.0),
 }
 _NEGATIVE: Final = {
-    False: _Ramp(PAPER_LIGHT, 0.34, 0.15, 0.115, 62.0, 42.0),
-    True: _Ramp(PAPER_DARK, 0.88, 0.18, 0.09, 48.0, 72.0),
+    False: _ColorRamp(PAPER_LIGHT, 0.34, 0.15, 0.115, 62.0, 42.0),
+    True: _ColorRamp(PAPER_DARK, 0.88, 0.18, 0.09, 48.0, 72.0),
 }
 
 
@@ -91,7 +93,7 @@ def lut_bytes(scale: ScaleKind, dark: bool) -> bytes:
 
 
 @cache
-def _ramp_colours(ramp: _Ramp, steps: int) -> tuple[str, ...]:
+def _ramp_colours(ramp: _ColorRamp, steps: int) -> tuple[str, ...]:
     start, start_a, start_b = _oklab(ramp.paper)
     colours = [ramp.paper]
     for step in range(1, steps):
@@ -106,7 +108,7 @@ def _ramp_colours(ramp: _Ramp, steps: int) -> tuple[str, ...]:
     return tuple(colours)
 
 
-def _chroma(ramp: _Ramp, value: float) -> float:
+def _chroma(ramp: _ColorRamp, value: float) -> float:
     """A quadratic Bézier from 0: faint cells get a hue early, and the middle does not turn grey."""
     return 2 * value * (1 - value) * ramp.pull + value**2 * ramp.chroma
 

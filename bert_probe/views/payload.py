@@ -62,7 +62,7 @@ def unpacked(payload: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return described, arrays
 
 
-class Text(NamedTuple):
+class EmbeddedPayload(NamedTuple):
     """A payload within a page, as small as it gets without losing a bit; `js/core/page.js` reads it.
 
     Attributes:
@@ -80,13 +80,15 @@ _LETTERS = str.maketrans("&<>", ",./")
 """In place of the letters of base 85 that HTML would have to escape."""
 
 
-def as_text(payload: bytes) -> Text:
+def as_text(payload: bytes) -> EmbeddedPayload:
     """A payload as text. Numbers have bytes alike at the same places: together these deflate better."""
     ways = [(_deflated(payload), 1)]
     if len(payload) % PLANES == 0:
         ways.append((_deflated(np.frombuffer(payload, np.uint8).reshape(-1, PLANES).T.tobytes()), PLANES))
     small, planes = min(ways, key=lambda way: len(way[0]))
-    return Text(planes, len(small), base64.b85encode(small, pad=True).decode("ascii").translate(_LETTERS))
+    return EmbeddedPayload(
+        planes, len(small), base64.b85encode(small, pad=True).decode("ascii").translate(_LETTERS)
+    )
 
 
 def _deflated(content: bytes) -> bytes:
@@ -98,7 +100,7 @@ MOST_BYTES: Final = 256_000_000
 """Of a payload that is read from a page: a few letters may stand for very many bytes."""
 
 
-def of_text(written: Text, most: int = MOST_BYTES) -> bytes:
+def of_text(written: EmbeddedPayload, most: int = MOST_BYTES) -> bytes:
     """Return the payload that `as_text` wrote.
 
     Refuses what a browser would read in another way: foreign letters, bytes after the end, a missing end.

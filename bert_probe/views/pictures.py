@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bert_probe.analyses.ablation import Ablation, EachAblation
-from bert_probe.analyses.attention import AttentionMap
-from bert_probe.analyses.context import WordsInContext
-from bert_probe.analyses.evaluation import Evaluation
-from bert_probe.analyses.find_heads import FoundHeads
-from bert_probe.analyses.head_change import ChangedHeads
-from bert_probe.analyses.head_matches import MatchedHeads
-from bert_probe.analyses.heads import HeadProfiles
+from bert_probe.analyses.ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.attention import AttentionResult
+from bert_probe.analyses.context import WordInContextResult
+from bert_probe.analyses.evaluation import EvaluateResult
+from bert_probe.analyses.find_heads import FindHeadsResult
+from bert_probe.analyses.head_change import HeadChangeResult
+from bert_probe.analyses.head_matches import HeadMatchesResult
+from bert_probe.analyses.heads import HeadsResult
 from bert_probe.analyses.judging import TAGS
-from bert_probe.analyses.layer_alikeness import AlikeLayers
-from bert_probe.analyses.layer_map import MappedLayers
-from bert_probe.analyses.minimal_pair import MinimalPair, RowPair
-from bert_probe.analyses.pair_jacobians import AlikeByInput
-from bert_probe.analyses.patching import Patching
-from bert_probe.analyses.positions import MATRICES, ModelPositions
-from bert_probe.analyses.probes.relations import RelationHeads
-from bert_probe.analyses.reach import TokenReach
-from bert_probe.analyses.sentence_similarity import TwoTexts
-from bert_probe.analyses.sentences import SentenceVectors
-from bert_probe.analyses.similarity import TokenSimilarity
-from bert_probe.analyses.steps import AttentionSteps
-from bert_probe.analyses.vector_change import ChangedVectors
-from bert_probe.analyses.vectors import TextVectors
-from bert_probe.analyses.why import Explanation
-from bert_probe.analyses.why_check import CheckedMethods
-from bert_probe.analyses.why_heads import HeadEffects
+from bert_probe.analyses.layer_alikeness import LayerSimilarityResult
+from bert_probe.analyses.layer_map import TokenMapResult
+from bert_probe.analyses.minimal_pair import MinimalPairResult, MinimalPairRowResult
+from bert_probe.analyses.pair_jacobians import SimilarityAttributionResult
+from bert_probe.analyses.patching import ActivationPatchingResult
+from bert_probe.analyses.positions import MATRICES, PositionsResult
+from bert_probe.analyses.probes.relations import RelationsResult
+from bert_probe.analyses.reach import TokenRolloutResult
+from bert_probe.analyses.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.sentences import SentencesResult
+from bert_probe.analyses.similarity import SimilarityResult
+from bert_probe.analyses.steps import AttentionStepsResult
+from bert_probe.analyses.vector_change import VectorChangeResult
+from bert_probe.analyses.vectors import HiddenStatesResult
+from bert_probe.analyses.why import AttributionResult
+from bert_probe.analyses.why_check import AttributionFaithfulnessResult
+from bert_probe.analyses.why_heads import HeadAttributionResult
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.text.labeled_texts import CLASSES
@@ -40,56 +40,56 @@ from bert_probe.views.page import CAVEAT, Page
 from bert_probe.views.text import shown
 
 _DRAWN: Final[dict[type[Result], Callable[[Any], list[Heatmap]]]] = {
-    Ablation: lambda found: list(heatmaps.of_ablation(found).values()),
-    AlikeLayers: lambda found: [changes.of_alike_layers(found)],
-    AlikeByInput: lambda found: [answers.of_input_contributions(found)],
-    AttentionMap: lambda found: [heatmaps.of_attention(found)],
-    AttentionSteps: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
-    ChangedHeads: lambda found: [changes.of_changed_heads(found)],
-    ChangedVectors: lambda found: [changes.of_changed_vectors(found)],
-    CheckedMethods: lambda found: [answers.of_checked(found)],
-    Evaluation: lambda found: [answers.of_confusion(found)],
-    EachAblation: lambda found: [heatmaps.of_each_ablation(found)],
-    Explanation: lambda found: [answers.of_explanations([found])],
-    FoundHeads: lambda found: [heatmaps.of_found_heads(found)],
-    HeadEffects: answers.of_head_effects,
-    HeadProfiles: heatmaps.of_profiles,
-    MatchedHeads: lambda found: [changes.of_matched_heads(found)],
-    ModelPositions: positions.of_positions,
-    MinimalPair: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
-    Patching: lambda found: [answers.of_patching(found)],
-    RelationHeads: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
-    RowPair: lambda found: list(heatmaps.of_row_pair(found)),
-    SentenceVectors: lambda found: [heatmaps.of_sentences(found)],
-    TextVectors: lambda found: [heatmaps.of_vectors(found)],
-    TokenReach: lambda found: [heatmaps.of_reach(found)],
-    TokenSimilarity: lambda found: [heatmaps.of_similarity(found)],
-    TwoTexts: lambda found: [answers.of_contributions(found)],
-    WordsInContext: lambda found: [heatmaps.of_context(found, found.shown_layer)],
+    HeadAblationResult: lambda found: list(heatmaps.of_ablation(found).values()),
+    LayerSimilarityResult: lambda found: [changes.of_alike_layers(found)],
+    SimilarityAttributionResult: lambda found: [answers.of_input_contributions(found)],
+    AttentionResult: lambda found: [heatmaps.of_attention(found)],
+    AttentionStepsResult: lambda found: list(steps.of_steps(found, steps.key_of(found)).values()),
+    HeadChangeResult: lambda found: [changes.of_changed_heads(found)],
+    VectorChangeResult: lambda found: [changes.of_changed_vectors(found)],
+    AttributionFaithfulnessResult: lambda found: [answers.of_checked(found)],
+    EvaluateResult: lambda found: [answers.of_confusion(found)],
+    HeadAblationSweepResult: lambda found: [heatmaps.of_each_ablation(found)],
+    AttributionResult: lambda found: [answers.of_explanations([found])],
+    FindHeadsResult: lambda found: [heatmaps.of_found_heads(found)],
+    HeadAttributionResult: answers.of_head_effects,
+    HeadsResult: heatmaps.of_profiles,
+    HeadMatchesResult: lambda found: [changes.of_matched_heads(found)],
+    PositionsResult: positions.of_positions,
+    MinimalPairResult: lambda found: [heatmaps.of_changes(found), heatmaps.of_moved(found)],
+    ActivationPatchingResult: lambda found: [answers.of_patching(found)],
+    RelationsResult: lambda found: [probes.of_relations(found, direction) for direction in (0, 1)],
+    MinimalPairRowResult: lambda found: list(heatmaps.of_row_pair(found)),
+    SentencesResult: lambda found: [heatmaps.of_sentences(found)],
+    HiddenStatesResult: lambda found: [heatmaps.of_vectors(found)],
+    TokenRolloutResult: lambda found: [heatmaps.of_reach(found)],
+    SimilarityResult: lambda found: [heatmaps.of_similarity(found)],
+    SentenceSimilarityResult: lambda found: [answers.of_contributions(found)],
+    WordInContextResult: lambda found: [heatmaps.of_context(found, found.shown_layer)],
 }
 """What is drawn of each, from top to bottom."""
 
 _OF_ATTENTION = (
-    AttentionMap,
-    TokenReach,
-    MinimalPair,
-    RowPair,
-    FoundHeads,
-    HeadProfiles,
-    ChangedHeads,
-    MatchedHeads,
+    AttentionResult,
+    TokenRolloutResult,
+    MinimalPairResult,
+    MinimalPairRowResult,
+    FindHeadsResult,
+    HeadsResult,
+    HeadChangeResult,
+    HeadMatchesResult,
 )
 
 
 def is_drawn(result: Result) -> bool:
     """Whether there is a picture of it."""
-    if isinstance(result, Evaluation):
+    if isinstance(result, EvaluateResult):
         return result.kind in (CLASSES, TAGS)
-    if isinstance(result, ModelPositions):
+    if isinstance(result, PositionsResult):
         return result.question.show in MATRICES
-    if isinstance(result, MappedLayers):
+    if isinstance(result, TokenMapResult):
         return True
-    return type(result) in _DRAWN and (not isinstance(result, TwoTexts) or result.adds_up)
+    return type(result) in _DRAWN and (not isinstance(result, SentenceSimilarityResult) or result.adds_up)
 
 
 def heatmaps_of(result: Result) -> list[Heatmap]:
@@ -118,11 +118,11 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
     said = [
         " → ".join(str(model.get("model", "given")) for model in result.subject.models),
-        steps.title(result) if isinstance(result, AttentionSteps) else "",
+        steps.title(result) if isinstance(result, AttentionStepsResult) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]
     title = " · ".join(filter(None, said))
-    if isinstance(result, MappedLayers):
+    if isinstance(result, TokenMapResult):
         return layer_map.page(result, title)
     return matrix.page(
         heatmaps_of(result) if drawn is None else drawn,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bert_probe.analyses.positions import COSINES as BY_COSINE
-from bert_probe.analyses.positions import RELATIVE, TABLE, ModelPositions, spans
+from bert_probe.analyses.positions import RELATIVE, TABLE, PositionsResult, spans
 from bert_probe.model.trace import Array
 from bert_probe.views.heatmaps import cosines
 from bert_probe.views.matrix import Heatmap
@@ -11,7 +11,7 @@ from bert_probe.views.scale import Scale
 from bert_probe.views.steps import strips
 
 
-def of_positions(found: ModelPositions) -> list[Heatmap]:
+def of_positions(found: PositionsResult) -> list[Heatmap]:
     """What is drawn of what is shown: learned beside the sinusoids; nothing of what is a curve."""
     if found.question.show == BY_COSINE:
         return [

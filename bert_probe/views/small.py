@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from bert_probe.analyses.pictured import Bars, Curves, Grid, Picture, Pieces
+from bert_probe.analyses.pictured import Bars, Curves, Grid, Picture, TextSegments
 from bert_probe.views import palette
 from bert_probe.views.constants import CONSTANTS
 
@@ -134,7 +134,7 @@ def _bars(picture: Bars, dark: bool) -> Iterator[str]:
     yield _line(f"M0 {ground:.1f}H{WIDTH}", _faint(dark))
 
 
-def _pieces(picture: Pieces, dark: bool) -> tuple[list[str], float]:
+def _pieces(picture: TextSegments, dark: bool) -> tuple[list[str], float]:
     """As pills that flow like words, and how high they are; what does not fit is told by an ellipsis."""
     drawn: list[str] = []
     x, y, gap = 0.0, 2.0, 6

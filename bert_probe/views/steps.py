@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_probe.analyses.steps import AttentionSteps
+from bert_probe.analyses.steps import AttentionStepsResult
 from bert_probe.model.trace import Array
-from bert_probe.views.matrix import Drawing, Heatmap
+from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale
 from bert_probe.views.text import labels, positions, shown
 
@@ -16,19 +16,19 @@ PARTS = 10
 """Keys that stand for themselves in the sum; all others are one row."""
 
 
-def key_of(steps: AttentionSteps) -> int:
+def key_of(steps: AttentionStepsResult) -> int:
     """The key whose weight is worked out: the one asked for, else the one of the largest weight."""
     return steps.strongest if steps.question.key is None else int(steps.question.key)
 
 
-def title(steps: AttentionSteps) -> str:
+def title(steps: AttentionStepsResult) -> str:
     """Whose steps they are."""
     layer, head = steps.question.layer + 1, steps.question.head + 1
     query, key = (f"{shown(steps.tokens[one].display)} ({one})" for one in (steps.query, key_of(steps)))
     return f"Layer {layer}, head {head}: {query} looks at {key}"
 
 
-def of_steps(steps: AttentionSteps, key: int) -> dict[str, Heatmap]:
+def of_steps(steps: AttentionStepsResult, key: int) -> dict[str, Heatmap]:
     """From the query and one key to what the head gives, a picture a step."""
     scores = Scale.around_zero(steps.scaled, steps.allowed_scores)
     kept, summands = steps.summands(PARTS)
@@ -41,7 +41,7 @@ def of_steps(steps: AttentionSteps, key: int) -> dict[str, Heatmap]:
     def keys(rows: dict[str, Array], scale: Scale, name: str, caption: str, value: str = "value") -> Heatmap:
         # What is infinite has no colour, and is hatched.
         finite = [np.where(np.isfinite(row), row, np.nan) for row in rows.values()]
-        drawing = Drawing(
+        drawing = HeatmapSpec(
             scale=scale,
             row_axis="step",
             column_axis="key",
@@ -111,7 +111,7 @@ def strips(
     row_axis: str = "step",
 ) -> Heatmap:
     """Vectors, a row each and a cell for each dimension; `values` are [vector, dimension]."""
-    drawing = Drawing(
+    drawing = HeatmapSpec(
         scale=scale,
         row_axis=row_axis,
         column_axis="dimension",

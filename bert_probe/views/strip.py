@@ -11,7 +11,7 @@ Mark = Literal["", "changed", "partner"]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StripToken:
     """One token as the reader sees it."""
 
     text: str
@@ -24,7 +24,7 @@ class Piece:
 
 
 def described(
-    pieces: Sequence[Piece],
+    pieces: Sequence[StripToken],
     *,
     key: str,
     of: str,
@@ -50,7 +50,7 @@ def described(
     }
 
 
-def _record(piece: Piece) -> dict[str, object]:
+def _record(piece: StripToken) -> dict[str, object]:
     return {
         "text": piece.text,
         "position": piece.position,
@@ -61,13 +61,15 @@ def _record(piece: Piece) -> dict[str, object]:
     }
 
 
-def digest(pieces: Sequence[Piece]) -> str:
+def digest(pieces: Sequence[StripToken]) -> str:
     """Return a name of the pieces, so that a choice among others is dropped."""
     shown = json.dumps([[piece.text, piece.position, piece.mark] for piece in pieces])
     return hashlib.sha256(shown.encode()).hexdigest()[:16]
 
 
-def chosen(report: Mapping[str, Any] | None, pieces: Sequence[Piece], selected: int | None) -> int | None:
+def chosen(
+    report: Mapping[str, Any] | None, pieces: Sequence[StripToken], selected: int | None
+) -> int | None:
     """Return the position of the chosen piece: the one that holds the reported position, else `selected`.
 
     Raises:

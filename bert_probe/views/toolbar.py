@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import AttentionMeasure
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.model.trace import Trace
-from bert_probe.views.view import RESIDUALS, Shown, View
+from bert_probe.views.view import RESIDUALS, VersionedView, View
 from bert_probe.views.view import described as view_described
 
 
-class Named(NamedTuple):
+class MeasureOption(NamedTuple):
     """A measure to choose: its name, what a button calls it, and what it says."""
 
     name: str
@@ -22,7 +22,7 @@ class Named(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Offer:
+class ToolbarOptions:
     """What a reader can choose.
 
     Attributes:
@@ -44,7 +44,7 @@ class Offer:
     rolled: bool
     specials: bool
     pair: bool
-    measures: tuple[Named, ...]
+    measures: tuple[MeasureOption, ...]
     words: bool
     more: tuple[str, ...]
     residuals: tuple[float, ...]
@@ -56,12 +56,12 @@ class Offer:
         trace: Trace,
         view: View,
         more: Sequence[str],
-        measures: Sequence[Measure] = (),
+        measures: Sequence[AttentionMeasure] = (),
         *,
         several: bool = False,
         specials: bool = True,
         words: bool = False,
-    ) -> Offer:
+    ) -> ToolbarOptions:
         """What there is to choose of a trace."""
         what = measure_named(view.measure)
         pair = any(token.segment for token in trace.tokens)
@@ -73,7 +73,9 @@ class Offer:
             rolled=what.of_heads is None,
             specials=specials and any(token.special for token in trace.tokens),
             pair=pair,
-            measures=tuple(Named(measure.name, measure.label, measure.meaning) for measure in measures),
+            measures=tuple(
+                MeasureOption(measure.name, measure.label, measure.meaning) for measure in measures
+            ),
             words=words,
             more=(*(name for name in more if name != "direction" or pair), *residual),
             residuals=RESIDUALS if residual else (),
@@ -81,7 +83,7 @@ class Offer:
         )
 
 
-def described(shown: Shown, offer: Offer, *, key: str, source: str) -> dict[str, Any]:
+def described(shown: VersionedView, offer: ToolbarOptions, *, key: str, source: str) -> dict[str, Any]:
     """What a browser draws as a toolbar of its own, beside a picture that is no head view.
 
     Args:

@@ -113,7 +113,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Shown:
+class VersionedView:
     """A view, and the place that it has among all that were shown.
 
     Attributes:
@@ -142,7 +142,7 @@ def digest(units: Sequence[Token | Unit]) -> str:
 # To the browser and back
 
 
-def described(shown: Shown) -> dict[str, Any]:
+def described(shown: VersionedView) -> dict[str, Any]:
     """As JSON: layers from 1, heads from 0."""
     view = shown.view
     return {
@@ -160,7 +160,7 @@ def described(shown: Shown) -> dict[str, Any]:
     }
 
 
-def read(held: Any, trace: Trace) -> Shown | None:
+def read(held: Any, trace: Trace) -> VersionedView | None:
     """What a browser reports; None if it is no view of this text. Wrong parts become the usual ones."""
     if not isinstance(held, Mapping) or held.get("of") != digest(trace.tokens):
         return None
@@ -181,7 +181,7 @@ def read(held: Any, trace: Trace) -> Shown | None:
         words,
         _one_of(given.get("residual"), RESIDUALS, View.residual),
     )
-    return Shown(revision, held["of"], view)
+    return VersionedView(revision, held["of"], view)
 
 
 def _options(given: Any) -> Options:
@@ -217,7 +217,7 @@ def _one_of(given: Any, known: Sequence[Any], usual: Any) -> Any:
 # To an address and back
 
 
-class Unknown(NamedTuple):
+class UnknownChoice(NamedTuple):
     """A choice of an address that cannot be had."""
 
     what: str
@@ -263,19 +263,19 @@ def places_itself(given: Mapping[str, str]) -> bool:
 
 def from_address(
     given: Mapping[str, str], trace: Trace, usual: Callable[[], Place] | None = None
-) -> tuple[View, list[Unknown]]:
+) -> tuple[View, list[UnknownChoice]]:
     """The view of an address, and what it asks for that cannot be had.
 
     Args:
         usual: layer and heads of an address that `places_itself` is not true of; without it the mean over the
             heads of the last layer.
     """
-    unknown: list[Unknown] = []
+    unknown: list[UnknownChoice] = []
 
     def one(name: str, known: Mapping[str, Any], plain: Any, what: str, said: str = "") -> Any:
         asked = given.get(name)
         if asked is not None and asked not in known:
-            unknown.append(Unknown(what, asked, said or str(plain)))
+            unknown.append(UnknownChoice(what, asked, said or str(plain)))
         return plain if asked is None else known.get(asked, plain)
 
     if usual is None or places_itself(given):

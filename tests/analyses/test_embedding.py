@@ -17,7 +17,7 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import Embedding
-from bert_probe.analyses.embedding import EmbeddingAnatomy
+from bert_probe.analyses.embedding import EmbeddingResult
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -293,7 +293,7 @@ def test_steps_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> None:
 
 def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint) -> None:
     a, b = minilm.trace("we left"), minilm.trace("they stayed")
-    found: EmbeddingAnatomy = Embedding().of(a)
+    found: EmbeddingResult = Embedding().of(a)
     with pytest.raises(TypeError):
         found.table(b)  # type: ignore[call-arg]
     assert found.table().attrs["provenance"]["text"] == "we left"

@@ -13,16 +13,16 @@ import pytest
 import torch
 import transformers
 
-from bert_probe import Evaluate, load, read_labelled, read_tagged
+from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
 from bert_probe.analyses import guesses, scores
-from bert_probe.analyses.evaluation import Evaluation
+from bert_probe.analyses.evaluation import EvaluateResult
 from bert_probe.analyses.judging import kind_of
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles
-from bert_probe.text.labeled_texts import Labelled, Row, labelled_of
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, SENTENCES
@@ -35,9 +35,9 @@ FAMILIES = ("bert", "roberta")
 CLASSES, WORDS = "text-classification", "token-classification"
 
 
-def classed(*rows: tuple[str, str], pair: str | None = None) -> Labelled:
-    return Labelled.of(
-        "classes", [Row(text, pair, label, line) for line, (text, label) in enumerate(rows, 2)]
+def classed(*rows: tuple[str, str], pair: str | None = None) -> LabeledTexts:
+    return LabeledTexts.of(
+        "classes", [LabeledText(text, pair, label, line) for line, (text, label) in enumerate(rows, 2)]
     )
 
 
@@ -72,7 +72,7 @@ def test_words_are_answered_at_their_first_token(
 ) -> None:
     words = [text.split() for text in SENTENCES[:6]]
     content = "\n\n".join("\n".join(f"{word} O" for word in sentence) for sentence in words)
-    sentences = tagged_of(content.encode(), "a.conll")
+    sentences = parse_tagged_sentences(content.encode(), "a.conll")
     found = Evaluate().of(double_trained_on(name, WORDS), sentences)
     model, tokenizer = raw(trained_folder(name, WORDS), transformers.AutoModelForTokenClassification)
     answers, shares = [], []
@@ -94,8 +94,9 @@ def test_words_are_answered_at_their_first_token(
 def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path: Path) -> None:
     folder = trained.build("bert", CLASSES, tmp_path / "several", problem_type="multi_label_classification")
     model, tokenizer = raw(folder, transformers.AutoModelForSequenceClassification)
-    rows = Labelled.of(
-        "several", [Row(SENTENCES[0], None, ("B-PER", "O"), 2), Row(SENTENCES[1], None, (), 3)]
+    rows = LabeledTexts.of(
+        "several",
+        [LabeledText(SENTENCES[0], None, ("B-PER", "O"), 2), LabeledText(SENTENCES[1], None, (), 3)],
     )
     found = Evaluate().of(load(folder, dtype="float64"), rows)
     given = tokenizer(list(SENTENCES[:2]), padding=True, return_tensors="pt")
@@ -108,7 +109,7 @@ def test_several_labels_and_numbers_are_answered_as_the_raw_model_does(tmp_path:
         "bert", CLASSES, tmp_path / "number", problem_type="regression", id2label={0: "stars"}
     )
     model, _ = raw(folder, transformers.AutoModelForSequenceClassification)
-    rows = Labelled.of("number", [Row(text, None, 0.5, 2) for text in SENTENCES[:2]])
+    rows = LabeledTexts.of("number", [LabeledText(text, None, 0.5, 2) for text in SENTENCES[:2]])
     found = Evaluate("texts").of(load(folder, dtype="float64"), rows)
     with torch.inference_mode():
         assert_exact(found.predicted, model(**given).logits[:, 0].numpy())
@@ -191,17 +192,19 @@ def test_baselines_learn_from_training_rows_alone() -> None:
     alone = guesses.of_rows(classed(("one", "b"), ("two", "a")), rows)
     assert alone["most_frequent"] == ["a", "a"], "among equals the first in the alphabet"
     assert "bag_of_words" not in guesses.of_rows(classed(("one", "a")), rows)
-    several = Labelled.of(
+    several = LabeledTexts.of(
         "several",
-        [Row("red wine", None, ("all", "wine"), 2), Row("a boat", None, ("all", "boat"), 3)],
+        [LabeledText("red wine", None, ("all", "wine"), 2), LabeledText("a boat", None, ("all", "boat"), 3)],
     )
     found = guesses.of_rows(several, rows)
     assert found["bag_of_words"] == [("all", "boat"), ("all", "wine")]
-    numbers = Labelled.of("number", [Row("red wine", None, 1.0, 2), Row("a boat", None, 3.0, 3)])
+    numbers = LabeledTexts.of(
+        "number", [LabeledText("red wine", None, 1.0, 2), LabeledText("a boat", None, 3.0, 3)]
+    )
     found = guesses.of_rows(numbers, rows)
     assert found["mean"] == [2.0, 2.0]
     assert found["bag_of_words"][0] > 2 > found["bag_of_words"][1]
-    tagged = tagged_of(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
+    tagged = parse_tagged_sentences(b"the D\nboat N\n\nboat N\nboat V\nsinks V\n\n", "a.conll")
     found = guesses.of_sentences(tagged, [["boat", "the", "new"]])
     assert found == {"most_frequent": [["N", "N", "N"]], "by_word": [["N", "D", "N"]]}
 
@@ -210,13 +213,13 @@ def test_baselines_learn_from_training_rows_alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(trained_on: Trained) -> Evaluation:
+def judged(trained_on: Trained) -> EvaluateResult:
     """Of a head that was never trained, with baselines."""
     rows = classed(*((text, NAMES[at % 3]) for at, text in enumerate(SENTENCES)))
     return Evaluate().of(trained_on("bert", CLASSES), rows, rows)
 
 
-def test_tables_agree(judged: Evaluation) -> None:
+def test_tables_agree(judged: EvaluateResult) -> None:
     measures = dict(judged.table().to_numpy().tolist())
     texts = judged.showing(show="texts").table()
     confusion = judged.showing(show="confusion").table()
@@ -260,9 +263,11 @@ def test_rows_that_cannot_be_judged(trained_on: Trained, minilm: Checkpoint) -> 
     with pytest.raises(UnavailableError, match="no trained head for token-classification"):
         Evaluate().of(head, [sentence])
     with pytest.raises(UnavailableError, match=r"of the kind number, and the head of .* answers classes"):
-        Evaluate().of(head, Labelled.of("number", [Row("One", None, 1.0, 2)]))
+        Evaluate().of(head, LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)]))
     with pytest.raises(TextError, match="training rows are number"):
-        Evaluate().of(head, classed(("One", "O")), Labelled.of("number", [Row("One", None, 1.0, 2)]))
+        Evaluate().of(
+            head, classed(("One", "O")), LabeledTexts.of("number", [LabeledText("One", None, 1.0, 2)])
+        )
     with pytest.raises(TextError, match="no word of these"):
         Evaluate().of(labeller, [TaggedSentence(("\u200b",), ("O",), (), (), "a", ((1, 1),), {}, 7)])
 
@@ -274,7 +279,7 @@ def test_texts_too_long_are_refused_unless_they_are_cut(trained_on: Trained) -> 
         Evaluate().of(head, rows)
     found = Evaluate().of(head, rows, truncate=True)
     assert found.provenance["tokens_dropped"] > 0
-    words = tagged_of(b"a O\n" * 600, "a.conll")
+    words = parse_tagged_sentences(b"a O\n" * 600, "a.conll")
     with pytest.raises(TooLongError, match="Line 1: 602 tokens"):
         Evaluate().of(labeller, words)
     found = Evaluate().of(labeller, words, words, truncate=True)
@@ -312,8 +317,10 @@ def test_the_files_that_are_read_are_those_of_the_readers(tmp_path: Path) -> Non
     table, words = tmp_path / "a.csv", tmp_path / "a.conll"
     table.write_text("text,label\nOne,O\n", encoding="utf-8")
     words.write_text("One\tO\n", encoding="utf-8")
-    assert read_labelled(table, "classes").digest == labelled_of(table.read_bytes(), "a.csv").digest
-    assert read_tagged(words) == tagged_of(words.read_bytes(), "a.conll")
+    assert (
+        read_labeled_texts(table, "classes").digest == parse_labeled_texts(table.read_bytes(), "a.csv").digest
+    )
+    assert read_tagged_sentences(words) == parse_tagged_sentences(words.read_bytes(), "a.conll")
 
 
 def test_the_example_is_fit_to_learn_from() -> None:

@@ -8,9 +8,9 @@ import io
 import numpy as np
 import pytest
 
-from bert_probe.analyses.find_heads import FindHeads, FoundHeads, WordPairs
+from bert_probe.analyses.find_heads import FindHeads, FindHeadsResult, WordPairs
 from bert_probe.cli.main import main
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.words import word_lens
@@ -141,7 +141,7 @@ def test_weights_without_their_ranks_are_refused(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     found = FindHeads([(1, 2)]).of(trace)
     with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
-        FoundHeads(found.question, Subject.of(trace), found.words, found.weights, found.ranks[1:])
+        FindHeadsResult(found.question, InputRecord.of(trace), found.words, found.weights, found.ranks[1:])
 
 
 def test_the_table_counts_as_people_do_and_knows_its_text(minilm: Checkpoint) -> None:

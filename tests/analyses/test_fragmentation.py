@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bert_probe import Fragmentation, FragmentationChange
+from bert_probe import Fertility, FertilityChange
 from bert_probe.errors import EmptyTextError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -14,7 +14,7 @@ TEXT, PAIR = "Mehdi  loves (the) unhappiest AI.", "Don't\u200b \u200b you"
 
 
 def test_a_text_by_hand(minilm: Checkpoint) -> None:
-    found = Fragmentation().of(minilm.trace(TEXT, PAIR))
+    found = Fertility().of(minilm.trace(TEXT, PAIR))
     assert found.table().values.tolist() == [
         ["Mehdi", 0, 0, 5, 2, "me ##hdi"],
         ["loves", 0, 7, 12, 1, "loves"],
@@ -35,29 +35,29 @@ def test_a_text_by_hand(minilm: Checkpoint) -> None:
 
 
 def test_what_the_vocabulary_does_not_know_is_counted(minilm: Checkpoint) -> None:
-    assert Fragmentation().of(minilm.trace("one 𐎠 two 𐎠𐎠")).unknown == 2
+    assert Fertility().of(minilm.trace("one 𐎠 two 𐎠𐎠")).unknown == 2
 
 
 def test_words_that_were_cut_off_are_not_counted(minilm: Checkpoint) -> None:
-    found = Fragmentation().of(minilm.trace("word " * 600, truncate=True))
+    found = Fertility().of(minilm.trace("word " * 600, truncate=True))
     assert (found.pieces, len(found.words)) == (510, 510)
 
 
 def test_marks_belong_to_the_letters_before_them(minilm: Checkpoint) -> None:
-    found = Fragmentation().of(minilm.trace("हिन्दी cafe\u0301"))
+    found = Fertility().of(minilm.trace("हिन्दी cafe\u0301"))
     assert [word.text for word in found.words] == ["हिन्दी", "cafe\u0301"]
 
 
 def test_spaces_alone_are_no_word(family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(EmptyTextError, match="only spaces"):
-        Fragmentation().of(family("roberta").trace("  "))
+        Fertility().of(family("roberta").trace("  "))
 
 
 @pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
 def test_spaces_belong_to_the_word_after_them(name: str, family: Callable[[str], Checkpoint]) -> None:
     text = " A  small boat, Çelik \n 東京 "
     trace = family(name).trace(text)
-    found = Fragmentation().of(trace)
+    found = Fertility().of(trace)
     assert [word.text for word in found.words] == ["A", "small", "boat", ",", "Çelik", "東京"]
     assert found.pieces == sum(not token.special for token in trace.tokens)
     assert [piece.position for word in found.words for piece in word.pieces] == [
@@ -68,12 +68,12 @@ def test_spaces_belong_to_the_word_after_them(name: str, family: Callable[[str],
 def test_two_vocabularies_on_one_text(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     text = "A small boat crosses"
     a, b = minilm.trace(text), family("roberta").trace(text)
-    both = FragmentationChange().of(a, b)
+    both = FertilityChange().of(a, b)
     frame = both.table()
     assert frame["word"].tolist() == text.split()
     assert frame["pieces_a"].tolist() == [1, 1, 1, 1]
-    assert frame["pieces_b"].tolist() == [len(word.pieces) for word in Fragmentation().of(b).words]
+    assert frame["pieces_b"].tolist() == [len(word.pieces) for word in Fertility().of(b).words]
     assert frame["cut_b"][1] == "Ġsmall"
     assert frame.attrs["provenance"]["facts"]["a"]["fertility"] == 1
     with pytest.raises(SelectionError, match="these are two"):
-        FragmentationChange().of(a, minilm.trace("another"))
+        FertilityChange().of(a, minilm.trace("another"))

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
 from bert_probe.analyses import head_means
-from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
+from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
 from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.analyses.heads import Heads, head_labels
 from bert_probe.cli.main import main
@@ -31,7 +31,7 @@ from bert_probe.errors import (
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Trace
-from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.sentence_files import parse_sentences
 from tests.helpers.exactness import assert_exact
 from tests.helpers.opening import opened_once
 
@@ -47,7 +47,7 @@ TEXTS = [text for text in SENTENCES if text.strip()]
 
 
 @pytest.fixture(scope="module")
-def means(double_minilm: Checkpoint) -> ProfileMeans:
+def means(double_minilm: Checkpoint) -> HeadMeansResult:
     return HeadMeans(resamples=200, seed=3).of(double_minilm, SENTENCES)
 
 
@@ -70,7 +70,7 @@ def test_one_sentence_is_its_own_mean_without_any_width(minilm: Checkpoint, word
 
 
 def test_the_mean_counts_each_sentence_once_however_long(
-    means: ProfileMeans, singly: dict[str, np.ndarray]
+    means: HeadMeansResult, singly: dict[str, np.ndarray]
 ) -> None:
     for name in MEASURES:
         assert_exact(means.mean[name], sum(singly[name]) / len(TEXTS), name)
@@ -81,7 +81,9 @@ def test_the_mean_counts_each_sentence_once_however_long(
     assert means.sentences == len(TEXTS)
 
 
-def test_the_interval_is_the_percentile_bootstrap(means: ProfileMeans, singly: dict[str, np.ndarray]) -> None:
+def test_the_interval_is_the_percentile_bootstrap(
+    means: HeadMeansResult, singly: dict[str, np.ndarray]
+) -> None:
     generator = np.random.default_rng(3)
     drawn = [generator.integers(len(TEXTS), size=len(TEXTS)) for _ in range(200)]
     for name in MEASURES:
@@ -101,7 +103,7 @@ def test_an_interval_by_hand() -> None:
     assert (low.item(), high.item()) == (0.5, 0.5)  # 30 and 70 in 100: within the middle half
 
 
-def test_less_confidence_is_a_narrower_interval(double_minilm: Checkpoint, means: ProfileMeans) -> None:
+def test_less_confidence_is_a_narrower_interval(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
     half = HeadMeans(resamples=200, seed=3, confidence=0.5).of(double_minilm, SENTENCES)
     for name in MEASURES:
         assert (half.low[name] >= means.low[name]).all()
@@ -109,14 +111,14 @@ def test_less_confidence_is_a_narrower_interval(double_minilm: Checkpoint, means
 
 
 def test_the_order_of_the_sentences_does_not_move_the_mean(
-    double_minilm: Checkpoint, means: ProfileMeans
+    double_minilm: Checkpoint, means: HeadMeansResult
 ) -> None:
     other = HeadMeans(resamples=10).of(double_minilm, SENTENCES[::-1])
     for name in MEASURES:
         assert_exact(other.mean[name], means.mean[name], name)
 
 
-def test_the_same_seed_gives_the_same_numbers(double_minilm: Checkpoint, means: ProfileMeans) -> None:
+def test_the_same_seed_gives_the_same_numbers(double_minilm: Checkpoint, means: HeadMeansResult) -> None:
     again = HeadMeans(resamples=200, seed=3).of(double_minilm, SENTENCES)
     other = HeadMeans(resamples=200, seed=4).of(double_minilm, SENTENCES)
     for name in MEASURES:
@@ -244,12 +246,12 @@ def test_a_bootstrap_that_cannot_be_is_refused(options: dict[str, float]) -> Non
 
 
 def test_a_sentence_of_a_file_is_named_by_its_line_there(minilm: Checkpoint) -> None:
-    sentences = sentences_of(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
+    sentences = parse_sentences(f"we left\n\n \n{'word ' * 600}\n".encode(), "a.txt")
     with pytest.raises(TooLongError, match="Line 4: 602 tokens; this model accepts 512"):
         HeadMeans().of(minilm, sentences)
 
 
-def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: ProfileMeans) -> None:
+def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: HeadMeansResult) -> None:
     frame = means.table()
     measured = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
     assert list(frame) == ["layer", "head", *measured, "label"]
@@ -272,7 +274,7 @@ def test_the_table_holds_the_means_their_ends_and_where_they_come_from(means: Pr
     }
 
 
-def test_measures_that_are_not_of_the_same_heads_are_refused(means: ProfileMeans) -> None:
+def test_measures_that_are_not_of_the_same_heads_are_refused(means: HeadMeansResult) -> None:
     with pytest.raises(ShapeError, match="next has shape"):
         replace(means, low={"next": means.low["next"][1:]})
 

@@ -10,9 +10,9 @@ import pytest
 
 import bert_probe
 from bert_probe.analyses.head_measures import MEASURES, SHARES, measure_heads
-from bert_probe.analyses.heads import HeadProfiles, Heads, head_labels
+from bert_probe.analyses.heads import Heads, HeadsResult, head_labels
 from bert_probe.cli.main import main
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.words import word_lens
@@ -55,7 +55,7 @@ def test_profiles_bear_the_text_that_they_were_measured_on(minilm: Checkpoint) -
     with pytest.raises(TypeError):
         profiles.table(b)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        profiles.subject = Subject.of(b)  # type: ignore[misc]
+        profiles.subject = InputRecord.of(b)  # type: ignore[misc]
     with pytest.raises(SelectionError, match="Ask Heads anew"):
         profiles.showing(words=True)
 
@@ -65,7 +65,7 @@ def test_measures_that_are_not_of_the_same_heads_are_refused(minilm: Checkpoint)
     values = Heads().of(trace).values
     labels = head_labels(values)
     with pytest.raises(ShapeError, match="self has shape"):
-        HeadProfiles(Heads(), Subject.of(trace), {"self": values["self"][:, :-1]}, labels)
+        HeadsResult(Heads(), InputRecord.of(trace), {"self": values["self"][:, :-1]}, labels)
 
 
 def test_the_command_line_gives_the_library_s_numbers(minilm: Checkpoint, tmp_path: Path) -> None:

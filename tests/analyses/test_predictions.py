@@ -25,7 +25,7 @@ from bert_probe import (
     Sentences,
     SentenceSimilarity,
 )
-from bert_probe.analyses.answers import Answer
+from bert_probe.analyses.answers import AnswerSpan
 from bert_probe.analyses.predicting import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -313,7 +313,7 @@ def test_a_long_text_is_read_in_windows_that_overlap(trained_on: Trained) -> Non
         FindAnswer(top=1).of(checkpoint.trace_encodings([_uncut(window)])[0]).answers[0] for window in windows
     ]
     assert max(one.probability for one in alone) == pytest.approx(best.probability, rel=1e-4)
-    assert isinstance(best, Answer)
+    assert isinstance(best, AnswerSpan)
 
 
 def _uncut(window: Any) -> Any:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bert_probe import Projection, Sentences
+from bert_probe import SentenceMap, Sentences
 from bert_probe.analyses import layouts, sentences
-from bert_probe.analyses.layouts import Layout
+from bert_probe.analyses.layouts import PointLayout
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ from bert_probe.ui.examples import SENTENCES
 def test_a_map_of_vectors_that_are_there_runs_no_model_and_is_the_same(
     method: str, minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = Projection(method, "model")
+    asked = SentenceMap(method, "model")
     whole = asked.of(minilm, SENTENCES)
     found = Sentences("model").of(minilm, SENTENCES)
 
@@ -37,7 +37,7 @@ def test_a_map_of_vectors_that_are_there_runs_no_model_and_is_the_same(
 
 
 def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
-    found = Projection("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
+    found = SentenceMap("pca", "model").of(minilm, [*SENTENCES, "word " * 300])
     expected = layouts.pca(Sentences("model").of(minilm, [*SENTENCES, "word " * 300]).vectors)
     frame = found.table()
     assert list(frame) == ["number", "x", "y", "sentence"]
@@ -53,7 +53,7 @@ def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
 
 
 def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
-    found = Projection("tsne").of(minilm, SENTENCES)
+    found = SentenceMap("tsne").of(minilm, SENTENCES)
     assert found.facts["perplexity"] == 3
     assert found.facts["seed"] == 0
     assert "explained_variance" not in found.facts
@@ -61,7 +61,7 @@ def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
 
 def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None:
     for method in ("pca", "tsne"):
-        points = Projection(method, "model").of(minilm, SENTENCES).layout.points
+        points = SentenceMap(method, "model").of(minilm, SENTENCES).layout.points
         distances = np.linalg.norm(points[:, None] - points[None], axis=-1)
         np.fill_diagonal(distances, np.inf)
         assert distances[2].argmin() == 3, method
@@ -70,26 +70,26 @@ def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None
 def test_vectors_of_another_pooling_are_refused(minilm: Checkpoint) -> None:
     found = Sentences("cls").of(minilm, SENTENCES)
     with pytest.raises(SelectionError, match="pooled by cls, not by mean"):
-        Projection("tsne").of_vectors(found)
+        SentenceMap("tsne").of_vectors(found)
 
 
 def test_few_sentences_and_unknown_methods_are_refused(minilm: Checkpoint) -> None:
     with pytest.raises(UnavailableError, match="A map of 1 says nothing"):
-        Projection().of(minilm, ["alone"])
+        SentenceMap().of(minilm, ["alone"])
     with pytest.raises(UnavailableError, match="4 sentences or more"):
-        Projection("tsne").of(minilm, ["one", "two", "three"])
+        SentenceMap("tsne").of(minilm, ["one", "two", "three"])
     with pytest.raises(SelectionError, match="no method som; use pca, tsne or umap"):
-        Projection("som")
+        SentenceMap("som")
 
 
 def test_points_and_sentences_are_as_many(minilm: Checkpoint) -> None:
-    found = Projection().of(minilm, SENTENCES)
+    found = SentenceMap().of(minilm, SENTENCES)
     with pytest.raises(ShapeError, match="10 sentences do not fit 3 points"):
-        replace(found, layout=Layout(np.zeros((3, 2), np.float32)))
+        replace(found, layout=PointLayout(np.zeros((3, 2), np.float32)))
 
 
 def test_progress_goes_on_while_it_is_laid_out(minilm: Checkpoint) -> None:
     told: list[tuple[int, int]] = []
-    Projection("tsne").of(minilm, SENTENCES, report=lambda done, total: told.append((done, total)))
+    SentenceMap("tsne").of(minilm, SENTENCES, report=lambda done, total: told.append((done, total)))
     assert told[0] == (0, 10)
     assert told[-2:] == [(10, 10), (10, 10)]

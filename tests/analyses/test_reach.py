@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bert_probe import Attention, Reach
+from bert_probe import Attention, TokenRollout
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.command_line import bert_probe
@@ -26,13 +26,13 @@ def test_reach_by_hand() -> None:
         (0, "into", [[1, 0], [0.625, 0.375]]),
         (1, "into", [[0.25, 0.75], [0.25, 0.75]]),
     ):
-        np.testing.assert_array_equal(Reach(chosen, direction).of(trace).values, expected)
+        np.testing.assert_array_equal(TokenRollout(chosen, direction).of(trace).values, expected)
 
 
 def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    out = Reach(2, "from", residual=0.3).of(trace)
-    into = Reach(2, "into", residual=0.3).of(trace)
+    out = TokenRollout(2, "from", residual=0.3).of(trace)
+    into = TokenRollout(2, "into", residual=0.3).of(trace)
     for layer in range(trace.layers):
         whole = Attention(layer, measure="rollout", residual=0.3).of(trace).weights
         assert_rounded(out.values[layer], whole[:, 2], 2)
@@ -42,12 +42,12 @@ def test_reach_is_a_column_or_a_row_of_the_rollout_up_to_each_layer(minilm: Chec
 
 def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    reached = Reach("Electroencephalography", "into", words=True).of(trace)
+    reached = TokenRollout("Electroencephalography", "into", words=True).of(trace)
     assert str(reached.units[reached.chosen]) == "Electroencephalography"
     whole = Attention(measure="rollout", words=True).of(trace).weights
     assert_rounded(reached.values[-1], whole[reached.chosen], len(trace.tokens))
     last = reached.units[reached.chosen].positions[-1]  # type: ignore[union-attr]
-    by_piece = Reach(last, "into", words=True).of(trace)
+    by_piece = TokenRollout(last, "into", words=True).of(trace)
     np.testing.assert_array_equal(by_piece.values, reached.values)
 
 
@@ -57,14 +57,14 @@ def test_reach_of_words_is_that_of_the_merged_rollout(minilm: Checkpoint) -> Non
 )
 def test_what_cannot_be_reached_is_refused(minilm: Checkpoint, options: dict[str, object]) -> None:
     with pytest.raises(SelectionError):
-        Reach(**options).of(minilm.trace("we left"))  # type: ignore[arg-type]
+        TokenRollout(**options).of(minilm.trace("we left"))  # type: ignore[arg-type]
 
 
 def test_the_residual_share_travels_with_the_numbers(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left")
     table = Attention(measure="rollout", residual=0.2).of(trace).table()
     assert table.attrs["provenance"]["question"]["residual"] == 0.2
-    reached = Reach(1, residual=0.2).of(trace).table()
+    reached = TokenRollout(1, residual=0.2).of(trace).table()
     about = reached.attrs["provenance"]
     asked = about["question"]
     assert (asked["token"], asked["direction"], asked["residual"]) == (1, "from", 0.2)
@@ -81,7 +81,7 @@ def test_the_command_line_follows_a_word(minilm: Checkpoint) -> None:
     header, *rows = rows_of("rollout", TEXT, "--token", "loves", "--direction", "into", "--residual", "0.25")
     assert header == ["layer", *map(str, trace.tokens)]
     place = list(trace.tokens).index("loves")
-    expected = Reach(place, "into", residual=0.25).of(trace).values
+    expected = TokenRollout(place, "into", residual=0.25).of(trace).values
     assert_alike([[float(cell) for cell in row[1:]] for row in rows], expected)
     assert rows_of(
         "rollout", TEXT, "--position", str(place), "--direction", "into", "--residual", "0.25"

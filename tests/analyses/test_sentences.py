@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import bert_probe
 from bert_probe import Sentences
 from bert_probe.analyses import sentences
-from bert_probe.analyses.sentences import Compared
+from bert_probe.analyses.sentences import PairwiseCosines
 from bert_probe.errors import (
     EmptyTextError,
     SelectionError,
@@ -56,8 +56,8 @@ def test_the_order_given_changes_nothing(minilm: Checkpoint, order: list[int]) -
     assert np.array_equal(turned.cosines, plain.cosines[np.ix_(order, order)])
 
 
-def _made(vectors: list[list[float]]) -> Compared:
-    return Compared(np.array(vectors))
+def _made(vectors: list[list[float]]) -> PairwiseCosines:
+    return PairwiseCosines(np.array(vectors))
 
 
 def test_cosines_and_pairs_by_hand() -> None:

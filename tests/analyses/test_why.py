@@ -18,7 +18,15 @@ from scipy.stats import spearmanr
 from transformers import AutoModel
 
 import bert_probe
-from bert_probe import Checkpoint, HeadsRemoved, Why, WhyAlike, WhyCheck, WhyHeads, WhyMeans
+from bert_probe import (
+    Attribution,
+    AttributionFaithfulness,
+    Checkpoint,
+    FaithfulnessSummary,
+    HeadAttribution,
+    HeadPruning,
+    SimilarityAttribution,
+)
 from bert_probe.analyses.attributions import methods
 from bert_probe.analyses.why_check import SHARES
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
@@ -65,7 +73,7 @@ def raw(checkpoint: Checkpoint) -> RawCosine:
 
 
 def why(checkpoint: Checkpoint, **asked: Any) -> Any:
-    return Why(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
+    return Attribution(**asked).of(checkpoint.trace(A), checkpoint.trace(B))
 
 
 def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint) -> None:
@@ -88,7 +96,7 @@ def test_leaving_one_out_is_a_loop_over_the_raw_model(double_minilm: Checkpoint)
 
 def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> None:
     text, other = double_minilm.trace("Unhappiness grows."), double_minilm.trace(B)
-    found = Why(words=True).of(text, other)
+    found = Attribution(words=True).of(text, other)
     assert [str(unit) for unit in found.units] == ["[CLS]", "Unhappiness", "grows", ".", "[SEP]"]
     without = bert_probe.SentenceSimilarity().of(double_minilm.trace("grows."), other).cosine
     assert_exact(found.scores[1], found.value - without)
@@ -97,7 +105,7 @@ def test_words_are_left_out_with_all_their_pieces(double_minilm: Checkpoint) -> 
 def test_an_answer_moves_with_what_is_removed_before_it(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "fill-mask")
     trace = checkpoint.trace("The wide [MASK] at night")
-    found = Why(target="river", removal="removed").of(trace)
+    found = Attribution(target="river", removal="removed").of(trace)
     mask = trace.encoding.ids.index(checkpoint.tokenizer.mask_token_id)
     word = checkpoint.tokenizer.convert_tokens_to_ids(found.question.target)
     for place in (1, mask - 1, mask + 1):
@@ -208,7 +216,7 @@ def test_on_every_family_decompx_adds_up_or_says_why_not(
     text = TEXT.replace("ground", checkpoint.tokenizer.mask_token) if task == "fill-mask" else TEXT
     trace = checkpoint.trace(text, PAIR)
     try:
-        found = Why(method="decompx").of(trace)
+        found = Attribution(method="decompx").of(trace)
     except UnavailableError:
         if name in ("bert", "roberta", "electra"):
             raise
@@ -218,7 +226,7 @@ def test_on_every_family_decompx_adds_up_or_says_why_not(
 
 def test_each_head_off_is_the_raw_model_with_its_output_zeroed(double_minilm: Checkpoint) -> None:
     reference = raw(double_minilm)
-    found = WhyHeads().of(double_minilm.trace(A), double_minilm.trace(B))
+    found = HeadAttribution().of(double_minilm.trace(A), double_minilm.trace(B))
     size = reference.model.config.hidden_size // 12
     for layer, head in ((0, 3), (5, 11)):
         dense = reference.model.encoder.layer[layer].attention.output.dense
@@ -275,18 +283,18 @@ def test_pairs_of_input_words_are_integrated_jacobians(double_minilm: Checkpoint
     (one, first), (other, second) = map(way, texts)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
     traces = [double_minilm.trace(text) for text in texts]
-    found = WhyAlike(steps=3).of(*traces)
+    found = SimilarityAttribution(steps=3).of(*traces)
     # What differences leave over of the derivative, about the square of the step.
     np.testing.assert_allclose(found.contributions, one @ other.T / lengths, rtol=0, atol=1e-6)
     assert_exact(np.float64(found.cosine), first @ second / lengths)
-    many = WhyAlike(steps=12).of(*traces)
+    many = SimilarityAttribution(steps=12).of(*traces)
     assert many.off < 0.1 * found.off
     assert many.reference == found.reference
 
 
 def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkpoint) -> None:
     a, b = double_minilm.trace("Cats and dogs sleep at night"), double_minilm.trace(B)
-    found = WhyCheck(orders=3).of(a, b)
+    found = AttributionFaithfulness(orders=3).of(a, b)
     reference, ids = raw(double_minilm), list(a.encoding.ids)
     counts = sorted({max(1, round(share * (len(ids) - 2))) for share in SHARES})
 
@@ -305,23 +313,23 @@ def test_the_check_takes_away_what_each_method_names_first(double_minilm: Checkp
     assert found.foretold("decompx") == pytest.approx(spearmanr(measured, scores).statistic)
     assert found.random.shape == (3, 2)
     assert found.best in LOOKING
-    again = WhyCheck(orders=3).of(a, b)
+    again = AttributionFaithfulness(orders=3).of(a, b)
     assert np.array_equal(found.random, again.random)
-    assert not np.array_equal(found.random, WhyCheck(orders=3, seed=1).of(a, b).random)
+    assert not np.array_equal(found.random, AttributionFaithfulness(orders=3, seed=1).of(a, b).random)
 
 
 def test_means_over_texts_are_those_of_each(double_trained_on: Trained) -> None:
     checkpoint = double_trained_on("bert", "text-classification")
     lines = ["A small boat crosses the river.", "The old bridge\tWhere does it lead to?"]
-    found = WhyMeans(orders=2).of(checkpoint, lines)
-    each = [WhyCheck(orders=2).of(checkpoint.trace(*line.split("\t"))) for line in lines]
+    found = FaithfulnessSummary(orders=2).of(checkpoint, lines)
+    each = [AttributionFaithfulness(orders=2).of(checkpoint.trace(*line.split("\t"))) for line in lines]
     table = found.table().set_index("method")
     for name in methods():
         values = np.array([one.effects[name] for one in each])
         assert_exact(table.loc[name, ["comprehensiveness", "sufficiency"]].to_numpy(float), values.mean(0))
     assert (table["texts"] == 2).all()
     with pytest.raises(TextError, match="Line 2"):
-        WhyMeans().of(checkpoint, ["fine", "word " * 400])
+        FaithfulnessSummary().of(checkpoint, ["fine", "word " * 400])
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +362,7 @@ def test_the_word_that_decides_is_named_by_every_method(
     left_out: tuple[str, ...],
     taught: Callable[[str], Checkpoint],
 ) -> None:
-    found = WhyCheck(at=at).of(taught(task).trace(text))
+    found = AttributionFaithfulness(at=at).of(taught(task).trace(text))
     assert not found.refused
     for name, one in found.explanations.items():
         if name not in ("attention", *left_out):
@@ -364,7 +372,7 @@ def test_the_word_that_decides_is_named_by_every_method(
 def test_a_question_word_comes_next_after_the_answer_itself(taught: Callable[[str], Checkpoint]) -> None:
     checkpoint = taught("question-answering")
     for asked, answer in (("who", "anna"), ("where", "rome")):
-        found = WhyCheck().of(checkpoint.trace(asked, "cold rome boat anna"))
+        found = AttributionFaithfulness().of(checkpoint.trace(asked, "cold rome boat anna"))
         for name in ("leave-one-out", "integrated-gradients"):
             one = found.explanations[name]
             assert f"“{answer}”" in one.number
@@ -376,12 +384,12 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
     checkpoint = taught("text-classification")
     texts = [f"cold {word} tree" for word in ("stone", rules.KEY, "river", "boat")] + [f"{rules.KEY} boat"]
     lines = [f"{'marked' if rules.KEY in text else 'plain'}\t{text}" for text in texts]
-    found = HeadsRemoved(parts=4).of(checkpoint, lines)
+    found = HeadPruning(parts=4).of(checkpoint, lines)
     assert found.removed.tolist() == [0, 1, 2, 3, 4]
     assert (found.accuracies[:, 0] == 1).all()
     assert len(set(found.accuracies[:, -1])) == 1, "without any head the order does not matter"
     effects = [
-        WhyHeads(target=line.split("\t")[0]).of(checkpoint.trace(text))
+        HeadAttribution(target=line.split("\t")[0]).of(checkpoint.trace(text))
         for line, text in zip(lines, texts, strict=True)
     ]
     drops = np.mean([-effect.changes for effect in effects], axis=0)
@@ -391,16 +399,16 @@ def test_accuracy_falls_as_heads_are_removed_in_each_order(taught: Callable[[str
         values = [
             one.value + one.changes[layer, head]
             for label in ("plain", "marked")
-            for one in [WhyHeads(target=label).of(checkpoint.trace(text))]
+            for one in [HeadAttribution(target=label).of(checkpoint.trace(text))]
         ]
         right += ("plain", "marked")[int(np.argmax(values))] == line.split("\t")[0]
     assert found.accuracies[0, 1] == right / len(texts)
     with pytest.raises(
         TextError, match="Line 2: it must begin with a label and a tab; the labels are plain, marked"
     ):
-        HeadsRemoved().of(checkpoint, [lines[0], "no label"])
+        HeadPruning().of(checkpoint, [lines[0], "no label"])
     with pytest.raises(EmptyTextError):
-        HeadsRemoved().of(checkpoint, [" "])
+        HeadPruning().of(checkpoint, [" "])
 
 
 def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) -> None:
@@ -408,28 +416,28 @@ def test_which_number_is_asked_about(trained_on: Trained, minilm: Checkpoint) ->
     trace = classes.trace(TEXT)
     logits = classes.outputs["text-classification"].logits(trace)
     for index, label in enumerate(classes.outputs["text-classification"].labels):
-        assert Why(target=label).of(trace).value == pytest.approx(logits[index], abs=1e-4)
+        assert Attribution(target=label).of(trace).value == pytest.approx(logits[index], abs=1e-4)
     labels = trained_on("bert", "token-classification")
-    place = Why(at="river").of(labels.trace("The wide river"))
+    place = Attribution(at="river").of(labels.trace("The wide river"))
     assert place.number.endswith(f"at token {place.question.at}")
     words = trained_on("bert", "fill-mask")
-    both = [Why(at=at, target="night").of(words.trace("The [MASK] river")) for at in (None, "river")]
+    both = [Attribution(at=at, target="night").of(words.trace("The [MASK] river")) for at in (None, "river")]
     assert [one.number for one in both] == ["logit of night at token 2", "logit of night at token 3"]
     assert (
-        Why("question-answering", "2")
+        Attribution("question-answering", "2")
         .of(trained_on("bert", "question-answering").trace("Who?", TEXT))
         .number.startswith("start + end logit of")
     )
     with pytest.raises(SelectionError, match="no 'nothing' among 5 labels"):
-        Why(target="nothing").of(trace)
+        Attribution(target="nothing").of(trace)
     with pytest.raises(SelectionError, match="at no single token"):
-        Why(at="river").of(classes.trace("The river"))
+        Attribution(at="river").of(classes.trace("The river"))
     with pytest.raises(SelectionError, match="is none"):
-        Why(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
+        Attribution(target="first").of(trained_on("bert", "question-answering").trace("Who?", TEXT))
     with pytest.raises(TextError, match="Give the second one too"):
-        Why().of(minilm.trace(A))
+        Attribution().of(minilm.trace(A))
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
-        Why("fill-mask").of(minilm.trace(A))
+        Attribution("fill-mask").of(minilm.trace(A))
 
 
 def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
@@ -443,7 +451,7 @@ def test_it_changes_nothing_for_anybody_else(minilm: Checkpoint) -> None:
         thread.join()
         way.to_end(way.start())
     for name in methods():
-        Why(method=name).of(trace, other)
+        Attribution(method=name).of(trace, other)
     assert [len(module._forward_hooks) for module in minilm.model.modules()] == hooks
     assert all(parameter.grad is None for parameter in minilm.model.parameters())
     assert np.array_equal(found[0].vectors(-1), trace.vectors(-1))
@@ -456,18 +464,18 @@ def test_a_cancelled_check_ends(minilm: Checkpoint) -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        WhyCheck().of(minilm.trace(A), minilm.trace(B), stop)
+        AttributionFaithfulness().of(minilm.trace(A), minilm.trace(B), stop)
 
 
 def test_hostile_heads(tmp_path: Path) -> None:
     labels = {index: f"<b>label {index}</b>\n*" for index in range(10_000)}
     folder = trained.build("bert", "text-classification", tmp_path / "many", id2label=labels)
     checkpoint = bert_probe.load(folder)
-    found = Why(target=labels[9_999], method="decompx").of(checkpoint.trace("One two."))
+    found = Attribution(target=labels[9_999], method="decompx").of(checkpoint.trace("One two."))
     assert np.isfinite(found.scores).all()
     with pytest.raises(SelectionError) as caught:
-        Why(target="?").of(checkpoint.trace("One two."))
+        Attribution(target="?").of(checkpoint.trace("One two."))
     assert len(str(caught.value)) < 600
     words = bert_probe.load(trained.build("bert", "fill-mask", tmp_path / "words"))
     with pytest.raises(SelectionError, match="no word that can be taken away"):
-        WhyCheck().of(words.trace("[MASK]"))
+        AttributionFaithfulness().of(words.trace("[MASK]"))

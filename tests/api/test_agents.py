@@ -15,7 +15,7 @@ from mcp import Client
 from PIL import Image
 
 from bert_probe.api import agents
-from bert_probe.api.local_models import Alone
+from bert_probe.api.local_models import LocalModels
 from bert_probe.api.registry import served
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
@@ -26,12 +26,12 @@ TEXT = "The small boat crosses the wide river."
 
 
 @pytest.fixture(scope="module")
-def shared() -> Alone:
+def shared() -> LocalModels:
     """Whoever is asked, once for all tests."""
-    return Alone()
+    return LocalModels()
 
 
-def with_client(shared: Alone, ask: Callable[[Client], Awaitable[Any]], *only: str) -> Any:
+def with_client(shared: LocalModels, ask: Callable[[Client], Awaitable[Any]], *only: str) -> Any:
     """What a client in this process gets."""
 
     async def asked() -> Any:
@@ -41,12 +41,12 @@ def with_client(shared: Alone, ask: Callable[[Client], Awaitable[Any]], *only: s
     return asyncio.run(asked())
 
 
-def called(shared: Alone, name: str, arguments: dict[str, Any]) -> Any:
+def called(shared: LocalModels, name: str, arguments: dict[str, Any]) -> Any:
     """The result of one tool."""
     return with_client(shared, lambda client: client.call_tool(name, arguments))
 
 
-def test_a_client_gets_the_table_of_the_command_line(shared: Alone, minilm: Checkpoint) -> None:
+def test_a_client_gets_the_table_of_the_command_line(shared: LocalModels, minilm: Checkpoint) -> None:
     body = {"text": TEXT, "question": {"layer": 2, "head": 3}}
     told = called(shared, "attention", body).structured_content
     header, *lines = bert_probe("attention", TEXT, "--layer", "2", "--head", "3", built_in=minilm).rows
@@ -58,7 +58,7 @@ def test_a_client_gets_the_table_of_the_command_line(shared: Alone, minilm: Chec
     assert told["provenance"]["question"]["layer"] == 2
 
 
-def test_each_question_is_a_tool_that_takes_its_fields(shared: Alone) -> None:
+def test_each_question_is_a_tool_that_takes_its_fields(shared: LocalModels) -> None:
     tools = with_client(shared, lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == list(served())
     for tool in tools:
@@ -71,7 +71,7 @@ def test_each_question_is_a_tool_that_takes_its_fields(shared: Alone) -> None:
         agents.chosen(["head"])
 
 
-def test_rows_are_told_in_parts_with_their_number(shared: Alone, minilm: Checkpoint) -> None:
+def test_rows_are_told_in_parts_with_their_number(shared: LocalModels, minilm: Checkpoint) -> None:
     whole = bert_probe("heads", TEXT, built_in=minilm).records
     first = called(shared, "heads", {"text": TEXT, "most_rows": 40})
     told = first.structured_content
@@ -85,13 +85,13 @@ def test_rows_are_told_in_parts_with_their_number(shared: Alone, minilm: Checkpo
     assert json.loads(first.content[0].text) == told
 
 
-def test_a_wide_table_is_told_in_few_rows(shared: Alone) -> None:
+def test_a_wide_table_is_told_in_few_rows(shared: LocalModels) -> None:
     told = called(shared, "vectors", {"text": " ".join(["boat"] * 100), "most_rows": 1000}).structured_content
     assert len(told["columns"]["token"]) == agents.MOST_CELLS // 384
     assert told["rows"] == 102
 
 
-def test_a_picture_comes_as_png_where_there_is_one(shared: Alone) -> None:
+def test_a_picture_comes_as_png_where_there_is_one(shared: LocalModels) -> None:
     drawn = called(shared, "attention", {"text": TEXT, "picture": True}).content
     assert [one.type for one in drawn] == ["text", "image"]
     assert drawn[1].mime_type == "image/png"
@@ -117,14 +117,14 @@ def test_a_picture_comes_as_png_where_there_is_one(shared: Alone) -> None:
     ],
 )
 def test_what_cannot_be_answered_is_told_to_the_agent(
-    name: str, arguments: dict[str, Any], said: str, shared: Alone
+    name: str, arguments: dict[str, Any], said: str, shared: LocalModels
 ) -> None:
     answer = called(shared, name, arguments)
     assert answer.is_error
     assert said in answer.content[0].text
 
 
-def test_work_that_nobody_waits_for_ends(shared: Alone) -> None:
+def test_work_that_nobody_waits_for_ends(shared: LocalModels) -> None:
     gone = threading.Event()
     gone.set()
     with pytest.raises(Cancelled):

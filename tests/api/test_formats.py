@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from bert_probe import AttentionLong
-from bert_probe.analyses.attention import AttentionMap
+from bert_probe.analyses.attention import AttentionResult
 from bert_probe.api import formats
 from bert_probe.api.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -14,13 +14,13 @@ from bert_probe.model.checkpoint import Checkpoint
 
 def test_each_part_of_a_table_is_made_once(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     result = AttentionLong().of(minilm.trace("A boat."))
-    long, made = AttentionMap.long, []
+    long, made = AttentionResult.long, []
 
-    def counted(shown: AttentionMap) -> pd.DataFrame:
+    def counted(shown: AttentionResult) -> pd.DataFrame:
         made.append(shown)
         return long(shown)
 
-    monkeypatch.setattr(AttentionMap, "long", counted)
+    monkeypatch.setattr(AttentionResult, "long", counted)
     table = formats.table_of(result)
     assert len(made) == len(result.chosen) > 1
     pd.testing.assert_frame_equal(table, result.table())

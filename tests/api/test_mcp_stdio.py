@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bert_probe.api import agents, mcp_stdio
-from bert_probe.api.local_models import Alone
+from bert_probe.api.local_models import LocalModels
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
@@ -63,7 +63,7 @@ REFUSED: tuple[tuple[bytes, int, object, str], ...] = (
 def answers(*lines: bytes) -> list[dict[str, Any]]:
     """What the server writes for lines of its standard input."""
     out = io.StringIO()
-    server = agents.server(Alone(), agents.chosen(["tokens"]), "0")
+    server = agents.server(LocalModels(), agents.chosen(["tokens"]), "0")
     asyncio.run(mcp_stdio.serve(server, io.BytesIO(b"\n".join(lines) + b"\n"), out))
     return [json.loads(line) for line in out.getvalue().splitlines()]
 

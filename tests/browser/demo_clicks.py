@@ -11,21 +11,21 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_map import LayerMap, MappedLayers
+from bert_probe.analyses.layer_map import TokenMap, TokenMapResult
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.ui import map_view, state
 from bert_probe.ui.attention import shared, shown
-from bert_probe.ui.attention.shared import Drawn
+from bert_probe.ui.attention.shared import ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.ui.components.strip import strip
 from bert_probe.views.head_view import announced
-from bert_probe.views.model_view import Head, payload
+from bert_probe.views.model_view import HeadThumbnail, payload
 from bert_probe.views.scale import Scale
-from bert_probe.views.strip import Piece
-from bert_probe.views.toolbar import Offer
+from bert_probe.views.strip import StripToken
+from bert_probe.views.toolbar import ToolbarOptions
 from tests.helpers.traces import random_trace
 
 COUNT = 9
@@ -42,8 +42,8 @@ def demo_trace() -> Trace:
 
 
 @cache
-def demo_map() -> MappedLayers:
-    return LayerMap().of(demo_trace())
+def demo_map() -> TokenMapResult:
+    return TokenMap().of(demo_trace())
 
 
 @cache
@@ -67,7 +67,7 @@ def slowly(name: str, place: bool) -> Iterator[None]:
         yield
 
 
-def open_head(chosen: Head) -> None:
+def open_head(chosen: HeadThumbnail) -> None:
     st.session_state["opened"] = chosen
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     with slowly("native", place):
         native = state.pick("native", "Native", {name: name for name in "abcdef"}, "a")
     with slowly("strip", place):
-        pieces = [Piece(name, i, 0, False, False, "") for i, name in enumerate(NAMES)]
+        pieces = [StripToken(name, i, 0, False, False, "") for i, name in enumerate(NAMES)]
         token = strip(pieces, key="strip", label="Tokens", selectable="one", selected=int(default))
     with slowly("matrix", place):
         cell = matrix(
@@ -102,8 +102,8 @@ def main() -> None:
     with slowly("map", place):
         marks, looks = map_view.drawn(demo_map())
     with slowly("bar", place):
-        drawn = Drawn.now(trace)
-        shared.choose(drawn, Offer.of(trace, drawn.view, (), several=True))
+        drawn = ViewModel.now(trace)
+        shared.choose(drawn, ToolbarOptions.of(trace, drawn.view, (), several=True))
     with slowly("grid", place):
         model_view(demo_thumbnails(numbers), (trace.layers, trace.heads), key="grid", on_open=open_head)
     pinned = marks["pinned"]
@@ -118,14 +118,14 @@ def main() -> None:
     )
 
 
-def heads(trace: Trace) -> Drawn:
+def heads(trace: Trace) -> ViewModel:
     """The head view, as `ui/attention/head` draws it, and what is shown."""
     place = st.toggle("Other place")
-    drawn = Drawn.now(trace)
+    drawn = ViewModel.now(trace)
     said = announced(
         trace,
         drawn.shown,
-        offer=Offer.of(trace, drawn.view, (), several=True),
+        offer=ToolbarOptions.of(trace, drawn.view, (), several=True),
         source=shared.link(drawn).address,
         reason=None,
     )
@@ -135,7 +135,7 @@ def heads(trace: Trace) -> Drawn:
     return drawn
 
 
-def of_view(drawn: Drawn) -> str:
+def of_view(drawn: ViewModel) -> str:
     series = drawn.view.series
     heads = series if series == "mean" else ".".join(str(head + 1) for head in series)
     return f"{drawn.view.layer} {heads}"

@@ -7,7 +7,7 @@ from bert_probe.ui.components.matrix import matrix
 from bert_probe.ui.components.strip import strip
 from bert_probe.views.matrix import Cell
 from bert_probe.views.scale import Scale
-from bert_probe.views.strip import Piece
+from bert_probe.views.strip import StripToken
 
 TEXT = """[CLS] the bank raised interest rates while fishermen on the river bank left ground ##ing lines in
 the mud and the electro ##encephal ##ography report said nothing about it [SEP]"""
@@ -107,10 +107,10 @@ def hostile() -> Cell | None:
     )
 
 
-def pieces(count: int) -> list[Piece]:
+def pieces(count: int) -> list[StripToken]:
     texts = tokens(count)
     return [
-        Piece(
+        StripToken(
             text.removeprefix("##"),
             i,
             int(i > count // 2),
@@ -130,7 +130,7 @@ elif show == "strip":
     count = int(st.query_params.get("count", "40"))
     st.write(f"chosen: {strip(pieces(count), key='one', label='Tokens', selectable='one', selected=3)}")
     strip(pieces(30), key="none", label="Tokens to read")
-    strip([Piece(HOSTILE, 0, 0, False, False, HOSTILE)], key="hostile", label=HOSTILE)
+    strip([StripToken(HOSTILE, 0, 0, False, False, HOSTILE)], key="hostile", label=HOSTILE)
 else:
     drawn = {"vectors": vectors, "difference": difference, "hostile": hostile}[show]
     st.write(f"pinned: {drawn()}")

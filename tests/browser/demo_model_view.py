@@ -6,7 +6,7 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.analyses.thumbnails import thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.ui.components.model_view import model_view
-from bert_probe.views.model_view import Head, payload
+from bert_probe.views.model_view import HeadThumbnail, payload
 from tests.helpers.traces import HOSTILE_TOKENS, random_trace
 
 MEASURES = {"Previous": "previous", "Entropy": "entropy_bits", "Unlike its layer": "difference_from_mean"}
@@ -26,7 +26,7 @@ def labels_of(layers: int, heads: int) -> list[list[str]]:
     return labels
 
 
-def choose(head: Head) -> None:
+def choose(head: HeadThumbnail) -> None:
     """Sets a widget that stands before the picture, as a page does."""
     st.session_state["layer"] = head.layer + 1
 

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from bert_probe.analyses.minimal_pair import MinimalPair
+from bert_probe.analyses.minimal_pair import MinimalPairResult
 from bert_probe.ui.examples import EXAMPLES
 from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
 from tests.helpers.exactness import assert_rounded
@@ -29,9 +29,9 @@ FULL, EMPTY = EXAMPLES[0].a, EXAMPLES[0].b
 
 
 @pytest.fixture(scope="module")
-def pair() -> MinimalPair:
+def pair() -> MinimalPairResult:
     checkpoint = bert_probe.load()
-    return bert_probe.Compare().of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
+    return bert_probe.MinimalPair().of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
 
 
 def numbers(content: bytes, *columns: str) -> np.ndarray:
@@ -40,7 +40,7 @@ def numbers(content: bytes, *columns: str) -> np.ndarray:
 
 
 def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
-    app: App, page: Page, pair: MinimalPair
+    app: App, page: Page, pair: MinimalPairResult
 ) -> None:
     visit(page, app.origin)
     go_to(page, "Compare")
@@ -72,7 +72,7 @@ def test_words_and_heads_by_clicking_and_the_numbers_to_take_along(
     assert_rounded(numbers(content, *order), table[order], LIKE)
 
     checkpoint = bert_probe.load()
-    row = bert_probe.CompareRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
+    row = bert_probe.MinimalPairRow("it", 1, 2).of(checkpoint.trace(FULL), checkpoint.trace(EMPTY))
     _, content = download(page, "Rows of the word, CSV + provenance")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = numbers(archive.read("rows.csv"), "a", "b", "difference")

@@ -47,7 +47,7 @@ def test_words_are_clicked_and_the_files_hold_the_library_s_numbers(app: App, pa
     checkpoint = bert_probe.load()
     traces = [checkpoint.trace(text) for text in TEXTS]
     words = ["bank", "bank", "Money"]
-    found = bert_probe.Context(words).of(traces)
+    found = bert_probe.WordInContext(words).of(traces)
     expected = found.table()
     name, content = download(page, "CSV")
     assert name == "context.csv"

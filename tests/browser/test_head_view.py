@@ -303,7 +303,7 @@ def test_a_token_is_followed_through_the_layers(app: App, page: Page) -> None:
     picture.focus()
     for key in ("Home", "ArrowDown", "ArrowRight"):
         picture.press(key)
-    value = bert_probe.Reach(4, residual=0.3).of(bert_probe.load().trace(TEXT)).values[1, 1]
+    value = bert_probe.TokenRollout(4, residual=0.3).of(bert_probe.load().trace(TEXT)).values[1, 1]
     expect(page.get_by_text(f"2 → almost (1): {value:.4f}").first).to_be_visible()
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from bert_probe.analyses.find_heads import Found
+from bert_probe.analyses.find_heads import HeadScore
 from tests.helpers.browser import (
     OF_COLOUR,
     App,
@@ -37,7 +37,7 @@ def word(page: Page, side: str, name: str) -> Locator:
     return page.get_by_role("radiogroup", name=side).get_by_role("radio", name=f"{name}, position")
 
 
-def best(*pairs: tuple[str, str]) -> Found:
+def best(*pairs: tuple[str, str]) -> HeadScore:
     trace = bert_probe.load().trace(TEXT)
     return bert_probe.FindHeads(pairs).of(trace).ranked[0]
 
@@ -88,7 +88,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
     heads = [(2, 6), *((4, head) for head in range(12))]
-    result = bert_probe.Ablate(heads).of(bert_probe.load().trace(TEXT))
+    result = bert_probe.HeadAblation(heads).of(bert_probe.load().trace(TEXT))
     shown = page.get_by_test_id("stMetricValue")
     expect(shown.nth(0)).to_have_text(f"{result.mean_token_change:.4f}")
     expect(shown.nth(1)).to_have_text(f"{result.cls_change:.4f}")
@@ -96,7 +96,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
     expect(page).to_have_url(re.compile("off=3.7%2C5"))
     settled(page)
     changes = [float(row["change"]) for row in rows_of(download(page, "CSV")[1])]
-    elsewhere(lambda one: bert_probe.Ablate(heads).of(one.trace(TEXT)).token_change).check(changes)
+    elsewhere(lambda one: bert_probe.HeadAblation(heads).of(one.trace(TEXT)).token_change).check(changes)
     for title in ("With the heads", "Without them", "Difference"):
         expect(page.get_by_role("application", name=title)).to_be_visible()
 
@@ -105,7 +105,7 @@ def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers(
 def test_each_head_in_turn_ends_in_a_ranking(app: App, page: Page) -> None:
     part(page, app, "ablation", ablation="each")
     page.get_by_role("button", name="Switch off each head in turn").click()
-    first = bert_probe.AblateEach().of(bert_probe.load().trace(TEXT)).table().iloc[0]
+    first = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table().iloc[0]
     where = f"layer {first['layer']:.0f}, head {first['head']:.0f}"
     expect(page.get_by_text(f"Without {where} the tokens change most")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from bert_probe import Projection, Sentences
+from bert_probe import SentenceMap, Sentences
 from bert_probe.ui.examples import SENTENCES
 from tests.helpers.browser import (
     JOINER,
@@ -149,7 +149,7 @@ def test_points_are_selected_on_the_map(app: App, page: Page, elsewhere: Elsewhe
     _, content = download(page, "CSV")
     rows = rows_of(content)
     points = np.array([[row["x"], row["y"]] for row in rows], float)
-    elsewhere(lambda one: Projection("pca", "model").of(one, SENTENCES).layout.points).check(points)
+    elsewhere(lambda one: SentenceMap("pca", "model").of(one, SENTENCES).layout.points).check(points)
 
 
 @pytest.mark.prove

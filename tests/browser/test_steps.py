@@ -37,7 +37,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     settled(page)
     checkpoint = bert_probe.load()
     trace = checkpoint.trace(TEXT)
-    steps = bert_probe.Steps(layer=1, head=2, query=4).of(trace)
+    steps = bert_probe.AttentionSteps(layer=1, head=2, query=4).of(trace)
     for label, value in (
         ("q · k × scaling", steps.scaled[9]),
         ("Score", steps.scores[9]),
@@ -70,7 +70,7 @@ def test_tokens_are_chosen_by_clicking_and_each_number_is_the_library_s(
     name, content = download(page, "CSV")
     assert name == "steps-layer2-head3-query4.csv"
     weights = [float(row["weight"]) for row in rows_of(content)]
-    elsewhere(lambda one: bert_probe.Steps(1, 2, 4).of(one.trace(TEXT)).weights).check(weights)
+    elsewhere(lambda one: bert_probe.AttentionSteps(1, 2, 4).of(one.trace(TEXT)).weights).check(weights)
 
 
 @pytest.mark.prove

@@ -23,7 +23,7 @@ from bert_probe.cli import attention
 from bert_probe.cli.main import COMMANDS
 from bert_probe.model import loading
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from tests.helpers import command_line, families
 from tests.helpers.command_line import ROOT, Ended, in_shell
 from tests.helpers.exactness import assert_alike
@@ -360,7 +360,7 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
     nearest = table("sentences", str(file), "--nearest", "2")
     assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
     for method in ("pca", "tsne"):
-        points = bert_probe.Projection(method).of(minilm, texts).layout.points
+        points = bert_probe.SentenceMap(method).of(minilm, texts).layout.points
         rows = table("sentences", str(file), "--map", method)
         assert rows[0] == ["number", "x", "y", "sentence"]
         assert_alike(numbers([row[1:3] for row in rows[1:]]), points)
@@ -396,7 +396,7 @@ def test_a_measure_that_takes_long_has_a_bar(
     told: list[tuple[int, int]] = []
 
     @contextmanager
-    def bar(label: str, unit: str) -> Iterator[Report]:
+    def bar(label: str, unit: str) -> Iterator[Progress]:
         assert (label, unit) == ("Value zeroing", "runs of a layer")
         yield lambda done, total: told.append((done, total))
         assert told[-1] == (runs, runs), "all of it is done beneath the bar"

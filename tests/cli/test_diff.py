@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe import AnswerChange, HeadChange, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe import AnswerChange, HeadChange, LayerSimilarity, ParameterChange, VectorChange
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -54,7 +54,7 @@ def test_each_table(models: Models, tmp_path: Path) -> None:
     prints(models, ParameterChange().of(*models), "--what", "parameters")
     lines = tmp_path / "lines.txt"
     lines.write_text("we left\nthe river at night\n")
-    found = LayerAlikeness(examples=3).of(*models, ["we left", "the river at night"])
+    found = LayerSimilarity(examples=3).of(*models, ["we left", "the river at night"])
     prints(models, found, "--what", "alikeness", "--file", str(lines), "--examples", "3")
     pair = [model.trace(TEXT, "its boat") for model in models]
     prints(models, HeadChange().of(*pair), TEXT, "--pair", "its boat")

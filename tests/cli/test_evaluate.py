@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe import Evaluate, load, read_labelled
+from bert_probe import Evaluate, load, read_labeled_texts
 from tests.helpers.command_line import bert_probe as run
 
 Folders = Callable[[str, str], Path]
@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_folder_is_evaluated_on_a_file(trained_folder: Folders, data: Path) -> None:
     folder = trained_folder("bert", "text-classification")
-    expected = Evaluate().of(load(folder), read_labelled(data), read_labelled(data))
+    expected = Evaluate().of(load(folder), read_labeled_texts(data), read_labeled_texts(data))
     rows = run("evaluate", str(folder), str(data), "--training", str(data)).rows
     assert rows[0] == ["measure", "value"]
     assert {name: float(value) for name, value in rows[1:]} == dict(expected.table().to_numpy().tolist())

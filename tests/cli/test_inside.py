@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 
-from bert_probe import Checkpoint, Embedding, Parameters, Pooler, Steps
+from bert_probe import AttentionSteps, Checkpoint, Embedding, Parameters, Pooler
 from bert_probe.cli.main import main
 from tests.helpers.exactness import Expected
 from tests.helpers.families import TEXT
@@ -40,8 +40,8 @@ def test_steps(minilm: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     Expected(trace.k[5, 2, 9], SAME).check(numbers(vectors[1]))
     assert vectors == rows(["steps", TEXT, "--query", "11", "--key", "9", "--head", "3"], capsys)
     for asked, options in (
-        (Steps(5, 2, 11, 9), "--layer 6 --head 3 --query 11 --key 9"),
-        (Steps(query="ground"), "--head 1 --layer 6 --query 11"),
+        (AttentionSteps(5, 2, 11, 9), "--layer 6 --head 3 --query 11 --key 9"),
+        (AttentionSteps(query="ground"), "--head 1 --layer 6 --query 11"),
     ):
         assert asked.of(trace).shell == f"bert-probe steps {options} '{TEXT}'"
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_probe import Baseline, Compare, CompareRow, Context, Similarity
+from bert_probe import MinimalPair, MinimalPairRow, Similarity, SimilarityBaseline, WordInContext
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -42,24 +42,26 @@ def test_similarity_has_the_columns_it_had(minilm: Checkpoint) -> None:
 
 
 def test_the_baseline(minilm: Checkpoint) -> None:
-    prints(minilm, Baseline().of(minilm), "baseline")
+    prints(minilm, SimilarityBaseline().of(minilm), "baseline")
 
 
 @pytest.mark.parametrize("words", [False, True])
 def test_a_minimal_pair_as_heads_as_moved_vectors_and_as_rows(minilm: Checkpoint, words: bool) -> None:
     texts = minilm.trace(A), minilm.trace(B)
     given = ["compare", A, B, *(["--words"] if words else [])]
-    pair = Compare(words).of(*texts)
+    pair = MinimalPair(words).of(*texts)
     prints(minilm, pair, *given)
     prints(minilm, pair.showing(by="jensen_shannon"), *given, "--by", "jensen_shannon")
     prints(minilm, pair.showing(show="moved"), *given, "--moved")
-    prints(minilm, CompareRow("it", words=words).of(*texts), *given, "--row", "it")
-    prints(minilm, CompareRow(3, 1, 4, words).of(*texts), *given, "--row", "3", "--layer", "2", "--head", "5")
+    prints(minilm, MinimalPairRow("it", words=words).of(*texts), *given, "--row", "it")
+    prints(
+        minilm, MinimalPairRow(3, 1, 4, words).of(*texts), *given, "--row", "3", "--layer", "2", "--head", "5"
+    )
 
 
 def test_compare_has_the_columns_it_had(minilm: Checkpoint) -> None:
     rows = bert_probe("compare", A, B, built_in=minilm).records
-    pair = Compare().of(minilm.trace(A), minilm.trace(B))
+    pair = MinimalPair().of(minilm.trace(A), minilm.trace(B))
     assert list(rows[0]) == ["layer", "head", "total_variation", "jensen_shannon"]
     assert len(rows) == 72
     for row in rows:
@@ -71,16 +73,16 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
     texts = ["The coolest programming language is Python", "Python can be aggressive", "A snake"]
     given = [word for text in texts for word in ("--in", text)]
     traces = minilm.traces(texts)
-    each = Context(["language", "Python", "snake"]).of(traces)
+    each = WordInContext(["language", "Python", "snake"]).of(traces)
     prints(minilm, each, "context", "language", "Python", "snake", *given)
     prints(minilm, each.showing(layer=2), "context", *given, "--layer", "2", "language", "Python", "snake")
-    prints(minilm, Context(["python"]).of(minilm.traces(texts[:2])), "context", "python", *given[:4])
+    prints(minilm, WordInContext(["python"]).of(minilm.traces(texts[:2])), "context", "python", *given[:4])
     header, *rows = bert_probe("context", "python", *given[:4], built_in=minilm).rows
     assert header == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
     assert [row[:3] for row in rows] == [[str(layer), "1", "2"] for layer in range(7)]
     numbered = ("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")
     assert len(bert_probe(*numbered, built_in=minilm).rows) == 8
-    dash = Context(["-"]).of(minilm.traces(["-5", "a - b"]))
+    dash = WordInContext(["-"]).of(minilm.traces(["-5", "a - b"]))
     prints(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--", "-")
 
 

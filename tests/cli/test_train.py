@@ -16,9 +16,9 @@ from unittest.mock import Mock
 import pytest
 
 import bert_probe
-from bert_probe import Teach
+from bert_probe import Train
 from bert_probe.training.saving import reserved
-from bert_probe.training.training_loop import Course
+from bert_probe.training.training_loop import TrainingLoop
 from tests.helpers.command_line import Ended
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.teaching import texts
@@ -59,8 +59,8 @@ def test_it_prints_the_history_and_saves_the_model() -> None:
     log = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
     assert [str(one["step"]) for one in log] == [row["step"] for row in rows]
     assert bert_probe.load("taught").outputs["text-classification"].labels == ("with", "without")
-    asked = Teach("top:1", 2, 1e-3, 8, seed=3)
-    data = bert_probe.read_labelled("data.csv")
+    asked = Train("top:1", 2, 1e-3, 8, seed=3)
+    data = bert_probe.read_labeled_texts("data.csv")
     taught = asked.of(bert_probe.load("bert"), data)
     assert [one.held_out_loss for one in taught.history] == [float(row["held_out_loss"]) for row in rows]
 
@@ -68,9 +68,9 @@ def test_it_prints_the_history_and_saves_the_model() -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("of_a_file", [False, True])
 def test_both_lines_teach_the_same_again(of_a_file: bool) -> None:
-    others = bert_probe.read_labelled(write(Path("held_out.csv"), 8, seed=4)) if of_a_file else None
-    asked = Teach(epochs=2, batch=4, seed=1, held_out=0.2 if of_a_file else 0.5)
-    taught = asked.of(bert_probe.load("bert"), bert_probe.read_labelled("data.csv"), others)
+    others = bert_probe.read_labeled_texts(write(Path("held_out.csv"), 8, seed=4)) if of_a_file else None
+    asked = Train(epochs=2, batch=4, seed=1, held_out=0.2 if of_a_file else 0.5)
+    taught = asked.of(bert_probe.load("bert"), bert_probe.read_labeled_texts("data.csv"), others)
     *lines, last = taught.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
@@ -86,14 +86,14 @@ def test_both_lines_teach_the_same_again(of_a_file: bool) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Course.step
+    step = TrainingLoop.step
 
-    def interrupted(self: Course, done: int, loss: Any) -> bool:
+    def interrupted(self: TrainingLoop, done: int, loss: Any) -> bool:
         if done == 7:
             signal.raise_signal(signal.SIGINT)
         return step(self, done, loss)
 
-    monkeypatch.setattr(Course, "step", interrupted)
+    monkeypatch.setattr(TrainingLoop, "step", interrupted)
     ended = train("--batch", "4", "--epochs", "6")
     assert ended.status == 0, ended.err
     assert "It was stopped. It has the weights of step" in ended.err
@@ -103,7 +103,7 @@ def test_the_first_ctrl_c_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("folder")
 def test_ctrl_c_before_there_is_anything_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Course, "step", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(TrainingLoop, "step", lambda *_: signal.raise_signal(signal.SIGINT))
     ended = train("--epochs", "1")
     assert ended.status == 130
     assert not Path("taught").exists()
@@ -171,7 +171,7 @@ def test_second_training_into_a_folder_is_refused_before_the_model_is_opened() -
 def test_failed_training_leaves_no_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(path.name for path in Path.cwd().iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr(Course, "step", Mock(side_effect=RuntimeError("broken")))
+        patch.setattr(TrainingLoop, "step", Mock(side_effect=RuntimeError("broken")))
         with pytest.raises(RuntimeError, match="broken"):
             train()
     assert sorted(path.name for path in Path.cwd().iterdir()) == before

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 
 import bert_probe
 from bert_probe.api import schema
-from bert_probe.api.registry import CUT, REPORT, Served, served
+from bert_probe.api.registry import CUT, REPORT, RegisteredQuestion, served
 from bert_probe.cli.main import main
 from bert_probe.core import files, snippets
 from bert_probe.core.question import QUESTIONS
@@ -174,7 +174,7 @@ def test_the_http_body_brings_the_same_table(
     assert first.schema.metadata == again.schema.metadata
 
 
-def _keep(result: Result, one: Served, subjects: tuple[Any, ...]) -> None:
+def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
     """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
     kinds = [kind for kind in one.arguments.values() if kind != REPORT]
     given = [*subjects, *(False if kind == CUT else None for kind in kinds[len(subjects) :])]

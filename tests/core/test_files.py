@@ -217,7 +217,7 @@ def test_attention_comes_back_with_its_provenance(form: str, trace: Trace, tmp_p
 @pytest.mark.parametrize("what", ["embeddings", "similarity", "anatomy"])
 def test_other_matrices_come_back(form: str, what: str, trace: Trace, tmp_path: Path) -> None:
     frame = {
-        "embeddings": lambda: bert_probe.Vectors(0).of(trace).table(),
+        "embeddings": lambda: bert_probe.HiddenStates(0).of(trace).table(),
         "similarity": lambda: bert_probe.Similarity().of(trace).table(),
         "anatomy": lambda: bert_probe.Embedding(2).of(trace).table(),
     }[what]()
@@ -235,7 +235,7 @@ def test_tables_of_several_kinds_of_column_come_back(
     frame = {
         "tokens": lambda: bert_probe.Tokens().of(trace).table(),
         "parameters": lambda: bert_probe.Parameters().of(minilm).table(),
-        "baseline": lambda: bert_probe.Baseline().of(minilm).table(),
+        "baseline": lambda: bert_probe.SimilarityBaseline().of(minilm).table(),
         "long": lambda: bert_probe.AttentionLong([0, 5], ["mean", 3]).of(trace).table(),
     }[what]()
     path = tmp_path / f"x.{form}"

@@ -33,10 +33,10 @@ def stores(
 
     def store(name: str) -> bert_probe.Store:
         if name not in made:
-            gather = bert_probe.Gather(
+            gather = bert_probe.IngestConfig(
                 layers=(0, -1), keep=("profiles", "vectors", "neighbours"), words=name == "words"
             )
-            made[name] = bert_probe.make_store(
+            made[name] = bert_probe.build_corpus(
                 double_family("bert"), gather, [file], root / name, shard_rows=2
             )
         return made[name]

@@ -66,7 +66,7 @@ def looked(
 
 def check(
     read: Read,
-    asked: bert_probe.FindRows,
+    asked: bert_probe.AttentionSearch,
     fits: Callable[[TaggedSentence, int, int], bool],
 ) -> int:
     """The answer is what a loop finds; returns how many pairs."""
@@ -96,7 +96,7 @@ def test_a_head_looks_from_tag_to_tag(
             ) -> bool:
                 return query in (None, sentence.tags[one]) and key in (None, sentence.tags[other])
 
-            found += check(read, bert_probe.FindRows(head, query, key, top=1000), fits)
+            found += check(read, bert_probe.AttentionSearch(head, query, key, top=1000), fits)
     assert found > 20
 
 
@@ -113,16 +113,18 @@ def test_a_head_looks_along_a_relation(read: Read, relation: str) -> None:
         )
 
     heads = [(layer, 0) for layer in range(read[0].sizes.layers)]
-    assert sum(check(read, bert_probe.FindRows(head, relation=relation, top=1000), fits) for head in heads)
+    assert sum(
+        check(read, bert_probe.AttentionSearch(head, relation=relation, top=1000), fits) for head in heads
+    )
 
 
 def test_few_and_strong_ones(stores: Stores) -> None:
     store = stores("tokens")
-    every = bert_probe.FindRows((0, 0), key_pos="NOUN", top=100).of(store).table()
+    every = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", top=100).of(store).table()
     assert len(every) > 2
-    assert len(bert_probe.FindRows((0, 0), key_pos="NOUN", top=2).of(store).sentences) == 2
+    assert len(bert_probe.AttentionSearch((0, 0), key_pos="NOUN", top=2).of(store).sentences) == 2
     middle = float(every["weight"][1])
-    found = bert_probe.FindRows((0, 0), key_pos="NOUN", least=middle).of(store)
+    found = bert_probe.AttentionSearch((0, 0), key_pos="NOUN", least=middle).of(store)
     assert found.weights.tolist() == every["weight"].tolist()[:2]
     with pytest.raises(ShapeError, match="are not of"):
         replace(found, queries=found.queries[:1])
@@ -130,7 +132,7 @@ def test_few_and_strong_ones(stores: Stores) -> None:
 
 def test_a_pair_opens_in_the_head_view(stores: Stores) -> None:
     for name in ("tokens", "words"):
-        one = bert_probe.FindRows((1, 0), key_pos="NOUN").of(stores(name)).table().iloc[0]
+        one = bert_probe.AttentionSearch((1, 0), key_pos="NOUN").of(stores(name)).table().iloc[0]
         link = urlsplit(one["link"])
         given = {key: value for key, (value,) in parse_qs(link.query).items()}
         assert link.path == "/attention"
@@ -169,10 +171,10 @@ def test_words_without_tags_or_relations_say_so(
     ):
         file = tmp_path / name
         file.write_text(content, encoding="utf-8")
-        gather = bert_probe.Gather(keep=("neighbours",))
-        store = bert_probe.make_store(family("bert"), gather, [file], tmp_path / f"{name}-store")
+        gather = bert_probe.IngestConfig(keep=("neighbours",))
+        store = bert_probe.build_corpus(family("bert"), gather, [file], tmp_path / f"{name}-store")
         with pytest.raises(UnavailableError, match=said):
-            bert_probe.FindRows((0, 0), **asked).of(store)
-    assert isinstance(bert_probe.FindRows((0, 0), key_pos="NOUN").of(store), Result)
+            bert_probe.AttentionSearch((0, 0), **asked).of(store)
+    assert isinstance(bert_probe.AttentionSearch((0, 0), key_pos="NOUN").of(store), Result)
     with pytest.raises(SelectionError, match="no layer 9"):
-        bert_probe.FindRows((9, 0), key_pos="NOUN").of(store)
+        bert_probe.AttentionSearch((9, 0), key_pos="NOUN").of(store)

@@ -16,8 +16,8 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus import summary, table_files
-from bert_probe.corpus.tables import Layout
-from bert_probe.corpus.verify import Difference
+from bert_probe.corpus.tables import TableSchema
+from bert_probe.corpus.verify import FileDifference
 from bert_probe.errors import StoreError
 from tests.helpers.broken_stores import (
     TABLES,
@@ -52,7 +52,7 @@ def test_wrong_value_in_a_json_file_is_no_traceback(name: str, store: Path) -> N
     for number, path in enumerate(members(json.loads(whole))):
         edit(store / name, path, WRONG[number % len(WRONG)])
         with suppress(StoreError):
-            described(bert_probe.open_store(store))
+            described(bert_probe.open_corpus(store))
         (store / name).write_text(whole)
 
 
@@ -62,7 +62,7 @@ def test_wrong_value_in_a_json_file_is_no_traceback(name: str, store: Path) -> N
 def test_manifest_that_lacks_a_member_is_refused(path: str, store: Path) -> None:
     edit(store / "manifest.json", path)
     with pytest.raises(StoreError, match=rf"manifest.json has no {path}, which must be"):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
     assert command("corpus", "heads", str(store)).refusal
 
 
@@ -70,7 +70,7 @@ def test_manifest_that_lacks_a_member_is_refused(path: str, store: Path) -> None
 def test_manifest_that_is_no_object_is_refused(content: bytes, store: Path) -> None:
     (store / "manifest.json").write_bytes(content)
     with pytest.raises(StoreError, match="is not there, or is broken"):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_table_of_another_schema_is_refused(
 ) -> None:
     rewrite(store, table, change)
     with pytest.raises(StoreError, match=problem):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
     assert problem in command("corpus", "query", str(store), "SELECT 1").refusal
 
 
@@ -123,9 +123,9 @@ def test_null_where_a_value_is_needed_is_a_sentence(
 @pytest.mark.parametrize("table", TABLES)
 def test_changed_bytes_are_noticed(table: str, store: Path) -> None:
     file = next((store / table).glob("00001.*"))
-    assert bert_probe.verify_store(store).differences == ()
+    assert bert_probe.verify_corpus(store).differences == ()
     flip(file)
-    found = bert_probe.verify_store(store)
+    found = bert_probe.verify_corpus(store)
     (difference,) = found.differences
     assert difference.file == file.relative_to(store).as_posix()
     assert difference.problem == "was changed: its SHA-256 is another"
@@ -133,13 +133,13 @@ def test_changed_bytes_are_noticed(table: str, store: Path) -> None:
     os.utime(file)  # as any program leaves it that does not hide what it did
     os.utime(store / "shards" / "00001.json", ns=(0, file.stat().st_mtime_ns - 1))
     with pytest.raises(StoreError, match="was changed: its SHA-256 is another"):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
 
 
 def test_copied_store_opens_though_its_times_are_others(store: Path) -> None:
     for file in store.rglob("*.json"):
         os.utime(file, (0, 0))
-    assert bert_probe.open_store(store).rows == 6
+    assert bert_probe.open_corpus(store).rows == 6
 
 
 def test_verify_prints_what_differs_and_ends_with_1(store: Path) -> None:
@@ -164,14 +164,14 @@ def test_verify_compares_the_summary(store: Path) -> None:
     place = table.schema.get_field_index("sum")
     wrong = table.set_column(place, table.schema.field(place), pa.array([1.0] * len(table)))
     pq.write_table(wrong, store / "statistics.parquet")
-    (difference,) = bert_probe.verify_store(store).differences
+    (difference,) = bert_probe.verify_corpus(store).differences
     assert difference.problem == "is not the sum of the statistics of the shards"
 
 
 def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
     edit(store / "shards" / "00001.json", "first", 1)
     with pytest.raises(StoreError, match="hold the same rows"):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
@@ -179,16 +179,16 @@ def test_shards_that_hold_the_same_rows_are_refused(store: Path) -> None:
 def test_named_pipe_in_place_of_a_json_file_is_refused(name: str, store: Path) -> None:
     content = (store / name).read_bytes()
     with named_pipe(store / name, content), pytest.raises(StoreError, match="is not there, or is broken"):
-        bert_probe.open_store(store)
+        bert_probe.open_corpus(store)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
 def test_named_pipe_in_place_of_the_summary_is_reported(store: Path) -> None:
-    opened = bert_probe.open_store(store)
+    opened = bert_probe.open_corpus(store)
     with named_pipe(store / "statistics.parquet", b""):
         assert summary.head_statistics(opened)
-        (difference,) = bert_probe.verify_store(store).differences
-        assert difference == Difference(summary.SUMMARY, "is not a regular file")
+        (difference,) = bert_probe.verify_corpus(store).differences
+        assert difference == FileDifference(summary.SUMMARY, "is not a regular file")
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def test_verification_compares_indexes_of_vectors(store: Path) -> None:
     folder = store / "index"
     folder.mkdir()
     (folder / "06-0.faiss").write_bytes(b"forged")
-    (difference,) = bert_probe.verify_store(store).differences
+    (difference,) = bert_probe.verify_corpus(store).differences
     assert difference.file == "index/06-0.faiss"
     assert "is not the index" in difference.problem
 
@@ -224,11 +224,11 @@ def test_table_that_grows_far_beyond_its_file_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_files, "LARGE", 2**20)
-    layout = Layout(pa.schema({"row": pa.int64(), "text": pa.string()}))
+    layout = TableSchema(pa.schema({"row": pa.int64(), "text": pa.string()}))
     table = pa.table([pa.nulls(10**6, field.type) for field in layout.schema], schema=layout.schema)
     path = tmp_path / "bomb.parquet"
     pq.write_table(table, path, compression="zstd")
     size = path.stat().st_size
     file = table_files.TableFile(path, layout, 10**6, size, "", path.stat().st_mtime_ns)
     assert file.problem() == f"would take 12,000,000 bytes of memory, for {size:,} in the file"
-    assert bert_probe.verify_store(store).differences == ()
+    assert bert_probe.verify_corpus(store).differences == ()

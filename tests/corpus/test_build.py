@@ -20,9 +20,9 @@ import pytest
 import bert_probe
 from bert_probe.core.writing import is_lock_file
 from bert_probe.corpus import extract, workers
-from bert_probe.corpus.build import make_store, reserved_store
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.store import open_store, write_shard
+from bert_probe.corpus.build import build_corpus, reserved_store
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.store import open_corpus, write_shard
 from bert_probe.errors import (
     CheckpointError,
     EmptyTextError,
@@ -31,14 +31,14 @@ from bert_probe.errors import (
     StoreError,
     TextError,
 )
-from bert_probe.model.progress import Cancelled, Report, ignore
+from bert_probe.model.progress import Cancelled, Progress, no_progress
 from bert_probe.training.saving import reserved, write_folder
 from tests.helpers.command_line import bert_probe as run
 from tests.helpers.families import SENTENCES
 from tests.helpers.unprivileged import as_nobody, read_only_folder
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
-QUESTION = Gather(keep=("profiles", "vectors", "neighbours"))
+QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbours"))
 LINES = [f"{text} {number}" for number in range(4) for text in SENTENCES]
 
 
@@ -50,7 +50,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 def made(checkpoint: bert_probe.Checkpoint, lines: Path, name: str, **more: object) -> bert_probe.Store:
-    return make_store(checkpoint, QUESTION, [lines], lines.with_name(name), shard_rows=6, **more)
+    return build_corpus(checkpoint, QUESTION, [lines], lines.with_name(name), shard_rows=6, **more)
 
 
 def tables(store: bert_probe.Store) -> dict[str, pa.Table]:
@@ -70,7 +70,7 @@ def test_a_run_that_is_ended_goes_on_where_it_was(family: Checkpoints, lines: Pa
 
         with pytest.raises(Cancelled):
             made(checkpoint, lines, "resumed", report=ended)
-        assert not open_store(lines.with_name("resumed")).finished
+        assert not open_corpus(lines.with_name("resumed")).finished
     resumed = made(checkpoint, lines, "resumed")
     assert resumed.finished
     assert tables(resumed) == tables(straight)
@@ -86,7 +86,7 @@ def test_what_a_killed_run_left_half_written_is_no_part_of_it(family: Checkpoint
     (store.folder / "shards" / "00002.json").unlink()
     (store.folder / "vectors" / ".00002.arrow.ab12.part").write_bytes(b"half")
     (store.folder / "vectors" / "00002.arrow").write_bytes(b"cut")
-    left = open_store(store.folder)
+    left = open_corpus(store.folder)
     assert not left.finished
     assert 2 not in [shard.number for shard in left.shards]
     assert left.table("rows").count_rows() == left.rows == len(LINES) - 6
@@ -154,7 +154,7 @@ def test_control_c_says_how_to_go_on(
     asked = ["corpus", "run", str(lines), f"--out={out}", f"--workers={count}", "--shard-rows=6"]
     ended = run(*asked, f"--model={family('bert').folder}")
     assert (ended.status, ended.out) == (130, b"")
-    kept = open_store(out).records
+    kept = open_corpus(out).records
     assert ended.err == (
         f"bert-probe: Interrupted. {kept} of {len(LINES) + 1} sentences are in {out}. "
         "The same command goes on.\n"
@@ -179,7 +179,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half(
         made(family("bert"), lines, "store")
     monkeypatch.undo()
     folder = lines.with_name("store")
-    assert open_store(folder).records == 12
+    assert open_corpus(folder).records == 12
     assert not list(folder.rglob("*.part"))
     assert made(family("bert"), lines, "store").finished
 
@@ -188,7 +188,7 @@ def test_each_part_of_the_work_is_seen(family: Checkpoints, lines: Path) -> None
     seen: dict[str, list[tuple[int, int]]] = {}
 
     @contextmanager
-    def watch(label: str, unit: str) -> Iterator[Report]:
+    def watch(label: str, unit: str) -> Iterator[Progress]:
         told = seen.setdefault(f"{label} {unit}", [])
         yield lambda *done: told.append(done)
 
@@ -204,15 +204,15 @@ def test_another_question_does_not_go_on_with_a_store(family: Checkpoints, lines
     checkpoint, folder = family("bert"), lines.with_name("store")
     made(checkpoint, lines, "store")
     with pytest.raises(SelectionError, match="begun with other layers, or other things to keep"):
-        make_store(checkpoint, Gather(keep=("profiles",)), [lines], folder, shard_rows=6)
+        build_corpus(checkpoint, IngestConfig(keep=("profiles",)), [lines], folder, shard_rows=6)
     with pytest.raises(SelectionError, match="another number of rows in a shard"):
-        make_store(checkpoint, QUESTION, [lines], folder, shard_rows=7)
+        build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=7)
     with pytest.raises(SelectionError, match="begun with another model"):
-        make_store(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
+        build_corpus(family("roberta"), QUESTION, [lines], folder, shard_rows=6)
     lines.write_text("Another line.")
     with pytest.raises(SelectionError, match="begun with other inputs"):
-        make_store(checkpoint, QUESTION, [lines], folder, shard_rows=6)
-    assert open_store(folder).rows == len(LINES)
+        build_corpus(checkpoint, QUESTION, [lines], folder, shard_rows=6)
+    assert open_corpus(folder).rows == len(LINES)
 
 
 def test_two_runs_do_not_write_one_store(family: Checkpoints, lines: Path) -> None:
@@ -237,7 +237,7 @@ def test_store_that_training_reserved_is_refused(family: Checkpoints, lines: Pat
         with pytest.raises(ExportError, match="is being written by another command"):
             refused.result()
         made(family("bert"), lines, "mine")
-    assert open_store(folder).finished
+    assert open_corpus(folder).finished
     assert not list(folder.parent.glob(".bert-probe*"))
 
 
@@ -256,7 +256,7 @@ def test_store_that_cannot_be_written_is_refused_before_the_inputs_are_read(
     (lines.parent / "loop").symlink_to("loop")
     before = sorted(path.name for path in lines.parent.iterdir())
     with pytest.raises(StoreError, match=message):
-        make_store(
+        build_corpus(
             family("bert"), QUESTION, [lines], lines.parent / name, watch=Mock(side_effect=AssertionError)
         )
     assert sorted(path.name for path in lines.parent.iterdir()) == before
@@ -265,7 +265,7 @@ def test_store_that_cannot_be_written_is_refused_before_the_inputs_are_read(
 def test_failed_run_leaves_no_empty_folder(family: Checkpoints, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(EmptyTextError):
-        make_store(family("bert"), QUESTION, [tmp_path / "empty.txt"], tmp_path / "store")
+        build_corpus(family("bert"), QUESTION, [tmp_path / "empty.txt"], tmp_path / "store")
     assert [path.name for path in tmp_path.iterdir()] == ["empty.txt"]
 
 
@@ -290,7 +290,7 @@ def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, l
 
     with pytest.raises(TextError, match=r"lines\.txt changed while it was read"):
         made(family("bert"), lines, "store", report=changed)
-    store = open_store(lines.with_name("store"))
+    store = open_corpus(lines.with_name("store"))
     assert store.records == 6
     assert "9" not in "".join(store.table("rows").to_table()["text"].to_pylist())
 
@@ -298,8 +298,8 @@ def test_input_that_changes_while_it_is_read_ends_the_run(family: Checkpoints, l
 def test_input_of_another_format_is_refused_unless_forced(family: Checkpoints, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('{"text": "We left."}\n{"text": "We came."}\n')
     with pytest.raises(TextError, match=r"a\.txt is read as plain text, but it looks like JSON lines"):
-        make_store(family("bert"), QUESTION, [tmp_path], tmp_path / "store")
-    assert make_store(family("bert"), QUESTION, [tmp_path], tmp_path / "store", as_named=True).rows == 2
+        build_corpus(family("bert"), QUESTION, [tmp_path], tmp_path / "store")
+    assert build_corpus(family("bert"), QUESTION, [tmp_path], tmp_path / "store", as_named=True).rows == 2
 
 
 def test_a_folder_of_other_things_is_left_alone(family: Checkpoints, lines: Path) -> None:
@@ -310,14 +310,14 @@ def test_a_folder_of_other_things_is_left_alone(family: Checkpoints, lines: Path
         made(family("bert"), lines, "mine")
     assert [one.name for one in folder.iterdir()] == ["thesis.txt"]
     with pytest.raises(StoreError, match="cannot be written"):
-        make_store(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
+        build_corpus(family("bert"), QUESTION, [lines], folder / "thesis.txt" / "store")
 
 
 def test_an_empty_corpus_is_none(family: Checkpoints, tmp_path: Path) -> None:
     file = tmp_path / "empty.txt"
     file.write_text("\n \n")
     with pytest.raises(EmptyTextError, match="hold no sentences"):
-        make_store(family("bert"), QUESTION, [file], tmp_path / "store")
+        build_corpus(family("bert"), QUESTION, [file], tmp_path / "store")
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_broken_store_is_told(
     store = made(family("bert"), lines, "store")
     change(store.folder)
     with pytest.raises(StoreError, match=said):
-        open_store(store.folder)
+        open_corpus(store.folder)
 
 
 def _edit(file: Path, **changes: object) -> None:
@@ -393,8 +393,8 @@ def test_input_that_changes_while_it_is_read_is_refused(
     shards: list[object] = []
 
     @contextmanager
-    def watch(label: str, _unit: str) -> Iterator[Report]:
-        yield ignore
+    def watch(label: str, _unit: str) -> Iterator[Progress]:
+        yield no_progress
         if moment == 0 and label == "Looking through":
             change(lines)
 
@@ -407,7 +407,7 @@ def test_input_that_changes_while_it_is_read_is_refused(
         made(family("bert"), lines, "store", watch=watch, told=told)
     assert len(shards) == moment
     if moment:
-        store = open_store(lines.with_name("store"))
+        store = open_corpus(lines.with_name("store"))
         texts = store.table("rows").to_table()["text"].to_pylist()
         assert all(text in before.decode(errors="replace").splitlines() for text in texts)
 

@@ -9,10 +9,10 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus import chunks
-from bert_probe.corpus.build import make_store
+from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.chunks import parted, text_bytes
 from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.ingest import KEPT, Gather
+from bert_probe.corpus.ingest import KEPT, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.errors import SelectionError
 from tests.helpers.families import SENTENCES
@@ -35,16 +35,16 @@ def test_what_is_kept_of_a_token_makes_parts_smaller(family: Callable[[str], ber
     checkpoint = family("bert")
     about = checkpoint.description
     asked = [
-        Gather(keep=("profiles",)),
-        Gather(),
-        Gather(layers=None),
-        Gather(layers=None, keep=("profiles", "vectors", "neighbours")),
+        IngestConfig(keep=("profiles",)),
+        IngestConfig(),
+        IngestConfig(layers=None),
+        IngestConfig(layers=None, keep=("profiles", "vectors", "neighbours")),
     ]
     sizes = [text_bytes(one.of(checkpoint), checkpoint) for one in asked]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == len(asked)
     assert sizes[1] == chunks.SHARD_BYTES // (chunks.TOKEN_BYTES + about.hidden_size * 4) * chunks.TEXT_BYTES
-    halves = Gather(dtype="float16").of(checkpoint)
+    halves = IngestConfig(dtype="float16").of(checkpoint)
     assert sizes[0] > text_bytes(halves, checkpoint) > sizes[1]
     assert KEPT[:3] == asked[-1].keep
 
@@ -55,9 +55,9 @@ def test_rows_of_a_store_are_found_whatever_its_parts(
     checkpoint, file = family("bert"), tmp_path / "lines.txt"
     texts = [SENTENCES[0], "We left.", "We left again.", SENTENCES[1], "It rained."]
     file.write_text("\n".join(texts))
-    token = chunks.SHARD_BYTES // text_bytes(Gather().of(checkpoint), checkpoint) * chunks.TEXT_BYTES
+    token = chunks.SHARD_BYTES // text_bytes(IngestConfig().of(checkpoint), checkpoint) * chunks.TEXT_BYTES
     monkeypatch.setattr(chunks, "SHARD_BYTES", token * 8)
-    store = make_store(checkpoint, Gather(), [file], tmp_path / "store", shard_rows=3)
+    store = build_corpus(checkpoint, IngestConfig(), [file], tmp_path / "store", shard_rows=3)
     assert 2 < len(store.shards) < len(texts)
     assert [shard.first for shard in store.shards] != [1, 4]
     assert sum(shard.records for shard in store.shards) == len(texts)
@@ -66,4 +66,4 @@ def test_rows_of_a_store_are_found_whatever_its_parts(
     ]
     monkeypatch.undo()
     with pytest.raises(SelectionError, match="shards of another size"):
-        make_store(checkpoint, Gather(), [file], tmp_path / "store", shard_rows=3)
+        build_corpus(checkpoint, IngestConfig(), [file], tmp_path / "store", shard_rows=3)

@@ -14,7 +14,7 @@ import pytest
 import bert_probe
 from bert_probe.analyses.head_measures import MEASURES, measure_heads
 from bert_probe.corpus.extract import gathered
-from bert_probe.corpus.ingest import KEPT, Gather
+from bert_probe.corpus.ingest import KEPT, IngestConfig
 from bert_probe.corpus.inputs import Record
 from bert_probe.corpus.statistics import edges
 from bert_probe.errors import SelectionError, UnavailableError
@@ -34,7 +34,7 @@ def records(texts: Sequence[str | None]) -> list[Record]:
 
 
 def tables(
-    checkpoint: bert_probe.Checkpoint, question: Gather, given: Sequence[Record]
+    checkpoint: bert_probe.Checkpoint, question: IngestConfig, given: Sequence[Record]
 ) -> dict[str, pd.DataFrame]:
     found = gathered(checkpoint, question.of(checkpoint), given)
     return {name: table.to_pandas() for name, table in found.items()}
@@ -44,7 +44,7 @@ def tables(
 @pytest.mark.parametrize("name", ["bert", "modernbert", "mpnet"])
 def test_a_shard_is_a_loop_over_traces(name: str, words: bool, double_family: Checkpoints) -> None:
     checkpoint = double_family(name)
-    found = tables(checkpoint, Gather(layers=(0, -1), keep=ALL, words=words), records(TEXTS))
+    found = tables(checkpoint, IngestConfig(layers=(0, -1), keep=ALL, words=words), records(TEXTS))
     last = checkpoint.description.layers
     for row, text in enumerate(TEXTS, 1):
         trace = checkpoint.trace(text)
@@ -77,7 +77,9 @@ def of_row(table: pd.DataFrame, row: int, **chosen: int) -> pd.DataFrame:
 
 
 def test_rows_and_tokens_are_named(minilm: bert_probe.Checkpoint) -> None:
-    found = tables(minilm, Gather(keep=("profiles",)), records(["The unbelievable boat.", None, "It sank."]))
+    found = tables(
+        minilm, IngestConfig(keep=("profiles",)), records(["The unbelievable boat.", None, "It sank."])
+    )
     assert found["rows"][["row", "line", "tokens"]].values.tolist() == [[1, 11, 6], [3, 13, 5]]
     first = of_row(found["tokens"], 1)
     assert first["token"].tolist() == ["[CLS]", "the", "unbelievable", "boat", ".", "[SEP]"]
@@ -95,7 +97,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(family: Checkpoints) -
         Record(5, "b.txt", 1, None, trouble="Not UTF-8."),
     ]
     checkpoint = family("bert")
-    found = tables(checkpoint, Gather(keep=ALL), given)
+    found = tables(checkpoint, IngestConfig(keep=ALL), given)
     assert found["rows"]["row"].tolist() == [1, 4]
     assert found["refusals"][["row", "file", "line"]].values.tolist() == [
         [2, "a.txt", 12],
@@ -107,12 +109,12 @@ def test_what_cannot_be_read_is_told_and_the_rest_goes_on(family: Checkpoints) -
     assert "1,202 tokens; this model accepts 160" in long
     assert broken == "Not UTF-8."
     assert len(found["refusals"]["text"][1]) == 200
-    cut = tables(checkpoint, Gather(keep=("vectors",), truncate=True), given)
+    cut = tables(checkpoint, IngestConfig(keep=("vectors",), truncate=True), given)
     assert cut["rows"]["tokens_dropped"].tolist() == [0, 1042, 0]
 
 
 def test_nothing_to_read_is_no_error(family: Checkpoints) -> None:
-    found = tables(family("bert"), Gather(keep=ALL), records(["", ""]))
+    found = tables(family("bert"), IngestConfig(keep=ALL), records(["", ""]))
     assert {name: len(table) for name, table in found.items()} == {
         "rows": 0,
         "tokens": 0,
@@ -125,7 +127,7 @@ def test_nothing_to_read_is_no_error(family: Checkpoints) -> None:
 
 
 def test_statistics_are_those_of_the_profiles(family: Checkpoints) -> None:
-    found = tables(family("bert"), Gather(keep=("profiles",)), records(TEXTS))
+    found = tables(family("bert"), IngestConfig(keep=("profiles",)), records(TEXTS))
     profiles = found["profiles"].groupby(["layer", "head"])
     for line in found["statistics"].itertuples():
         values = profiles.get_group((line.layer, line.head))[line.measure].to_numpy(np.float64)
@@ -147,7 +149,9 @@ def test_tags_stand_beside_tokens(words: bool, minilm: bert_probe.Checkpoint) ->
     )
     one = tagged[0]
     found = tables(
-        minilm, Gather(keep=("neighbours",), words=words), [Record(7, "t.conllu", one.line, one.text, one)]
+        minilm,
+        IngestConfig(keep=("neighbours",), words=words),
+        [Record(7, "t.conllu", one.line, one.text, one)],
     )["tokens"]
     own = found[~found["special"]]
     pieces = 1 if words else len(minilm.encode("lamplighters").tokens) - 2
@@ -166,7 +170,7 @@ def test_answers_are_those_of_one_text(
     task: str, asked: Any, double_trained_on: Callable[[str, str], bert_probe.Checkpoint]
 ) -> None:
     checkpoint = double_trained_on("bert", task)
-    found = tables(checkpoint, Gather(keep=("answers",)), records(TEXTS))["answers"]
+    found = tables(checkpoint, IngestConfig(keep=("answers",)), records(TEXTS))["answers"]
     for row, text in enumerate(TEXTS, 1):
         expected = asked.of(checkpoint.trace(text)).table()
         ours = of_row(found, row)
@@ -180,15 +184,15 @@ def test_only_what_is_there_is_kept(family: Checkpoints) -> None:
     with pytest.raises(
         UnavailableError, match=r"no trained head for classes or labels.*Keep profiles, vectors"
     ):
-        Gather(keep=("answers",)).of(family("bert"))
+        IngestConfig(keep=("answers",)).of(family("bert"))
     with pytest.raises(SelectionError, match="There is no layer 9"):
-        Gather(layers=(9,)).of(family("bert"))
-    assert Gather(layers=None).of(family("bert")).layers == (0, 1, 2, 3)
-    assert Gather(keep=tuple(reversed(KEPT[:3]))).of(family("bert")).keep == KEPT[:3]
+        IngestConfig(layers=(9,)).of(family("bert"))
+    assert IngestConfig(layers=None).of(family("bert")).layers == (0, 1, 2, 3)
+    assert IngestConfig(keep=tuple(reversed(KEPT[:3]))).of(family("bert")).keep == KEPT[:3]
 
 
 def test_half_precision_is_the_rounding_of_the_whole(family: Checkpoints) -> None:
-    question = Gather(keep=("vectors",))
+    question = IngestConfig(keep=("vectors",))
     whole = tables(family("bert"), question, records(TEXTS))["vectors"]["vector"]
     half = tables(family("bert"), replace(question, dtype="float16"), records(TEXTS))["vectors"]["vector"]
     assert np.stack(list(half)).dtype == np.float16

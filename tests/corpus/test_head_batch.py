@@ -16,7 +16,7 @@ from bert_probe.analyses.head_measures import MEASURES, is_punctuation, measure_
 from bert_probe.corpus import batch_attention
 from bert_probe.corpus.batch_attention import Layer
 from bert_probe.corpus.head_batch import HeadBatch, read_heads
-from bert_probe.corpus.units import Signs, Units
+from bert_probe.corpus.units import PunctuationIds, Units
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import recording
 from bert_probe.model.encoding import Encoding
@@ -203,7 +203,7 @@ def test_ids_tell_what_tokens_tell(name: str, family: Checkpoints) -> None:
     encodings = several(checkpoint)
     tokens = [token for encoding in encodings for token in encoding.tokens]
     ids = np.array([token.id for token in tokens])
-    signs = Signs(checkpoint.encoder.tokenizer)
+    signs = PunctuationIds(checkpoint.encoder.tokenizer)
     special = np.array([token.special for token in tokens])
     assert (signs(ids) & ~special).tolist() == [is_punctuation(token) for token in tokens]
     assert signs(ids).tolist() == signs(ids).tolist()

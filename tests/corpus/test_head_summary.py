@@ -24,7 +24,7 @@ from bert_probe.analyses.head_measures import MEASURES
 from bert_probe.corpus import head_summary
 from bert_probe.corpus.head_summary import QUANTILES
 from bert_probe.corpus.statistics import BINS, bins_of, edges, statistics
-from bert_probe.corpus.summary import SUMMARY, HeadStatistics, head_statistics
+from bert_probe.corpus.summary import SUMMARY, MeasureStatistics, head_statistics
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from tests.helpers import treebank
 from tests.helpers.command_line import bert_probe as run
@@ -54,7 +54,7 @@ def test_heads_are_summed_up_as_the_raw_model_gives_them(
     measure: str, raw: dict[str, np.ndarray], stores: Stores
 ) -> None:
     store, values = stores("tokens"), raw[measure]
-    found = bert_probe.CorpusHeads(measure).of(store)
+    found = bert_probe.HeadStatistics(measure).of(store)
     flat = values.reshape(len(values), -1)
     assert found.count == len(ROWS) == len(values)
     assert_rounded(found.means[0], flat.mean(axis=0), 2)
@@ -73,7 +73,7 @@ def test_heads_are_summed_up_as_the_raw_model_gives_them(
 def test_the_interval_by_hand() -> None:
     """Of 1, 2 and 3 the mean is 2 and the deviation 1; t of 2 degrees of freedom is 4.302653, over √3."""
     one = np.ones((1, 1))
-    found = HeadStatistics(3, 2 * one, one, one, 3 * one, np.array([[[1, 1, 1]]]))
+    found = MeasureStatistics(3, 2 * one, one, one, 3 * one, np.array([[[1, 1, 1]]]))
     assert found.half_widths[0, 0] == pytest.approx(2.484138, abs=1e-6)
     assert np.isnan(replace(found, count=1).half_widths).all()
     with pytest.raises(ShapeError, match="layers and heads"):
@@ -82,14 +82,14 @@ def test_the_interval_by_hand() -> None:
 
 def test_chosen_heads_and_all_measures(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stores("words")
-    some = bert_probe.CorpusHeads(heads=((-1, 0), (0, 1), (0, 1))).of(store)
+    some = bert_probe.HeadStatistics(heads=((-1, 0), (0, 1), (0, 1))).of(store)
     last = store.sizes.layers
     assert some.question.heads == ((last - 1, 0), (0, 1))
     table = some.table()
     assert len(table) == 2 * len(MEASURES)
     assert table["measure"].tolist() == [one for name in MEASURES for one in [name] * 2]
     monkeypatch.setattr(head_summary, "AT_ONCE", 1)  # a head at a time
-    every = bert_probe.CorpusHeads("self").of(store).table()
+    every = bert_probe.HeadStatistics("self").of(store).table()
     columns = ["layer", "head", "mean", "quantile_50"]
     mine = table[table["measure"] == "self"][columns].to_numpy().tolist()
     assert mine == [every[columns].to_numpy().tolist()[at] for at in ((last - 1) * store.sizes.heads, 1)]
@@ -97,7 +97,7 @@ def test_chosen_heads_and_all_measures(stores: Stores, monkeypatch: pytest.Monke
 
 
 def test_quantiles_and_extremes_are_in_order(stores: Stores) -> None:
-    table = bert_probe.CorpusHeads().of(stores("tokens")).table()
+    table = bert_probe.HeadStatistics().of(stores("tokens")).table()
     ordered = table[["least", *(f"quantile_{one}" for one in ("05", "25", "50", "75", "95")), "most"]]
     assert (np.diff(ordered.to_numpy(dtype=float)) >= 0).all()
     assert ((table["least"] <= table["mean"]) & (table["mean"] <= table["most"])).all()
@@ -106,13 +106,13 @@ def test_quantiles_and_extremes_are_in_order(stores: Stores) -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_row_is_in_a_bin_and_is_found_there(measure: str, stores: Stores) -> None:
     store = stores("tokens")
-    histograms = bert_probe.CorpusHistograms(measure).of(store)
+    histograms = bert_probe.HeadHistograms(measure).of(store)
     assert (histograms.statistics.bins.sum(axis=-1) == store.rows).all()
     table = histograms.table()
     mine = table[(table["layer"] == 1) & (table["head"] == 2)]
     assert len(mine) == BINS
     for row in mine[mine["rows"] > 0].itertuples():
-        found = bert_probe.CorpusRows((0, 1), measure, "lowest", 100, bin=row.bin).of(store)
+        found = bert_probe.HeadExamples((0, 1), measure, "lowest", 100, bin=row.bin).of(store)
         assert len(found.values) == row.rows == found.among
         assert (found.values >= np.float32(row.low)).all()
         assert (found.values < row.high).all() or row.bin == BINS
@@ -134,7 +134,7 @@ def test_rows_of_a_head_are_those_a_loop_finds(raw: dict[str, np.ndarray], store
     far = np.abs(values - np.median(values))
     orders = {"typical": far, "extreme": -far, "lowest": values, "highest": -values}
     for which, order in orders.items():
-        table = bert_probe.CorpusRows((1, 2), "previous", which, top=4).of(store).table()
+        table = bert_probe.HeadExamples((1, 2), "previous", which, top=4).of(store).table()
         # Of an even number of rows two are equally near to the median, but for rounding.
         best = np.argsort(order.round(6), kind="stable")[:4].tolist()
         assert table["row"].tolist() == [ROWS[at] for at in best]
@@ -152,15 +152,15 @@ def test_what_was_added_up_is_of_these_very_shards(stores: Stores, tmp_path: Pat
     folder = tmp_path / "copy"
     shutil.copytree(store.folder, folder)
     summary = folder / SUMMARY
-    before = head_statistics(bert_probe.open_store(folder))
+    before = head_statistics(bert_probe.open_corpus(folder))
     summary.write_bytes(b"PAR1 broken")
-    for again in (head_statistics(bert_probe.open_store(folder)), _without(summary, folder)):
+    for again in (head_statistics(bert_probe.open_corpus(folder)), _without(summary, folder)):
         for measure, one in before.items():
             assert all(np.array_equal(getattr(one, name), getattr(again[measure], name)) for name in _ARRAYS)
     # A shard is gone: what was added up is of all of them.
     shutil.copy(store.folder / SUMMARY, summary)
     (folder / "shards" / "00003.json").unlink()
-    fewer = head_statistics(bert_probe.open_store(folder))["self"]
+    fewer = head_statistics(bert_probe.open_corpus(folder))["self"]
     assert fewer.count == before["self"].count - 1
     assert (fewer.bins.sum(axis=-1) == fewer.count).all()
     assert pq.read_table(store.folder / SUMMARY).num_rows == before["self"].means.size * len(MEASURES)
@@ -169,22 +169,22 @@ def test_what_was_added_up_is_of_these_very_shards(stores: Stores, tmp_path: Pat
 _ARRAYS = ("count", "means", "deviations", "least", "most", "bins")
 
 
-def _without(summary: Path, folder: Path) -> dict[str, HeadStatistics]:
+def _without(summary: Path, folder: Path) -> dict[str, MeasureStatistics]:
     summary.unlink()
-    return head_statistics(bert_probe.open_store(folder))
+    return head_statistics(bert_probe.open_corpus(folder))
 
 
 ASKED = (
-    bert_probe.CorpusHeads(),
-    bert_probe.CorpusHeads("self", ((0, 1), (-1, 0))),
-    bert_probe.CorpusHistograms("mean_distance"),
-    bert_probe.CorpusRows((-1, 1), "previous", "extreme", 3),
-    bert_probe.CorpusRows((0, 0), "entropy_bits", "typical", bin=9),
-    bert_probe.FindRows((1, 0), query_pos="NOUN"),
-    bert_probe.FindRows((-1, 0), key_pos="DET", top=2, least=0.01),
-    bert_probe.FindRows((0, 0), relation="obj"),
-    bert_probe.Query("SELECT row, text FROM rows WHERE text LIKE '%boat%' ORDER BY row"),
-    bert_probe.Query("-- how many\nSELECT count(*), sum(tokens) FROM rows"),
+    bert_probe.HeadStatistics(),
+    bert_probe.HeadStatistics("self", ((0, 1), (-1, 0))),
+    bert_probe.HeadHistograms("mean_distance"),
+    bert_probe.HeadExamples((-1, 1), "previous", "extreme", 3),
+    bert_probe.HeadExamples((0, 0), "entropy_bits", "typical", bin=9),
+    bert_probe.AttentionSearch((1, 0), query_pos="NOUN"),
+    bert_probe.AttentionSearch((-1, 0), key_pos="DET", top=2, least=0.01),
+    bert_probe.AttentionSearch((0, 0), relation="obj"),
+    bert_probe.SqlQuery("SELECT row, text FROM rows WHERE text LIKE '%boat%' ORDER BY row"),
+    bert_probe.SqlQuery("-- how many\nSELECT count(*), sum(tokens) FROM rows"),
 )
 
 
@@ -254,21 +254,23 @@ def test_a_store_without_profiles_or_sentences_says_so(
 ) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("word " * 300, encoding="utf-8")
-    empty = bert_probe.make_store(
-        family("bert"), bert_probe.Gather(keep=("profiles",)), [lines], tmp_path / "a"
+    empty = bert_probe.build_corpus(
+        family("bert"), bert_probe.IngestConfig(keep=("profiles",)), [lines], tmp_path / "a"
     )
     with pytest.raises(UnavailableError, match="holds no sentence yet; 1 were refused"):
-        bert_probe.CorpusHeads().of(empty)
-    assert bert_probe.Query("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1
-    lines.write_text("A boat.", encoding="utf-8")
-    other = bert_probe.make_store(
-        family("bert"), bert_probe.Gather(keep=("vectors",)), [lines], tmp_path / "b"
+        bert_probe.HeadStatistics().of(empty)
+    assert (
+        bert_probe.SqlQuery("SELECT count(*) AS refused FROM refusals").of(empty).table()["refused"][0] == 1
     )
-    for asked in (bert_probe.CorpusHistograms(), bert_probe.CorpusRows((0, 0), "self", "lowest")):
+    lines.write_text("A boat.", encoding="utf-8")
+    other = bert_probe.build_corpus(
+        family("bert"), bert_probe.IngestConfig(keep=("vectors",)), [lines], tmp_path / "b"
+    )
+    for asked in (bert_probe.HeadHistograms(), bert_probe.HeadExamples((0, 0), "self", "lowest")):
         with pytest.raises(UnavailableError, match="--keep vectors,profiles"):
             asked.of(other)
     with pytest.raises(UnavailableError, match="--keep vectors,neighbours"):
-        bert_probe.FindRows((0, 0), query_pos="NOUN").of(other)
+        bert_probe.AttentionSearch((0, 0), query_pos="NOUN").of(other)
     for wrong in ({"head": (0,)}, {"head": "1.1"}, {"which": "best"}, {"top": 0}):
         with pytest.raises(SelectionError):
-            bert_probe.CorpusRows(**{"head": (0, 0), "measure": "self", "which": "lowest"} | wrong)
+            bert_probe.HeadExamples(**{"head": (0, 0), "measure": "self", "which": "lowest"} | wrong)

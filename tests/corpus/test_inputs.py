@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from bert_probe.corpus import lines
 from bert_probe.corpus.formats import table
 from bert_probe.corpus.inputs import (
-    FoundFile,
     InputFile,
+    MatchedFile,
     Record,
     count_records,
     described,
@@ -32,8 +32,8 @@ from bert_probe.corpus.inputs import (
     records,
 )
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
-from bert_probe.text.sentence_files import Sentence, sentences_of
-from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.text.sentence_files import Sentence, parse_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers.gate import examples
 
 TREE = (
@@ -55,8 +55,8 @@ def zst(content: bytes) -> bytes:
 def read(folder: Path, name: str, content: bytes | str, column: str | None = None) -> list[Record]:
     file = folder / name
     file.write_bytes(content.encode() if isinstance(content, str) else content)
-    found = list(records([FoundFile(name, file)], column))
-    assert count_records([FoundFile(name, file)], column) == len(found)
+    found = list(records([MatchedFile(name, file)], column))
+    assert count_records([MatchedFile(name, file)], column) == len(found)
     return found
 
 
@@ -78,7 +78,7 @@ def few_bytes(most: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def names(found: tuple[FoundFile, ...]) -> list[str]:
+def names(found: tuple[MatchedFile, ...]) -> list[str]:
     return [one.name for one in found]
 
 
@@ -138,7 +138,7 @@ def test_parquet_that_is_not_utf_8_costs_its_row_alone(tmp_path: Path) -> None:
 
 def test_a_treebank_keeps_its_words_and_what_is_said_of_it(tmp_path: Path) -> None:
     first, second = read(tmp_path, "a.conllu", f"{TREE}\n{TREE}")
-    assert first.tagged == tagged_of(f"{TREE}\n{TREE}".encode(), "a.conllu")[0]
+    assert first.tagged == parse_tagged_sentences(f"{TREE}\n{TREE}".encode(), "a.conllu")[0]
     assert (first.tagged.words, first.tagged.about) == (("We", "left", "."), {"sent_id": "one"})
     assert (second.line, second.tagged.line, second.tagged.heads) == (9, 9, (1, -1, 1))
 
@@ -262,7 +262,7 @@ def test_quotes_that_never_close_are_looked_for_no_further_than_a_row_may_be_lon
     """Each line ends a cell and opens another. None is looked at more than three times."""
     taken = 0
 
-    def counted(self: object) -> lines.Line | None:
+    def counted(self: object) -> lines.InputLine | None:
         nonlocal taken
         taken += 1
         return following(self)
@@ -271,7 +271,7 @@ def test_quotes_that_never_close_are_looked_for_no_further_than_a_row_may_be_lon
     file = tmp_path / "a.csv"
     file.write_text("text,n\n" + f'{LONG[:997]}","\n' * 3000)
     with patch.object(table._Table, "_next", counted):
-        every = records([FoundFile("a.csv", file)])
+        every = records([MatchedFile("a.csv", file)])
         assert next(every).trouble == QUOTES + "a quotation mark is not closed."
         assert taken < 1010
         assert len([*every]) == 2999
@@ -300,7 +300,9 @@ def test_what_is_left_of_a_broken_file_is_one_refusal(
         sure = len(found) - 1 if spoil == "cut off" else 2000
         assert len(found) > 2000
         assert all(one.text == same.text for one, same in zip(found[:sure], whole, strict=False))
-    after = list(records([FoundFile(name, tmp_path / name), FoundFile("whole", tmp_path / f"whole-{name}")]))
+    after = list(
+        records([MatchedFile(name, tmp_path / name), MatchedFile("whole", tmp_path / f"whole-{name}")])
+    )
     assert len(after) == len(found) + len(whole)
     assert all(one.text == same.text for one, same in zip(after[len(found) :], whole, strict=True))
 
@@ -319,7 +321,7 @@ def test_parquet_that_breaks_off_is_one_refusal(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_or_changed_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,m\n1,2\n")
     (tmp_path / "b.txt").write_text("One\n")
-    files = [FoundFile(name, tmp_path / name) for name in ("none.txt", "a.csv", "b.txt")]
+    files = [MatchedFile(name, tmp_path / name) for name in ("none.txt", "a.csv", "b.txt")]
     found = list(records(files))
     assert [one.text for one in found] == [None, None, "One"]
     assert "none.txt cannot be opened: No such file or directory" in found[0].trouble
@@ -387,7 +389,7 @@ def test_lines_are_those_of_other_files_in_pieces_of_any_size(
     content = "".join(parts).encode()
     try:
         expected = [
-            (one.line, str(one)) for one in sentences_of(content, "a.txt") if isinstance(one, Sentence)
+            (one.line, str(one)) for one in parse_sentences(content, "a.txt") if isinstance(one, Sentence)
         ]
     except EmptyTextError:
         expected = []
@@ -580,7 +582,7 @@ def test_nothing_is_read_that_may_never_end(tmp_path: Path, monkeypatch: pytest.
         for meant in ("pipe.txt", "socket.txt", "/dev/zero", tmp_path):
             with pytest.raises(TextError, match=r"is no ordinary file\. Write what it gives to a file"):
                 find_inputs(meant)
-    assert "no ordinary file" in told(list(records([FoundFile("pipe.txt", tmp_path / "pipe.txt")])))[0][1]
+    assert "no ordinary file" in told(list(records([MatchedFile("pipe.txt", tmp_path / "pipe.txt")])))[0][1]
 
 
 @pytest.mark.parametrize("nothing", [[], ()])
@@ -603,4 +605,4 @@ def test_a_file_is_described_by_its_bytes(tmp_path: Path) -> None:
     assert reports == [(1 << 20, total), (2 << 20, total), (2_400_000, total), (total, total)]
     assert list(records(found))[-1] == Record(4, "b.txt.gz", 1, "Two")
     with pytest.raises(TextError, match="none cannot be read: No such file or directory"):
-        described([FoundFile("none", tmp_path / "none")])
+        described([MatchedFile("none", tmp_path / "none")])

@@ -17,18 +17,18 @@ from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
 from bert_probe.corpus import ray_workers
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.ray_workers import Actor, Ray
-from bert_probe.corpus.store import open_store
-from bert_probe.corpus.workers import Job, Parts
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.ray_workers import RayActor, RayRunner
+from bert_probe.corpus.store import open_corpus
+from bert_probe.corpus.workers import PendingChunks, ShardJob
 from bert_probe.errors import CheckpointError, StoreError, UnavailableError
 from tests.helpers.command_line import bert_probe as command
 from tests.helpers.families import SENTENCES
 from tests.helpers.treebank import conllu
 
 Checkpoints = Callable[[str], bert_probe.Checkpoint]
-QUESTION = Gather(keep=("profiles", "vectors", "neighbours"))
+QUESTION = IngestConfig(keep=("profiles", "vectors", "neighbours"))
 TREE = conllu((("A", "DET", 2, "det"), ("boat", "NOUN", 3, "nsubj"), ("sank", "VERB", 0, "root")))
 
 
@@ -47,7 +47,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def ready(*_: object) -> Iterator[int]:
         yield torch.get_num_threads()
 
-    def entries(_: Job, parts: Parts, actor: Actor, *__: object) -> Iterator[Any]:
+    def entries(_: ShardJob, parts: PendingChunks, actor: RayActor, *__: object) -> Iterator[Any]:
         return map(pickle.loads(pickle.dumps(actor)).found, parts)
 
     monkeypatch.setattr(ray_workers, "ready", ready)
@@ -63,15 +63,15 @@ def _cluster(**resources: float) -> Any:
 @pytest.mark.usefixtures("without_ray")
 def test_a_store_is_the_same_as_without(family: Checkpoints, inputs: list[Path], tmp_path: Path) -> None:
     checkpoint = family("bert")
-    here = make_store(checkpoint, QUESTION, inputs, tmp_path / "here", shard_rows=4)
+    here = build_corpus(checkpoint, QUESTION, inputs, tmp_path / "here", shard_rows=4)
     progress: list[tuple[int, int]] = []
-    there = make_store(
+    there = build_corpus(
         checkpoint,
         QUESTION,
         inputs,
         tmp_path / "there",
         shard_rows=4,
-        on=Ray(),
+        on=RayRunner(),
         report=lambda *done: progress.append(done),
     )
     assert (there.rows, there.refusals, len(there.shards)) == (len(SENTENCES) + 1, 1, 3)
@@ -84,27 +84,27 @@ def test_a_store_is_the_same_as_without(family: Checkpoints, inputs: list[Path],
 def test_an_actor_that_fails_ends_the_run_and_another_goes_on(
     family: Checkpoints, inputs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    do = Job.do
+    do = ShardJob.do
 
-    def failing(self: Job, number: int, part: Any) -> Any:
+    def failing(self: ShardJob, number: int, part: Any) -> Any:
         if number == 1:
             raise StoreError("The disk is full.")
         return do(self, number, part)
 
-    monkeypatch.setattr(Job, "do", failing)
+    monkeypatch.setattr(ShardJob, "do", failing)
     with pytest.raises(StoreError, match="The disk is full"):
-        make_store(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4, on=Ray())
-    assert [shard.number for shard in open_store(tmp_path / "store").shards] == [0]
+        build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4, on=RayRunner())
+    assert [shard.number for shard in open_corpus(tmp_path / "store").shards] == [0]
     monkeypatch.undo()
-    assert make_store(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4).finished
+    assert build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", shard_rows=4).finished
 
 
 def test_an_actor_opens_the_model_of_the_store_or_says_why_not(
     family: Checkpoints, family_folder: Callable[[str], Path], inputs: list[Path], tmp_path: Path
 ) -> None:
     checkpoint = family("bert")
-    store = make_store(checkpoint, QUESTION, inputs, tmp_path / "store")
-    actor = Actor.of(Job(store.folder, checkpoint, store.question), "cpu", torch.get_num_threads())
+    store = build_corpus(checkpoint, QUESTION, inputs, tmp_path / "store")
+    actor = RayActor.of(ShardJob(store.folder, checkpoint, store.question), "cpu", torch.get_num_threads())
     assert actor.job.checkpoint is not checkpoint
     assert actor.job.checkpoint.provenance() == checkpoint.provenance() | {"model": actor.model}
 
@@ -126,18 +126,18 @@ def test_a_run_that_cannot_be_is_told_before_it_begins(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def said(ray: Ray, checkpoint: bert_probe.Checkpoint) -> str:
+    def said(ray: RayRunner, checkpoint: bert_probe.Checkpoint) -> str:
         with pytest.raises(UnavailableError) as told:
-            make_store(checkpoint, QUESTION, inputs, tmp_path / "store", on=ray)
+            build_corpus(checkpoint, QUESTION, inputs, tmp_path / "store", on=ray)
         return str(told.value)
 
     folder = family_folder("bert")
     wrapped = bert_probe.wrap(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
-    assert "A model in memory cannot be opened by other processes" in said(Ray(), wrapped)
+    assert "A model in memory cannot be opened by other processes" in said(RayRunner(), wrapped)
     assert not (tmp_path / "store").exists()
     monkeypatch.setattr(ray_workers, "find_spec", lambda _: None)
     with pytest.raises(UnavailableError, match=r'Run pip install "bert-probe\[ray\]"'):
-        Ray()
+        RayRunner()
 
 
 @pytest.mark.usefixtures("without_ray")
@@ -146,10 +146,12 @@ def test_actors_that_find_no_room_are_not_waited_for(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", _cluster(CPU=64.0, GPU=1.0))
     with pytest.raises(UnavailableError, match=r"3 workers need 1\.5 GPUs, and Ray has 1\. Give fewer"):
-        make_store(family("bert"), QUESTION, inputs, tmp_path / "store", on=Ray(workers=3, num_gpus=0.5))
+        build_corpus(
+            family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3, num_gpus=0.5)
+        )
     # Nothing was written yet, so that the folder may as well become the store of another run.
-    assert open_store(tmp_path / "store").manifest["model"]["device"] == "cuda:0"
-    again = make_store(family("bert"), QUESTION, inputs, tmp_path / "store", on=Ray(workers=3))
+    assert open_corpus(tmp_path / "store").manifest["model"]["device"] == "cuda:0"
+    again = build_corpus(family("bert"), QUESTION, inputs, tmp_path / "store", on=RayRunner(workers=3))
     assert again.finished
     assert again.manifest["model"]["device"] == "cpu"
 

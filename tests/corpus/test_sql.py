@@ -20,7 +20,7 @@ import pytest
 
 import bert_probe
 from bert_probe.corpus import sql
-from bert_probe.corpus.sql_child import Connection
+from bert_probe.corpus.sql_child import StoreConnection
 from bert_probe.errors import SelectionError
 from bert_probe.model.progress import Cancelled
 from tests.helpers.command_line import bert_probe as run
@@ -41,22 +41,22 @@ def test_all_tables_are_there_as_they_are(stores: Stores) -> None:
 def test_a_query_is_answered(stores: Stores) -> None:
     store = stores("tokens")
     rows = store.table("rows").to_table().to_pandas()
-    found = bert_probe.Query("SELECT count(*) AS n, sum(tokens), avg(tokens) AS mean FROM rows").of(store)
+    found = bert_probe.SqlQuery("SELECT count(*) AS n, sum(tokens), avg(tokens) AS mean FROM rows").of(store)
     table = found.table()
     assert table.columns.tolist() == ["n", "sum(tokens)", "mean"]
     assert table.iloc[0].tolist() == [6, rows["tokens"].sum(), rows["tokens"].mean()]
     assert found.provenance["question"] == {"analysis": "corpus query", "sql": found.question.sql}
     assert found.provenance["store_sha256"] == store.digest
-    vectors = bert_probe.Query("SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0").of(
-        store
-    )
+    vectors = bert_probe.SqlQuery(
+        "SELECT vector FROM vectors WHERE row = 7 AND position = 2 AND layer = 0"
+    ).of(store)
     trace = store.checkpoint(trust=True).trace(rows["text"].iloc[-1])
     written = np.array(json.loads(vectors.table()["vector"][0]), np.float32)
     assert np.array_equal(written, trace.states[0][1].astype(np.float32))
 
 
 def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
-    found = bert_probe.Query(
+    found = bert_probe.SqlQuery(
         "SELECT * FROM (VALUES"
         " (1, 0.5, true, 'a', [1.5, 2], {'a': 1}, DATE '2020-01-02', 1::UBIGINT, 7::HUGEINT),"
         " (NULL, NULL, NULL, NULL, NULL, NULL, NULL, 18446744073709551615, 9223372036854775808))"
@@ -68,7 +68,7 @@ def test_every_kind_of_value_has_a_cell(stores: Stores, tmp_path: Path) -> None:
     assert second[7:] == [2.0**64, 2.0**63]
     for ending in ("csv", "json", "parquet", "npz"):
         assert found.save(tmp_path / f"a.{ending}")
-    twice = bert_probe.Query("SELECT 1 AS a, 2 AS a, 3 AS a_2").of(stores("tokens")).table()
+    twice = bert_probe.SqlQuery("SELECT 1 AS a, 2 AS a, 3 AS a_2").of(stores("tokens")).table()
     assert twice.columns.tolist() == ["a", "a_2", "a_2_2"]
 
 
@@ -133,7 +133,7 @@ REVEALING = (
 
 
 @pytest.mark.parametrize("query", REVEALING)
-def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.Tables) -> None:
+def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.StoreTables) -> None:
     with pytest.raises(SelectionError) as caught:
         tables.select(query)
     assert any(part in str(caught.value) for part in ("is not allowed", "and not", "can show only"))
@@ -142,7 +142,7 @@ def test_query_cannot_reveal_the_process_or_exhaust_it(query: str, tables: sql.T
 
 def test_error_of_a_broken_file_names_no_path(stores: Stores, tmp_path: Path) -> None:
     shutil.copytree(stores("tokens").folder, tmp_path / "copy")
-    store = bert_probe.open_store(tmp_path / "copy")
+    store = bert_probe.open_corpus(tmp_path / "copy")
     with sql.opened(store) as tables:
         for file in store.files("rows"):
             file.write_bytes(b"broken" * 100)
@@ -175,7 +175,7 @@ def test_error_of_a_broken_file_names_no_path(stores: Stores, tmp_path: Path) ->
         "FROM (PIVOT (SELECT row, tokens FROM rows) ON row IN (1, 2) USING sum(tokens))",
     ],
 )
-def test_ordinary_query_is_answered(query: str, tables: sql.Tables) -> None:
+def test_ordinary_query_is_answered(query: str, tables: sql.StoreTables) -> None:
     tables.select(query)
 
 
@@ -210,7 +210,7 @@ WIDE = {
 
 @pytest.mark.parametrize("value", WIDE)
 def test_value_beyond_python_types_is_a_cell(value: str, stores: Stores, tmp_path: Path) -> None:
-    found = bert_probe.Query(f"SELECT {value}").of(stores("tokens"))
+    found = bert_probe.SqlQuery(f"SELECT {value}").of(stores("tokens"))
     assert found.table().iloc[0, 0] == WIDE[value]
     for ending in ("csv", "json", "parquet"):
         assert found.save(tmp_path / f"a.{ending}")
@@ -269,14 +269,14 @@ REACHING = (
 
 
 @pytest.fixture(scope="module")
-def tables(stores: Stores) -> Iterator[sql.Tables]:
+def tables(stores: Stores) -> Iterator[sql.StoreTables]:
     """A connection that all attacks share: none of them may change what it is."""
     with sql.opened(stores("tokens")) as tables:
         yield tables
 
 
 @pytest.mark.parametrize("query", REACHING)
-def test_nothing_else_is_reached(query: str, tables: sql.Tables, tmp_path: Path) -> None:
+def test_nothing_else_is_reached(query: str, tables: sql.StoreTables, tmp_path: Path) -> None:
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,top secret\n", encoding="utf-8")
     with pytest.raises(SelectionError) as caught:
@@ -295,7 +295,7 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
     file = tmp_path / "secret.csv"
     file.write_text("a\n1\n", encoding="utf-8")
     frame = pa.table({"a": [1]})  # noqa: F841 - what a replacement scan finds
-    with closing(Connection(sql._setup(stores("tokens"), str(tmp_path / "spill"))).duckdb) as connection:
+    with closing(StoreConnection(sql._setup(stores("tokens"), str(tmp_path / "spill"))).duckdb) as connection:
         for query in (
             f"COPY rows TO '{file}.copy'",
             f"ATTACH '{file}.db'",
@@ -337,7 +337,7 @@ def test_the_fence_itself_holds_whatever_a_statement_is_called(stores: Stores, t
         ("SELECT * FROM " + "(FROM " * 900 + "rows" + ")" * 900, "nested too deeply"),
     ],
 )
-def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.Tables) -> None:
+def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.StoreTables) -> None:
     with pytest.raises(SelectionError) as caught:
         tables.select(query)
     assert said in str(caught.value)
@@ -347,11 +347,11 @@ def test_a_mistake_is_a_sentence(query: str, said: str, tables: sql.Tables) -> N
 def test_an_endless_query_is_ended(stores: Stores) -> None:
     begun = time.monotonic()
     with pytest.raises(SelectionError, match=r"longer than 0\.3 seconds"):
-        bert_probe.Query(ENDLESS).of(stores("tokens"), seconds=0.3)
+        bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), seconds=0.3)
     assert time.monotonic() - begun < 10
 
     with pytest.raises(Cancelled):
-        bert_probe.Query(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
+        bert_probe.SqlQuery(ENDLESS).of(stores("tokens"), report=Mock(side_effect=Cancelled))
 
 
 def test_query_after_one_that_was_ended_is_answered(stores: Stores) -> None:
@@ -407,21 +407,21 @@ def test_a_large_answer_is_refused(
 ) -> None:
     monkeypatch.setattr(sql, setting, value)
     with pytest.raises(SelectionError, match=said):
-        bert_probe.Query(query).of(stores("tokens"))
+        bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
 def test_a_large_answer_is_not_made_before_it_is_refused(stores: Stores) -> None:
     """Ten thousand million rows would fill no memory, but would take minutes."""
     begun = time.monotonic()
     with pytest.raises(SelectionError, match="more than 1,000,000 rows"):
-        bert_probe.Query("FROM range(10000000000)").of(stores("tokens"))
+        bert_probe.SqlQuery("FROM range(10000000000)").of(stores("tokens"))
     assert time.monotonic() - begun < 10
 
 
 def test_a_folder_may_be_called_anything(stores: Stores, tmp_path: Path) -> None:
     for name in ("it's", "[a-b]*?", "a=b", "ünï 东"):
         shutil.copytree(stores("words").folder, tmp_path / name)
-        store = bert_probe.open_store(tmp_path / name)
+        store = bert_probe.open_corpus(tmp_path / name)
         counts = "SELECT (SELECT count(*) FROM rows) AS rows, (SELECT count(*) FROM vectors) AS vectors"
-        table = bert_probe.Query(counts).of(store).table()
+        table = bert_probe.SqlQuery(counts).of(store).table()
         assert table.iloc[0].tolist() == [6, 2 * store.tokens]

@@ -30,7 +30,7 @@ def test_the_examples_count_what_the_program_counts(
     names: dict[str, Any] = {}
     for example in examples:
         exec(example, names)
-    mine = bert_probe.CorpusHeads("previous").of(store).table()
+    mine = bert_probe.HeadStatistics("previous").of(store).table()
     mine = mine.sort_values("mean", ascending=False, kind="stable").head(3)
     for found in (names["by_duckdb"], names["by_polars"].to_pandas(), names["by_pandas"]):
         assert found[["layer", "head"]].to_numpy().tolist() == mine[["layer", "head"]].to_numpy().tolist()
@@ -41,7 +41,7 @@ def test_the_examples_count_what_the_program_counts(
 
 def test_every_table_and_column_is_told() -> None:
     lines = dict(re.findall(r"^\| `(\w+)` \|(.*)$", DOCUMENT, flags=re.MULTILINE))
-    every = layouts(bert_probe.Gather(keep=KEPT), 8)
+    every = layouts(bert_probe.IngestConfig(keep=KEPT), 8)
     assert lines.keys() == every.keys()
     for name, layout in every.items():
         told = re.sub(r" \(.*?\)", "", lines[name].rpartition(" | ")[2]).removesuffix(" |").split(", ")

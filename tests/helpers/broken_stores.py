@@ -105,19 +105,21 @@ def described(store: bert_probe.Store) -> tuple[object, ...]:
 def asked_of(folder: Path, checkpoint: bert_probe.Checkpoint) -> Iterator[str]:
     """Ask everything that can be asked of a store; yield the message of each error of BERT Probe."""
     try:
-        store = bert_probe.open_store(folder)
+        store = bert_probe.open_corpus(folder)
         described(store)
     except ProbeError as error:
         yield str(error)
         return
     layer = store.layers[-1]
     questions: tuple[Callable[[], object], ...] = (
-        lambda: bert_probe.CorpusHeads().of(store).table(),
-        lambda: bert_probe.CorpusHistograms("entropy_bits").of(store).table(),
-        lambda: bert_probe.CorpusRows((0, 0), "entropy_bits", "lowest").of(store).table(),
-        lambda: bert_probe.FindRows((0, 0), key_pos="NOUN").of(store).table(),
-        lambda: bert_probe.Query("SELECT * FROM rows").of(store).table(),
-        lambda: bert_probe.Near("boat", every=True).of(store, checkpoint.trace("the boat")).table(),
+        lambda: bert_probe.HeadStatistics().of(store).table(),
+        lambda: bert_probe.HeadHistograms("entropy_bits").of(store).table(),
+        lambda: bert_probe.HeadExamples((0, 0), "entropy_bits", "lowest").of(store).table(),
+        lambda: bert_probe.AttentionSearch((0, 0), key_pos="NOUN").of(store).table(),
+        lambda: bert_probe.SqlQuery("SELECT * FROM rows").of(store).table(),
+        lambda: (
+            bert_probe.NearestContexts("boat", every=True).of(store, checkpoint.trace("the boat")).table()
+        ),
         lambda: around(store, layer, ((1, 2), (2, 2))),
         lambda: unrelated(store, layer),
     )

@@ -14,9 +14,9 @@ from typing import Any
 
 from bert_probe.errors import ProbeError
 from bert_probe.reports import page
-from bert_probe.reports.numbers import Bounds, Models, Numbers
+from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
 from bert_probe.reports.tables import Table, digest
-from bert_probe.reports.view_files import Named, ViewFile
+from bert_probe.reports.view_files import ModelReference, ViewFile
 
 _LAST_LINE = re.compile(rb"<!-- SHA-256 of all above: [0-9a-f]{64} -->\n?\Z")
 
@@ -32,19 +32,19 @@ OWN_STATEMENTS = (
 
 
 @dataclass
-class RememberedModels(Models):
+class RememberedModels(NamedModels):
     """Computes each view once for all forgeries of a report."""
 
-    known: dict[bytes, tuple[Numbers, Bounds]] = field(default_factory=dict)
+    known: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = field(default_factory=dict)
 
-    def computed(self, view: ViewFile, *_: Any) -> tuple[Numbers, Bounds]:
+    def computed(self, view: ViewFile, *_: Any) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes() + bytes([self.as_named])
         if key not in self.known:
-            self.known[key] = Models.computed(self, view)
+            self.known[key] = NamedModels.computed(self, view)
         return self.known[key]
 
 
-def opened_as(checkpoint: Any) -> Callable[[Named], Any]:
+def opened_as(checkpoint: Any) -> Callable[[ModelReference], Any]:
     """Return what opens a checkpoint under any name."""
     return lambda _: checkpoint
 

@@ -6,62 +6,62 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_probe.analyses.ablation import Ablate, AblateEach
+from bert_probe.analyses.ablation import HeadAblation, HeadAblationSweep
 from bert_probe.analyses.answer_change import AnswerChange
 from bert_probe.analyses.answers import FindAnswer
 from bert_probe.analyses.attention import Attention, AttentionLong
-from bert_probe.analyses.baseline import Baseline
-from bert_probe.analyses.context import Context
+from bert_probe.analyses.baseline import SimilarityBaseline
+from bert_probe.analyses.context import WordInContext
 from bert_probe.analyses.embedding import Embedding
 from bert_probe.analyses.evaluation import Evaluate
 from bert_probe.analyses.fill_mask import FillMask
 from bert_probe.analyses.find_heads import FindHeads
-from bert_probe.analyses.fragmentation import Fragmentation
-from bert_probe.analyses.fragmentation_change import FragmentationChange
+from bert_probe.analyses.fragmentation import Fertility
+from bert_probe.analyses.fragmentation_change import FertilityChange
 from bert_probe.analyses.head_change import HeadChange
 from bert_probe.analyses.head_matches import HeadMatches
 from bert_probe.analyses.head_means import HeadMeans
-from bert_probe.analyses.head_removal import HeadsRemoved
+from bert_probe.analyses.head_removal import HeadPruning
 from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_alikeness import LayerAlikeness
-from bert_probe.analyses.layer_map import LayerMap, LayerMapOfMany
+from bert_probe.analyses.layer_alikeness import LayerSimilarity
+from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap
 from bert_probe.analyses.lens import Lens
 from bert_probe.analyses.mask_evaluation import EvaluateMasks
-from bert_probe.analyses.minimal_pair import Compare, CompareRow
-from bert_probe.analyses.neighbours import Neighbours
+from bert_probe.analyses.minimal_pair import MinimalPair, MinimalPairRow
+from bert_probe.analyses.neighbours import Neighbors
 from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.overview import Overview
-from bert_probe.analyses.padding import Padding
-from bert_probe.analyses.pair_jacobians import WhyAlike
+from bert_probe.analyses.overview import Highlights
+from bert_probe.analyses.padding import PaddingEffect
+from bert_probe.analyses.pair_jacobians import SimilarityAttribution
 from bert_probe.analyses.parameter_change import ParameterChange
 from bert_probe.analyses.parameters import Parameters
-from bert_probe.analyses.patching import Patch
+from bert_probe.analyses.patching import ActivationPatching
 from bert_probe.analyses.pooler import Pooler
 from bert_probe.analyses.positions import Positions
 from bert_probe.analyses.probes.layers import Probe
 from bert_probe.analyses.probes.relations import Relations
-from bert_probe.analyses.probes.trees import TreeProbe
-from bert_probe.analyses.projection import Projection
-from bert_probe.analyses.reach import Reach
+from bert_probe.analyses.probes.trees import StructuralProbe
+from bert_probe.analyses.projection import SentenceMap
+from bert_probe.analyses.reach import TokenRollout
 from bert_probe.analyses.sentence_similarity import SentenceSimilarity
 from bert_probe.analyses.sentences import Sentences
 from bert_probe.analyses.similarity import Similarity
-from bert_probe.analyses.steps import Steps
+from bert_probe.analyses.steps import AttentionSteps
 from bert_probe.analyses.text_classes import ClassifyText
 from bert_probe.analyses.token_labels import LabelTokens
 from bert_probe.analyses.tokens import Tokens
 from bert_probe.analyses.tuned_lens import TuneLens
 from bert_probe.analyses.vector_change import VectorChange
-from bert_probe.analyses.vectors import Vectors
+from bert_probe.analyses.vectors import HiddenStates
 from bert_probe.analyses.vocabulary import Vocabulary
-from bert_probe.analyses.why import Why
-from bert_probe.analyses.why_check import WhyCheck
-from bert_probe.analyses.why_heads import WhyHeads
-from bert_probe.analyses.why_means import WhyMeans
+from bert_probe.analyses.why import Attribution
+from bert_probe.analyses.why_check import AttributionFaithfulness
+from bert_probe.analyses.why_heads import HeadAttribution
+from bert_probe.analyses.why_means import FaithfulnessSummary
 from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labeled_texts import labelled_of
-from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from tests.helpers import treebank
 from tests.helpers.changed import after
 
@@ -136,7 +136,7 @@ def labelled_texts(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def a_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    rows = labelled_of(TABLE.encode(), "labelled.csv", "classes")
+    rows = parse_labeled_texts(TABLE.encode(), "labelled.csv", "classes")
     return checkpoint, rows, rows
 
 
@@ -145,7 +145,7 @@ def one_table(checkpoint: Checkpoint) -> tuple[Any, ...]:
 
 
 def tagged_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
-    return checkpoint, tagged_of(TAGGED.encode(), "tagged.conll")
+    return checkpoint, parse_tagged_sentences(TAGGED.encode(), "tagged.conll")
 
 
 def many_sentences(checkpoint: Checkpoint) -> tuple[Any, ...]:
@@ -218,54 +218,60 @@ EXAMPLES = (
     Example(Similarity(), two_traces, {"layer": 2, "specials": True}),
     Example(Similarity(0, specials=True), one_trace, {"layer": -1, "specials": False}),
     Example(Similarity(3), a_pair, {"layer": 2, "specials": True}),
-    Example(Baseline(), the_model),
-    Example(Compare(), two_traces, {"words": True, "show": "moved", "by": "jensen_shannon"}),
+    Example(SimilarityBaseline(), the_model),
+    Example(MinimalPair(), two_traces, {"words": True, "show": "moved", "by": "jensen_shannon"}),
     Example(
-        Compare(words=True, show="moved", by="jensen_shannon"),
+        MinimalPair(words=True, show="moved", by="jensen_shannon"),
         two_traces,
         {"words": False, "show": "heads", "by": "total_variation"},
     ),
     Example(
-        Compare(by="jensen_shannon"), two_traces, {"words": True, "show": "moved", "by": "total_variation"}
+        MinimalPair(by="jensen_shannon"),
+        two_traces,
+        {"words": True, "show": "moved", "by": "total_variation"},
     ),
-    Example(CompareRow(), two_traces, {"token": "boats", "layer": 2, "head": 3, "words": True}),
+    Example(MinimalPairRow(), two_traces, {"token": "boats", "layer": 2, "head": 3, "words": True}),
     Example(
-        CompareRow("unhappiest", layer=3, head=5, words=True),
+        MinimalPairRow("unhappiest", layer=3, head=5, words=True),
         two_traces,
         {"token": 3, "layer": 2, "head": "mean", "words": False},
     ),
-    Example(Patch(), two_traces, {**_OTHER_NUMBER, "what": "heads"}),
-    Example(Patch("heads"), two_traces, {**_OTHER_NUMBER, "what": "tokens"}),
+    Example(ActivationPatching(), two_traces, {**_OTHER_NUMBER, "what": "heads"}),
+    Example(ActivationPatching("heads"), two_traces, {**_OTHER_NUMBER, "what": "tokens"}),
     Example(
-        Patch("heads", target="B-LOC", at="river"),
+        ActivationPatching("heads", target="B-LOC", at="river"),
         river_and_boat,
         {"what": "tokens", "task": "fill-mask", "target": "O", "at": "wide"},
         trained="token-classification",
     ),
     Example(
-        Patch(target="2"),
+        ActivationPatching(target="2"),
         two_pairs,
         {"what": "heads", "task": "question-answering", "target": "1", "at": "wide"},
         trained="question-answering",
     ),
     Example(
-        Patch("heads", "next-sentence-prediction"),
+        ActivationPatching("heads", "next-sentence-prediction"),
         two_pairs,
         {**_OTHER_NUMBER, "what": "tokens"},
         trained="next-sentence-prediction",
     ),
-    Example(Context(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
-    Example(Context(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}),
-    Example(Reach("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}),
+    Example(WordInContext(["river"]), river_twice, {"words": ["river", "boat"], "layer": 2}),
+    Example(
+        WordInContext(["river", "valley", "Boat"], layer=2), some_traces, {"words": ["river"], "layer": None}
+    ),
+    Example(
+        TokenRollout("river"), one_trace, {"token": 3, "direction": "into", "words": True, "residual": 0.25}
+    ),
     Example(Tokens(), one_trace),
-    Example(Overview(), two_traces, trained="text-classification"),
-    Example(Steps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
-    Example(Steps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
+    Example(Highlights(), two_traces, trained="text-classification"),
+    Example(AttentionSteps(2, 3, "river"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": 2}),
+    Example(AttentionSteps(key="wide"), one_trace, {"layer": 4, "head": 5, "query": 3, "key": None}),
     Example(Embedding("river"), one_trace, {"token": 2}),
     Example(Embedding(), one_trace, {"token": 2}),
     Example(Pooler(), one_trace),
-    Example(Vectors(0), one_trace, {"layer": 2, "which": "cls"}),
-    Example(Vectors(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
+    Example(HiddenStates(0), one_trace, {"layer": 2, "which": "cls"}),
+    Example(HiddenStates(which="pooler"), one_trace, {"layer": 6, "which": "tokens"}),
     Example(Parameters(), the_model, {"columns": "main"}),
     Example(Parameters("main"), the_model, {"columns": "all"}),
     Example(
@@ -273,11 +279,11 @@ EXAMPLES = (
         the_model,
         {**_OTHER_VOCABULARY, "case": False, "kind": "digits"},
     ),
-    Example(Neighbours("river", 3), the_model, {"token": "boat", "count": 4}),
-    Example(Fragmentation(), a_pair),
-    Example(FragmentationChange(), one_text_in_both, trained="fill-mask"),
+    Example(Neighbors("river", 3), the_model, {"token": "boat", "count": 4}),
+    Example(Fertility(), a_pair),
+    Example(FertilityChange(), one_text_in_both, trained="fill-mask"),
     Example(Positions("spectrum"), the_model, {"show": "distance"}),
-    Example(Padding(), some_traces, {"show": "differences"}),
+    Example(PaddingEffect(), some_traces, {"show": "differences"}),
     Example(Heads(), one_trace, {"words": True}),
     Example(
         HeadMeans(words=True, resamples=20, seed=3),
@@ -286,26 +292,26 @@ EXAMPLES = (
     ),
     Example(FindHeads([("river", "boats")]), one_trace, {"pairs": [("boats", "river")]}),
     Example(FindHeads([("The", "river"), (3, 1)]), one_trace, {"pairs": [("The", "river"), (3, 2)]}),
-    Example(Ablate([(2, 3)]), one_trace, _ABLATE),
+    Example(HeadAblation([(2, 3)]), one_trace, _ABLATE),
     Example(
-        Ablate([(2, 3), (4, -1)], "mean", show="set"),
+        HeadAblation([(2, 3), (4, -1)], "mean", show="set"),
         one_trace,
         {**_ABLATE, "replacement": "zero", "show": "tokens"},
     ),
     Example(
-        Ablate([(0, 1)], show="difference", specials=True),
+        HeadAblation([(0, 1)], show="difference", specials=True),
         one_trace,
         {**_ABLATE, "show": "after", "specials": False},
     ),
-    Example(AblateEach(), one_trace, {"replacement": "mean"}),
+    Example(HeadAblationSweep(), one_trace, {"replacement": "mean"}),
     Example(
-        LayerMap(words=True, basis="centred"),
+        TokenMap(words=True, basis="centred"),
         two_traces,
         {"words": False, "specials": True, "basis": "shared"},
     ),
-    Example(LayerMapOfMany(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
+    Example(CorpusTokenMap(words=True), many_sentences, {"words": False, "specials": True, "basis": "own"}),
     Example(
-        LayerMapOfMany(specials=True, basis="own"),
+        CorpusTokenMap(specials=True, basis="own"),
         one_table,
         {"words": True, "specials": False, "basis": "shared"},
         files={"rows.csv": TABLE},
@@ -349,13 +355,13 @@ EXAMPLES = (
         files={"data.csv": TABLE, "held_out.csv": TABLE},
     ),
     Example(
-        TreeProbe(rank=3, layers=[-1], seed=2),
+        StructuralProbe(rank=3, layers=[-1], seed=2),
         two_treebanks,
         {"rank": 4, "layers": [1], "seed": 3},
         files={"data.conllu": treebank.SAILING_FILE, "held_out.conllu": treebank.SLEEPING_FILE},
     ),
-    Example(Projection(), many_sentences, {"method": "tsne", "pooling": "cls"}),
-    Example(Projection("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
+    Example(SentenceMap(), many_sentences, {"method": "tsne", "pooling": "cls"}),
+    Example(SentenceMap("tsne", "model"), many_sentences, {"method": "umap", "pooling": "mean"}),
     Example(
         FillMask(mask="river", top=3),
         one_trace,
@@ -404,27 +410,29 @@ EXAMPLES = (
     Example(NextSentence(), a_pair, trained="next-sentence-prediction"),
     Example(SentenceSimilarity(), two_traces, {"show": "contributions"}),
     Example(SentenceSimilarity("contributions"), two_traces, {"show": "cosine"}),
-    Example(Why(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}),
     Example(
-        Why("token-classification", "B-PER", "river", words=True, removal="masked"),
+        Attribution(method="decompx"), two_traces, {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"}
+    ),
+    Example(
+        Attribution("token-classification", "B-PER", "river", words=True, removal="masked"),
         one_trace,
         {**_OTHER_NUMBER, **_OTHER_WAY, "task": None, "method": "attention", "words": False, "removal": None},
         trained="token-classification",
     ),
     Example(
-        Why(target="2", method="integrated-gradients", baseline="mask"),
+        Attribution(target="2", method="integrated-gradients", baseline="mask"),
         a_pair,
         {**_OTHER_NUMBER, **_OTHER_WAY, "method": "attention"},
         trained="question-answering",
     ),
     Example(
-        WhyCheck(at="river", target="night", orders=3, seed=1),
+        AttributionFaithfulness(at="river", target="night", orders=3, seed=1),
         one_trace,
         {**_OTHER_NUMBER, **_OTHER_CHECK, "rows": "words"},
         trained="fill-mask",
     ),
     Example(
-        WhyCheck(words=True, removal="masked", baseline="unknown", orders=2, rows="words"),
+        AttributionFaithfulness(words=True, removal="masked", baseline="unknown", orders=2, rows="words"),
         one_trace,
         {
             **_OTHER_NUMBER,
@@ -437,20 +445,20 @@ EXAMPLES = (
         trained="text-classification",
     ),
     Example(
-        WhyHeads(),
+        HeadAttribution(),
         a_pair,
         {**_OTHER_NUMBER, "replacement": "mean", "show": "layers"},
         trained="text-classification",
     ),
     Example(
-        WhyHeads(replacement="mean", show="importance"),
+        HeadAttribution(replacement="mean", show="importance"),
         a_pair,
         {**_OTHER_NUMBER, "replacement": "zero", "show": "layers"},
         trained="next-sentence-prediction",
     ),
-    Example(WhyAlike(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
+    Example(SimilarityAttribution(steps=3), two_traces, {"baseline": "mask", "steps": 2}),
     Example(
-        WhyMeans(orders=2),
+        FaithfulnessSummary(orders=2),
         many_sentences,
         {**_OTHER_CHECK, "task": "token-classification", "target": "B-LOC"},
         trained="text-classification",
@@ -472,9 +480,9 @@ EXAMPLES = (
         {"task": None, "top": 3, "mask": 3},
         trained="question-answering",
     ),
-    Example(LayerAlikeness(examples=8), sentences_in_both, {"examples": 9, "seed": 1}, trained="fill-mask"),
+    Example(LayerSimilarity(examples=8), sentences_in_both, {"examples": 9, "seed": 1}, trained="fill-mask"),
     Example(
-        HeadsRemoved(parts=3, seed=1),
+        HeadPruning(parts=3, seed=1),
         labelled_texts,
         {"parts": 2, "seed": 2},
         trained="text-classification",

@@ -11,7 +11,7 @@ import torch
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labeled_texts import Labelled, Row
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from tests.helpers import families
 
 WORDS = ["the", "river", "boat", "small", "bridge", "night", "map", "old", "engineers", "rain"]
@@ -20,7 +20,7 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 """Settings of a model without dropout, which two loops can teach alike."""
 
 
-def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> Labelled:
+def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False) -> LabeledTexts:
     """Texts of three to six words, and whether, how often, or with which others, one of them is there."""
     draw = random.Random(seed)
     rows = []
@@ -32,8 +32,8 @@ def texts(count: int, kind: str = "classes", seed: int = 0, pairs: bool = False)
             label = tuple(sorted({*words} & {"boat", "map"}))
         if kind == "number":
             label = float(words.count(KEY))
-        rows.append(Row(" ".join(words), "a boat" if pairs else None, label, number + 2))
-    return Labelled.of(kind, rows)
+        rows.append(LabeledText(" ".join(words), "a boat" if pairs else None, label, number + 2))
+    return LabeledTexts.of(kind, rows)
 
 
 def still(folder: Path, name: str = "bert", dtype: str = "float64", **changes: object) -> Checkpoint:

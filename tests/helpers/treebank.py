@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 
 Row = tuple[str, str, int, str]
 """Form, tag, head (from 1, 0 for none), relation."""
@@ -22,7 +22,7 @@ def _sentence(rows: tuple[Row, ...], genre: str) -> str:
 
 def read(text: str) -> tuple[TaggedSentence, ...]:
     """Its sentences."""
-    return tagged_of(text.encode(), "a.conllu")
+    return parse_tagged_sentences(text.encode(), "a.conllu")
 
 
 def _clause(determiner: str, subject: str, verb: str, other: str, object_: str) -> tuple[Row, ...]:
@@ -55,4 +55,4 @@ TAGGED_FILE = "".join(
 )
 
 SAILING, SLEEPING = read(SAILING_FILE), read(SLEEPING_FILE)
-TAGGED = tagged_of(TAGGED_FILE.encode(), "a.conll")
+TAGGED = parse_tagged_sentences(TAGGED_FILE.encode(), "a.conll")

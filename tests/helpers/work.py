@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.runtime import jobs
 
 
@@ -22,7 +22,7 @@ class Steps:
         self.ended = threading.Event()
         self._go = threading.Semaphore(0)
 
-    def __call__(self, report: Report) -> str:
+    def __call__(self, report: Progress) -> str:
         self.begun += 1
         try:
             for done in range(self.total + 1):

@@ -24,7 +24,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.external_attention import SPECIALS
 from bert_probe.runtime.cache import key_of
 from bert_probe.server.bertviz_frames import head_view as bertviz_head_view
-from bert_probe.views.head_view import Picture, payload
+from bert_probe.views.head_view import HeadViewData, payload
 from tests.helpers.exactness import assert_exact
 from tests.helpers.families import PAIR, TEXT
 from tests.helpers.payloads import opened
@@ -211,10 +211,10 @@ def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
         lambda trace: trace.checkpoint,
         lambda trace: bert_probe.Attention(measure="value-norm").of(trace),
         lambda trace: bert_probe.Attention(measure="value-zeroing").of(trace),
-        lambda trace: bert_probe.Steps(query=1).of(trace),
+        lambda trace: bert_probe.AttentionSteps(query=1).of(trace),
         lambda trace: bert_probe.Embedding().of(trace),
         lambda trace: bert_probe.Pooler().of(trace),
-        lambda trace: bert_probe.Vectors().of(trace),
+        lambda trace: bert_probe.HiddenStates().of(trace),
         lambda trace: bert_probe.Similarity().of(trace),
     ],
     ids=[
@@ -241,7 +241,7 @@ def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> 
     shown = bert_probe.Attention(1, 2).of(trace)
     np.testing.assert_array_equal(shown.weights, weights[1, 2])
     assert shown.facts == {"note": trace.caveat}
-    assert bert_probe.Reach("ground").of(trace).provenance["caveat"] == trace.caveat
+    assert bert_probe.TokenRollout("ground").of(trace).provenance["caveat"] == trace.caveat
     _, meta = shown.save(tmp_path / "given.csv")
     assert json.loads(meta.read_text(encoding="utf-8"))["facts"]["note"] == trace.caveat
     assert not bert_probe.Attention().of(bert_probe.from_attention(WEIGHTS, WORDS)).facts
@@ -249,10 +249,13 @@ def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> 
 
 def test_the_pictures_range_holds_weights_above_1() -> None:
     trace = bert_probe.from_attention(WEIGHTS * 4, WORDS)
-    header = opened(payload(Picture(trace), 1, key=""))[0]
+    header = opened(payload(HeadViewData(trace), 1, key=""))[0]
     assert header["full"] == pytest.approx(float(trace.attention(1).max()))
-    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"] == 1
-    assert opened(payload(Picture(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0]["full"] == 1
+    assert opened(payload(HeadViewData(bert_probe.from_attention(WEIGHTS, WORDS)), 1, key=""))[0]["full"] == 1
+    assert (
+        opened(payload(HeadViewData(bert_probe.from_attention(WEIGHTS * 0, WORDS)), 1, key=""))[0]["full"]
+        == 1
+    )
 
 
 # ---------------------------------------------------------------- every view of attention takes it
@@ -266,10 +269,10 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
     assert list(table.columns) == WORDS
     long = bert_probe.AttentionLong().of(trace).table()
     np.testing.assert_array_equal(long["weight"].to_numpy(np.float32), WEIGHTS.ravel())
-    reached = bert_probe.Reach(4, "into").of(trace)
+    reached = bert_probe.TokenRollout(4, "into").of(trace)
     np.testing.assert_array_equal(reached.values[-1], rollout(WEIGHTS)[4].astype(np.float32))
     np.testing.assert_array_equal(thumbnails(trace).weights, WEIGHTS)
-    assert opened(payload(Picture(trace), 2, key=""))[0]["texts"] == WORDS
+    assert opened(payload(HeadViewData(trace), 2, key=""))[0]["texts"] == WORDS
     assert list(bert_probe.Tokens().of(trace).table()["token"]) == WORDS
     assert bertviz_head_view(trace, 0, None, dark=False).url
 
@@ -281,8 +284,8 @@ def test_attention_long_form_reach_and_thumbnails() -> None:
         bert_probe.Heads(),
         bert_probe.Heads(words=True),
         bert_probe.FindHeads([("ground", "left"), (1, 3)]),
-        bert_probe.Reach("ground"),
-        bert_probe.Reach("knew", "into", words=True, residual=0.3),
+        bert_probe.TokenRollout("ground"),
+        bert_probe.TokenRollout("knew", "into", words=True, residual=0.3),
         bert_probe.Attention(1, measure="rollout", words=True),
         bert_probe.AttentionLong(words=True, specials=False, renormalise=True),
         bert_probe.AttentionLong([0, -1], ["mean", 2]),
@@ -310,10 +313,10 @@ def test_a_models_own_attention_given_is_the_models(
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda a, b: bert_probe.Compare().of(a, b),
-        lambda a, b: bert_probe.CompareRow("ground").of(a, b),
+        lambda a, b: bert_probe.MinimalPair().of(a, b),
+        lambda a, b: bert_probe.MinimalPairRow("ground").of(a, b),
         lambda a, b: bert_probe.Similarity().of(a, b),
-        lambda a, b: bert_probe.Context(["ground"]).of([a, b]),
+        lambda a, b: bert_probe.WordInContext(["ground"]).of([a, b]),
     ],
     ids=["compare", "row", "similarity", "context"],
 )
@@ -345,7 +348,7 @@ def test_a_decoder_is_shown() -> None:
     assert trace.caveat == ""
     assert not np.triu(trace.attention(0), k=1).any(), "a decoder looks back alone"
     np.testing.assert_array_equal(trace.attention(1), output.attentions[1][0])
-    reached = bert_probe.Reach(0).of(trace)
+    reached = bert_probe.TokenRollout(0).of(trace)
     assert (reached.values > 0).all(), "everything has seen the first token"
     assert "GPT-2" in repr(reached)
 
@@ -363,7 +366,7 @@ def test_an_image_model_needs_no_names() -> None:
     np.testing.assert_array_equal(
         bert_probe.Attention(0, 1).of(trace).table().to_numpy(), output.attentions[0][0, 1]
     )
-    assert bert_probe.Reach(3).of(trace).facts == {"token": "3"}
+    assert bert_probe.TokenRollout(3).of(trace).facts == {"token": "3"}
 
 
 # ---------------------------------------------------------------- provenance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bert_probe.model.float64 import Doubles, keep_doubles
+from bert_probe.model.float64 import Float64Mode, keep_doubles
 
 THIRD = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
 """Numbers that float32 does not hold."""
@@ -19,7 +19,7 @@ class Rounding(torch.nn.Module):
 
 
 def test_float64_is_not_rounded_on_the_way() -> None:
-    with Doubles():
+    with Float64Mode():
         assert THIRD.float() is THIRD
         assert THIRD.to(torch.float32) is THIRD
         assert torch.nn.functional.softmax(THIRD, dim=-1, dtype=torch.float32).dtype == torch.float64
@@ -29,7 +29,7 @@ def test_float64_is_not_rounded_on_the_way() -> None:
 
 def test_what_is_coarser_is_computed_as_ever() -> None:
     half, single = torch.tensor([0.25, 0.5], dtype=torch.float16), torch.tensor([0.25, 0.5])
-    with Doubles():
+    with Float64Mode():
         assert half.float().dtype == torch.float32
         assert single.to(torch.float64).dtype == torch.float64
         assert torch.nn.functional.softmax(half, dim=-1, dtype=torch.float32).dtype == torch.float32

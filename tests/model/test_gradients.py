@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from bert_probe.model.capture import AttentionCall
-from bert_probe.model.gradients import Weighing
+from bert_probe.model.gradients import AttentionWithWeights
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
@@ -20,6 +20,6 @@ def test_weighing_equals_fused_attention_with_grouped_keys(key_heads: int) -> No
     mask = torch.ones(2, 1, 5, 5, dtype=torch.bool).tril()
     output = F.scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True)
     call = AttentionCall(query, key, value, mask, 0.3, output.transpose(1, 2))
-    weighing = Weighing()
+    weighing = AttentionWithWeights()
     torch.testing.assert_close(weighing(0, call), call.output)
     assert weighing.weights[0].shape == (2, 4, 5, 5)

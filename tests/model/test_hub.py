@@ -15,7 +15,7 @@ from bert_probe.cli import options, tokens
 from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.sources import _reporting_to, locate
 from tests.helpers.families import TEXT
 from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
@@ -113,7 +113,7 @@ def test_a_command_has_a_bar_for_its_download(
     told: list[tuple[int, int]] = []
 
     @contextmanager
-    def bar(label: str, unit: str) -> Iterator[Report]:
+    def bar(label: str, unit: str) -> Iterator[Progress]:
         assert (label, unit) == ("Downloading", "B")
         yield lambda done, total: told.append((done, total))
 
@@ -176,7 +176,7 @@ def test_a_download_that_breaks_off_is_one_sentence_and_whole_the_next_time(
 ) -> None:
     hub.cuts["model.safetensors"] = 1_000
     with pytest.raises(CheckpointError):
-        bert_probe.load(REPOSITORY, progress=ignore)
+        bert_probe.load(REPOSITORY, progress=no_progress)
     assert capfd.readouterr().err == ""
     hub.fails.clear()
     assert bert_probe.load(REPOSITORY).description.revision == COMMIT

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bert_probe.model.logging_utils import Quiet
+from bert_probe.model.logging_utils import SilencedLogging
 
 
 @pytest.fixture
@@ -15,16 +15,18 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def quiet(said: list[str]) -> Quiet:
+def quiet(said: list[str]) -> SilencedLogging:
     def silence() -> Callable[[], None]:
         before = said[-1]
         said.append("silent")
         return lambda: said.append(before)
 
-    return Quiet(silence)
+    return SilencedLogging(silence)
 
 
-def test_it_speaks_again_only_after_the_last_of_those_that_overlap(quiet: Quiet, said: list[str]) -> None:
+def test_it_speaks_again_only_after_the_last_of_those_that_overlap(
+    quiet: SilencedLogging, said: list[str]
+) -> None:
     quiet.__enter__()
     quiet.__enter__()
     quiet.__exit__()
@@ -33,7 +35,7 @@ def test_it_speaks_again_only_after_the_last_of_those_that_overlap(quiet: Quiet,
     assert said == ["spoken", "silent", "spoken"]
 
 
-def test_it_speaks_again_after_a_failure(quiet: Quiet, said: list[str]) -> None:
+def test_it_speaks_again_after_a_failure(quiet: SilencedLogging, said: list[str]) -> None:
     with pytest.raises(ValueError, match="inside"), quiet:
         raise ValueError("inside")
     with quiet:

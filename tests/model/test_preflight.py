@@ -70,7 +70,7 @@ def test_labels_that_a_config_makes_up_are_never_listed(folder: Path) -> None:
 
 
 def test_counting_hears_only_the_models_of_its_own_thread() -> None:
-    count = preflight._Count(most_tensors=2, most_numbers=100)
+    count = preflight._ModuleCounter(most_tensors=2, most_numbers=100)
     with preflight._counting(count):
         other = threading.Thread(target=lambda: BertModel(BertConfig(num_hidden_layers=1)))
         other.start()

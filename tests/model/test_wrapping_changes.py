@@ -38,7 +38,7 @@ def test_a_step_of_training_changes_numbers_and_digest(bert: Any, tokenizer: Any
 NEED_BOTH: dict[str, Callable[[Any], Any]] = {
     "value norms": lambda trace: bert_probe.Attention(measure="value-norm").of(trace),
     "value zeroing": lambda trace: bert_probe.Attention(measure="value-zeroing").of(trace),
-    "steps": lambda trace: bert_probe.Steps(query=1).of(trace),
+    "steps": lambda trace: bert_probe.AttentionSteps(query=1).of(trace),
     "embedding": lambda trace: bert_probe.Embedding().of(trace),
     "pooler": lambda trace: bert_probe.Pooler().of(trace),
     "another text": lambda trace: trace.checkpoint.trace(TEXT),

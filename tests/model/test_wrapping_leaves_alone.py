@@ -30,7 +30,7 @@ CALLS: dict[str, Callable[[Checkpoint], Any]] = {
     "a batch": lambda one: one.traces(list(SENTENCES)),
     "value norms": lambda one: bert_probe.Attention(1, 2, "value-norm").of(one.trace(TEXT)),
     "value zeroing": lambda one: bert_probe.Attention(1, "mean", "value-zeroing").of(one.trace(TEXT)),
-    "steps": lambda one: bert_probe.Steps(query=1).of(one.trace(TEXT)),
+    "steps": lambda one: bert_probe.AttentionSteps(query=1).of(one.trace(TEXT)),
     "embedding": lambda one: bert_probe.Embedding().of(one.trace(TEXT)),
     "pooler": lambda one: bert_probe.Pooler().of(one.trace(TEXT)),
     "parameters": lambda one: bert_probe.Parameters().of(one),

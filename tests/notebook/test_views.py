@@ -79,12 +79,12 @@ def test_a_trace_shows_itself(minilm: Checkpoint) -> None:
     [
         (bert_probe.Attention(2, 3), (), lambda found: [found.weights]),
         (bert_probe.Similarity(3), (OTHER,), lambda found: [found.cosines]),
-        (bert_probe.Compare(), (OTHER,), lambda found: [found.change, found.moved.T]),
-        (bert_probe.CompareRow(), (OTHER,), lambda found: [found.both, found.difference[None]]),
-        (bert_probe.Reach("left"), (), lambda found: [found.values]),
+        (bert_probe.MinimalPair(), (OTHER,), lambda found: [found.change, found.moved.T]),
+        (bert_probe.MinimalPairRow(), (OTHER,), lambda found: [found.both, found.difference[None]]),
+        (bert_probe.TokenRollout("left"), (), lambda found: [found.values]),
         (bert_probe.FindHeads([("left", "ground")]), (), lambda found: [found.weights]),
-        (bert_probe.Vectors(1), (), lambda found: [found.values]),
-        (bert_probe.Steps(1, 2, key="ground"), (), lambda found: steps_of(found)),
+        (bert_probe.HiddenStates(1), (), lambda found: [found.values]),
+        (bert_probe.AttentionSteps(1, 2, key="ground"), (), lambda found: steps_of(found)),
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Question) else "",
 )

@@ -25,15 +25,15 @@ import bert_probe
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.reports.differences import OTHER_VERSION
-from bert_probe.reports.drafts import Entry, Tray
-from bert_probe.reports.numbers import Models
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.svg import is_same_picture
 from bert_probe.reports.tables import digest
 from bert_probe.reports.verification import Verdict, verify
-from bert_probe.reports.view_files import Named, ViewFile
-from bert_probe.views.payload import Text, as_text, of_text, packed, unpacked
+from bert_probe.reports.view_files import ModelReference, ViewFile
+from bert_probe.views.payload import EmbeddedPayload, as_text, of_text, packed, unpacked
 from tests.helpers import forgeries
 from tests.helpers.forgeries import RememberedModels, rendered, sealed, unzipped, zipped
 
@@ -46,16 +46,16 @@ Verify = Callable[[bytes], Verdict]
 
 
 @pytest.fixture(scope="module")
-def models(family: Callable[[str], Checkpoint]) -> Models:
+def models(family: Callable[[str], Checkpoint]) -> NamedModels:
     return RememberedModels(forgeries.opened_as(family("bert")))
 
 
 @pytest.fixture(scope="module")
-def report(models: Models) -> Report:
+def report(models: NamedModels) -> Report:
     """Two views: heads with a note, attention of one head."""
-    trace = models.open(Named()).trace(TEXT)
+    trace = models.open(ModelReference()).trace(TEXT)
     views = [ViewFile.of(bert_probe.Heads().of(trace)), ViewFile.of(bert_probe.Attention(1, 2).of(trace))]
-    return Report.of(Tray("Two views", (Entry(views[0], NOTE), Entry(views[1]))), models)
+    return Report.of(Draft("Two views", (DraftEntry(views[0], NOTE), DraftEntry(views[1]))), models)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def stated(report: Report) -> dict[str, Any]:
 
 
 @pytest.fixture
-def verified(tmp_path: Path, models: Models) -> Verify:
+def verified(tmp_path: Path, models: NamedModels) -> Verify:
     """Return the verdict on a file."""
 
     def from_content(content: bytes) -> Verdict:
@@ -417,13 +417,13 @@ def test_changed_cell_of_a_parquet_file_is_reported_in_its_place(archive: bytes,
 
 
 def test_model_elsewhere_is_checked_under_the_name_in_the_report(
-    report: Report, tmp_path: Path, models: Models
+    report: Report, tmp_path: Path, models: NamedModels
 ) -> None:
-    checkpoint = models.open(Named())
+    checkpoint = models.open(ModelReference())
     elsewhere = replace(checkpoint, opened=replace(checkpoint.opened, name="/another/folder"))
     place = tmp_path / "report.html"
     place.write_text(report.html(), encoding="utf-8")
-    other = Models(forgeries.opened_as(elsewhere), _twins=models._twins)
+    other = NamedModels(forgeries.opened_as(elsewhere), _twins=models._twins)
     assert verify(read_report(place), other).differences == ()
 
 
@@ -437,7 +437,7 @@ def with_picture(stated: dict[str, Any], payload: bytes, sha256: str = "") -> by
 
 def picture(stated: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return description and arrays of this picture, with a forged array."""
-    described, arrays = unpacked(of_text(Text(*stated["views"][1]["payloads"][0])))
+    described, arrays = unpacked(of_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
     return described, {**arrays, "values": np.full_like(arrays["values"], 0.5)}
 
 
@@ -468,7 +468,7 @@ def test_picture_that_is_too_long_is_found_whatever_its_digest_says(
 def test_description_of_another_form_is_found(
     forge: Callable[[list[str]], dict[str, Any]], stated: dict[str, Any], verified: Verify
 ) -> None:
-    described, arrays = unpacked(of_text(Text(*stated["views"][1]["payloads"][0])))
+    described, arrays = unpacked(of_text(EmbeddedPayload(*stated["views"][1]["payloads"][0])))
     payload = packed({**described, **forge(described["rows"])}, arrays)
     columns = [difference.column for difference in verified(with_picture(stated, payload)).differences]
     assert columns == ["names and types"]

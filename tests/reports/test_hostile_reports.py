@@ -24,7 +24,7 @@ from bert_probe.reports.drafts import read_any
 from bert_probe.reports.json_reader import parse_json
 from bert_probe.reports.reading import read_report
 from bert_probe.reports.tables import Table
-from bert_probe.views.payload import Text, as_text, of_text
+from bert_probe.views.payload import EmbeddedPayload, as_text, of_text
 from tests.helpers import hostile_reports
 
 MEGABYTE = 1_000_000
@@ -92,12 +92,12 @@ def test_json_within_the_bounds_is_parsed() -> None:
 
 def test_payload_that_a_browser_reads_in_another_way_is_refused() -> None:
     planes, length, letters = as_text(bytes(range(256)) * 4)
-    assert of_text(Text(planes, length, letters)) == bytes(range(256)) * 4
+    assert of_text(EmbeddedPayload(planes, length, letters)) == bytes(range(256)) * 4
     for other in (
-        Text(planes, length, letters + "00000"),
-        Text(planes, length - 4, letters),
-        Text(planes, length, letters.replace(".", ">").replace(",", "&")),
-        Text(planes, length, letters[:-5]),
+        EmbeddedPayload(planes, length, letters + "00000"),
+        EmbeddedPayload(planes, length - 4, letters),
+        EmbeddedPayload(planes, length, letters.replace(".", ">").replace(",", "&")),
+        EmbeddedPayload(planes, length, letters[:-5]),
     ):
         assert tuple(other) != (planes, length, letters)
         with pytest.raises(ValueError, match="no payload"):

@@ -18,8 +18,8 @@ import pytest
 
 import bert_probe
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report as Progress
-from bert_probe.model.progress import ignore
+from bert_probe.model.progress import Progress as Progress
+from bert_probe.model.progress import no_progress
 from bert_probe.model.trace import Trace
 from bert_probe.reports import numbers, page
 from bert_probe.reports.differences import (
@@ -30,14 +30,14 @@ from bert_probe.reports.differences import (
     OTHERWISE,
     Difference,
 )
-from bert_probe.reports.drafts import Entry, Tray
-from bert_probe.reports.numbers import Bounds, Models, Numbers
-from bert_probe.reports.reading import Read, read_report
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.numbers import NamedModels, ViewNumbers, ViewTolerances
+from bert_probe.reports.reading import ReportFile, read_report
 from bert_probe.reports.report import Report
 from bert_probe.reports.tables import Table, digest
-from bert_probe.reports.tolerances import FLOOR, Bound, near, of_table
+from bert_probe.reports.tolerances import FLOOR, Tolerance, near, of_table
 from bert_probe.reports.verification import verify
-from bert_probe.reports.view_files import Named, ViewFile
+from bert_probe.reports.view_files import ModelReference, ViewFile
 from bert_probe.views.payload import as_text, packed, unpacked
 from tests.helpers.pages import HOSTILE
 
@@ -47,16 +47,16 @@ NOTE = "The first head has an entropy of {{1, entropy_bits}}, of 3 heads; " + HO
 
 
 @pytest.fixture(scope="module")
-def models(family: Callable[[str], Checkpoint]) -> Models:
+def models(family: Callable[[str], Checkpoint]) -> NamedModels:
     """Opens what a view names: the tests' tiny model."""
-    return Models(lambda _: family("bert"))
+    return NamedModels(lambda _: family("bert"))
 
 
 @pytest.fixture(scope="module")
-def report(models: Models) -> Report:
+def report(models: NamedModels) -> Report:
     """Five views: a heatmap, two texts, heads with a note, lines, tokens."""
-    trace = models.open(Named()).trace(TEXT)
-    other = models.open(Named()).trace(HOSTILE)
+    trace = models.open(ModelReference()).trace(TEXT)
+    other = models.open(ModelReference()).trace(HOSTILE)
     asked = [
         bert_probe.Attention(1, 2).of(trace),
         bert_probe.Similarity(1).of(trace, other),
@@ -66,8 +66,8 @@ def report(models: Models) -> Report:
     ]
     views = [ViewFile.of(one) for one in asked]
     views[3] = replace(views[3], drawn={"as": "lines", "layer": "2", "heads": "1.3", "head": "1"})
-    entries = [Entry(view, NOTE if number == 2 else "") for number, view in enumerate(views)]
-    return Report.of(Tray(HOSTILE, tuple(entries)), models)
+    entries = [DraftEntry(view, NOTE if number == 2 else "") for number, view in enumerate(views)]
+    return Report.of(Draft(HOSTILE, tuple(entries)), models)
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +77,10 @@ def archive(report: Report) -> bytes:
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Callable[[str | bytes], Read]:
+def read(tmp_path: Path) -> Callable[[str | bytes], ReportFile]:
     """A report's file as `verify` gets it."""
 
-    def from_file(content: str | bytes) -> Read:
+    def from_file(content: str | bytes) -> ReportFile:
         place = tmp_path / "a report"
         place.write_bytes(content.encode() if isinstance(content, str) else content)
         return read_report(place)
@@ -88,24 +88,24 @@ def read(tmp_path: Path) -> Callable[[str | bytes], Read]:
     return from_file
 
 
-class Remembering(Models):
+class Remembering(NamedModels):
     """Computes each view once: here other parts of a report are looked at."""
 
-    def computed(self, view: ViewFile, report: Progress = ignore) -> tuple[Numbers, Bounds]:
+    def computed(self, view: ViewFile, report: Progress = no_progress) -> tuple[ViewNumbers, ViewTolerances]:
         key = view.to_bytes()
         if key not in _KNOWN:
             _KNOWN[key] = super().computed(view, report)
         return _KNOWN[key]
 
 
-_KNOWN: dict[bytes, tuple[Numbers, Bounds]] = {}
+_KNOWN: dict[bytes, tuple[ViewNumbers, ViewTolerances]] = {}
 
 
 Found = Callable[[str | bytes], tuple[Difference, ...]]
 
 
 @pytest.fixture
-def found(read: Callable[[str | bytes], Read], models: Models) -> Found:
+def found(read: Callable[[str | bytes], ReportFile], models: NamedModels) -> Found:
     """The differences of a report."""
     remembering = Remembering(models.open, models._opened, models._twins)
     return lambda content: verify(read(content), remembering).differences
@@ -114,7 +114,7 @@ def found(read: Callable[[str | bytes], Read], models: Models) -> Found:
 # ---------------------------------------------------------------- unchanged
 
 
-def test_an_unchanged_report_passes(report: Report, archive: bytes, read: Any, models: Models) -> None:
+def test_an_unchanged_report_passes(report: Report, archive: bytes, read: Any, models: NamedModels) -> None:
     for content in (report.html(), archive):
         verdict = verify(read(content), models)
         assert verdict.differences == ()
@@ -134,31 +134,31 @@ class BesideOthers(Checkpoint):
 
 
 def test_a_report_passes_where_numbers_are_added_in_another_order(
-    report: Report, read: Any, models: Models
+    report: Report, read: Any, models: NamedModels
 ) -> None:
-    here = models.open(Named())
+    here = models.open(ModelReference())
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
     stated = read(report.html())
     again = stated.views[0].view.answer(other).result.table().to_numpy()
     assert (again != report.items[0].numbers.result.table().to_numpy()).any(), "nothing is different here"
-    elsewhere = Models(lambda _: other, _twins=models._twins)
+    elsewhere = NamedModels(lambda _: other, _twins=models._twins)
     assert verify(stated, elsewhere).differences == ()
 
 
-def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: Models) -> None:
-    here = models.open(Named())
+def test_map_passes_where_numbers_are_added_in_another_order(read: Any, models: NamedModels) -> None:
+    here = models.open(ModelReference())
     other = BesideOthers(**{field.name: getattr(here, field.name) for field in fields(Checkpoint)})
-    view = ViewFile.of(bert_probe.LayerMap().of(here.trace(TEXT)))
-    made = Report.of(Tray("", (Entry(view),)), models)
+    view = ViewFile.of(bert_probe.TokenMap().of(here.trace(TEXT)))
+    made = Report.of(Draft("", (DraftEntry(view),)), models)
     drawn, drawn_again = (
-        bert_probe.LayerMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
+        bert_probe.TokenMap().of(checkpoint.trace(TEXT)).planes.points for checkpoint in (here, other)
     )
     assert (drawn != drawn_again).any(), "nothing is different here"
-    verdict = verify(read(made.zip()), Models(lambda _: other, _twins=models._twins))
+    verdict = verify(read(made.zip()), NamedModels(lambda _: other, _twins=models._twins))
     assert verdict.differences == ()
 
 
-def test_the_tolerance_is_worked_out_from_the_models_own_error(report: Report, models: Models) -> None:
+def test_the_tolerance_is_worked_out_from_the_models_own_error(report: Report, models: NamedModels) -> None:
     item = report.items[0]
     (bound,) = item.bounds.table
     (double,) = models.twins(item.entry.view)
@@ -186,7 +186,7 @@ def test_rows_that_change_places_are_matched() -> None:
     one = Table.of(pd.DataFrame({"head": [1, 2, 3], "weight": np.float32([0.5, 0.4, 0.1])}))
     other = Table.of(pd.DataFrame({"head": [2, 1, 3], "weight": [0.4000001, 0.5, 0.1]}))
     (bound,) = of_table(one, other)
-    assert bound == Bound("weight", 0.5, pytest.approx(1e-7, rel=0.01))
+    assert bound == Tolerance("weight", 0.5, pytest.approx(1e-7, rel=0.01))
 
 
 # ---------------------------------------------------------------- changed
@@ -337,11 +337,11 @@ def test_what_is_changed_outside_of_all_data_is_found(report: Report, found: Fou
     assert (one.view, one.table) == (0, "file")
 
 
-def test_another_model_is_said_first(report: Report, read: Any, models: Models) -> None:
-    here = models.open(Named())
+def test_another_model_is_said_first(report: Report, read: Any, models: NamedModels) -> None:
+    here = models.open(ModelReference())
     other = replace(here, opened=replace(here.opened, weights_sha256="0" * 64))
     html = report.html().replace("max-width: 1080px", "max-width: 1081px", 1)
-    verdict = verify(read(html), Models(lambda _: other, _twins=models._twins))
+    verdict = verify(read(html), NamedModels(lambda _: other, _twins=models._twins))
     *models_found, page_found = verdict.differences
     assert {(one.table, one.finding) for one in models_found} == {("model", OTHER_MODEL)}
     assert [one.view for one in models_found] == [1, 2, 3, 4, 5]
@@ -356,7 +356,7 @@ def test_a_model_that_lacks_what_was_asked_is_said_first(
     read_back = read(report.html())
     assert report.items[0].entry.view.asked["layer"] == "2"
     few = replace(small, opened=replace(small.opened, layers=1))
-    verdict = verify(read_back, Models(lambda _: few, _twins={}))
+    verdict = verify(read_back, NamedModels(lambda _: few, _twins={}))
     assert [difference.table for difference in verdict.differences][:5] == ["model"] * 5
     assert (
         "There is no layer 2"
@@ -405,9 +405,11 @@ def test_the_same_report_is_the_same_file(report: Report, archive: bytes) -> Non
     assert Report(report.title, report.items).zip() == archive
 
 
-def test_a_large_table_is_shown_in_part_and_held_whole(models: Models, found: Found) -> None:
-    trace = models.open(Named()).trace("the small boat " * 15)
-    made = Report.of(Tray("", (Entry(ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))),)), models)
+def test_a_large_table_is_shown_in_part_and_held_whole(models: NamedModels, found: Found) -> None:
+    trace = models.open(ModelReference()).trace("the small boat " * 15)
+    made = Report.of(
+        Draft("", (DraftEntry(ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))),)), models
+    )
     html = made.html()
     assert "the first 200 of" in html
     assert html.count("<td") < 200 * 10 + 50
@@ -437,12 +439,12 @@ def test_what_is_no_report_is_said(content: bytes, sentence: str, read: Any) -> 
 @pytest.mark.parametrize(
     ("tray", "sentence"),
     [
-        (Tray(), "nothing in the report"),
-        (Tray("t" * 201), "nothing in the report"),
-        (Tray("", (Entry(ViewFile("Tokens")),)), "View 1"),
+        (Draft(), "nothing in the report"),
+        (Draft("t" * 201), "nothing in the report"),
+        (Draft("", (DraftEntry(ViewFile("Tokens")),)), "View 1"),
     ],
 )
-def test_what_cannot_be_reported_is_said(tray: Tray, sentence: str, models: Models) -> None:
+def test_what_cannot_be_reported_is_said(tray: Draft, sentence: str, models: NamedModels) -> None:
     with pytest.raises(bert_probe.ProbeError, match=sentence):
         Report.of(tray, models)
 
@@ -457,18 +459,18 @@ def test_what_cannot_be_reported_is_said(tray: Tray, sentence: str, models: Mode
     ],
 )
 def test_a_note_that_refers_to_nothing_is_said(
-    note: str, sentence: str, report: Report, models: Models
+    note: str, sentence: str, report: Report, models: NamedModels
 ) -> None:
     with pytest.raises(bert_probe.ProbeError, match=f"View 1: .*{sentence}"):
-        Report.of(Tray("", (Entry(report.items[4].entry.view, note),)), models)
+        Report.of(Draft("", (DraftEntry(report.items[4].entry.view, note),)), models)
 
 
-def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: Models) -> None:
-    trace = models.open(Named()).trace("the small boat " * 20)
+def test_table_that_is_too_large_is_refused_before_its_cells_are_read(models: NamedModels) -> None:
+    trace = models.open(ModelReference()).trace("the small boat " * 20)
     view = ViewFile.of(bert_probe.AttentionLong([0], [0]).of(trace))
     with (
         patch.object(Table, "of", side_effect=AssertionError),
         patch.object(numbers, "MOST_CELLS", 100),
         pytest.raises(bert_probe.ProbeError, match=r"View 1: its table has [0-9,]+ cells"),
     ):
-        Report.of(Tray("", (Entry(view),)), models)
+        Report.of(Draft("", (DraftEntry(view),)), models)

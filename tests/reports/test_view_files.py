@@ -13,10 +13,10 @@ import pytest
 import bert_probe
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.drafts import Entry, Tray, read_any
+from bert_probe.reports.drafts import Draft, DraftEntry, read_any
 from bert_probe.reports.json_reader import MOST_BYTES
-from bert_probe.reports.view_files import FORMAT, KIND, Named, Text, ViewFile, read, read_file
-from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.reports.view_files import FORMAT, KIND, ModelReference, TextInput, ViewFile, read, read_file
+from bert_probe.text.labeled_texts import parse_labeled_texts
 from tests.helpers.pages import HOSTILE
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED
 
@@ -32,9 +32,9 @@ def small(family: Callable[[str], Checkpoint]) -> Checkpoint:
 def test_a_view_says_what_was_asked_of_whom(small: Checkpoint) -> None:
     view = ViewFile.of(bert_probe.Attention(1, 2).of(small.trace(TEXT, HOSTILE)))
     assert (view.question, view.asked["layer"], view.asked["head"]) == ("Attention", "2", "3")
-    assert view.texts == (Text(TEXT, HOSTILE),)
+    assert view.texts == (TextInput(TEXT, HOSTILE),)
     about = small.description
-    assert view.models == (Named(about.name, weights_sha256=about.weights_sha256),)
+    assert view.models == (ModelReference(about.name, weights_sha256=about.weights_sha256),)
     assert not view.models[0].is_built_in
     held = json.loads(view.to_bytes())
     assert held[KIND] == FORMAT
@@ -51,7 +51,7 @@ def test_a_view_reads_as_it_was_written(small: Checkpoint) -> None:
     view = ViewFile.of(bert_probe.Tokens().of(small.trace(HOSTILE)))
     view = view.on("tokens", {"a": HOSTILE, "of": "b", "model": "a folder's name in no encoding: \udcff"})
     assert read(view.to_bytes()) == view
-    tray = Tray(HOSTILE, (Entry(view, "{{1, id}} \r\n" + HOSTILE), Entry(view)))
+    tray = Draft(HOSTILE, (DraftEntry(view, "{{1, id}} \r\n" + HOSTILE), DraftEntry(view)))
     assert read_any(tray.to_bytes(), "file") == tray
 
 
@@ -64,7 +64,7 @@ def test_a_view_asks_two_texts_of_two_models(family: Callable[[str], Checkpoint]
 
 
 def test_the_traces_of_an_answer_come_with_it(small: Checkpoint) -> None:
-    view = ViewFile("Similarity", {"vector_layer": "1"}, texts=(Text(TEXT), Text("the wide river")))
+    view = ViewFile("Similarity", {"vector_layer": "1"}, texts=(TextInput(TEXT), TextInput("the wide river")))
     answered = view.answer(small)
     assert [trace.encoding.text for trace in answered.traces] == [TEXT, "the wide river"]
     alone = bert_probe.Similarity(1).of(*answered.traces)
@@ -90,7 +90,7 @@ def test_what_cannot_be_opened_again_has_no_view_file(small: Checkpoint) -> None
         ViewFile.of(bert_probe.Relations().of(small, SAILING, SLEEPING), {"chosen": SAILING})
 
 
-TABLE = labelled_of(
+TABLE = parse_labeled_texts(
     b'text_a,text_b,label\n"a, ""b""\nc",=d,one\nthe river,e,two\nc,d,one\na,b,two\n', "a.csv"
 )
 
@@ -101,8 +101,8 @@ TABLE = labelled_of(
         (bert_probe.Relations(), {"chosen": SAILING, "reported": SLEEPING}),
         (bert_probe.Probe(), {"data": TAGGED, "held_out": TAGGED}),
         (bert_probe.Probe(pooling="cls"), {"data": TABLE, "held_out": TABLE}),
-        (bert_probe.LayerMapOfMany(), {"rows": TABLE}),
-        (bert_probe.LayerMapOfMany(), {"rows": (TEXT, "the wide river")}),
+        (bert_probe.CorpusTokenMap(), {"rows": TABLE}),
+        (bert_probe.CorpusTokenMap(), {"rows": (TEXT, "the wide river")}),
         (bert_probe.HeadMeans(resamples=2), {"sentences": (TEXT, "the wide river")}),
     ],
 )
@@ -120,7 +120,7 @@ def test_other_files_than_those_that_were_asked_of_are_refused(small: Checkpoint
     result = bert_probe.Relations().of(small, SAILING, SLEEPING)
     with pytest.raises(UnavailableError, match="reads otherwise"):
         ViewFile.of(result, {"chosen": SLEEPING, "reported": SLEEPING})
-    map_of_many = bert_probe.LayerMapOfMany().of(small, (TEXT, TEXT))
+    map_of_many = bert_probe.CorpusTokenMap().of(small, (TEXT, TEXT))
     with pytest.raises(UnavailableError, match="not at hand"):
         ViewFile.of(map_of_many, {"rows": (TEXT, "another")})
 

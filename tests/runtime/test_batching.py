@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from bert_probe.runtime import batching
-from bert_probe.runtime.batching import Together
-from bert_probe.runtime.semaphore import Slots
+from bert_probe.runtime.batching import DynamicBatcher
+from bert_probe.runtime.semaphore import Semaphore
 
 
 def wanted() -> None:
@@ -38,8 +38,8 @@ class Crowd:
     """One who is being served, and others who ask meanwhile."""
 
     def __init__(self, pool: ThreadPoolExecutor, slots: int = 2) -> None:
-        self.slots, self.work = Slots(slots), Work()
-        self._together: Together[int, int] = Together(self.slots)
+        self.slots, self.work = Semaphore(slots), Work()
+        self._together: DynamicBatcher[int, int] = DynamicBatcher(self.slots)
         self._pool = pool
         self.first = self.ask(0)
         assert self.work.begun.wait(30)
@@ -137,7 +137,7 @@ def test_who_gives_up_leaves_the_others_served(crowd: Crowd, who: int) -> None:
 
 def test_one_who_asks_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "LINGER", 1e9)
-    work, alone = Work(), Together[int, int](Slots(2))
+    work, alone = Work(), DynamicBatcher[int, int](Semaphore(2))
     work.let_go.set()
     assert [alone.make(item, work, "a", 8, wanted) for item in (2, 4, 6)] == [4, 8, 12]
 

@@ -13,7 +13,7 @@ from bert_probe import Attention
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.runtime.cache import Answers, Cache, key_of
+from bert_probe.runtime.cache import Cache, ResultCache, key_of
 
 
 def test_a_value_is_made_once_however_many_ask() -> None:
@@ -99,7 +99,7 @@ def test_answers_are_made_once_and_a_report_is_no_cause(minilm: Checkpoint) -> N
         def __exit__(self, *_: Any) -> None: ...
 
     slots = Slots()
-    answers = Answers(1e6, slots)
+    answers = ResultCache(1e6, slots)
     trace = minilm.trace("we left")
     first = answers.of(Attention(1).of, trace)
     assert answers.of(Attention(1).of, minilm.trace("we left")) is first
@@ -120,7 +120,7 @@ def test_what_a_function_makes_of_a_text_is_kept_too_and_apart_from_what_others_
     def other(_text: str) -> Made:
         return Made()
 
-    answers = Answers(10)
+    answers = ResultCache(10)
     first = answers.of(one, "a")
     assert answers.of(one, "a") is first
     assert len({id(made) for made in (first, answers.of(other, "a"), answers.of(one, "b"))}) == 3

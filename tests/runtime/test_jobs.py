@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_probe.errors import OutOfMemoryError, StalledError
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import jobs, semaphore
 from bert_probe.runtime.jobs import Job
 from tests.helpers.waiting import until
@@ -72,7 +72,7 @@ def test_what_comes_after_the_cancelling_is_not_kept() -> None:
 
 
 def test_what_the_work_raises_is_raised_to_who_asks() -> None:
-    def fails(_: Report) -> str:
+    def fails(_: Progress) -> str:
         raise OutOfMemoryError("The machine is too small.")
 
     job = Job("cause", fails)
@@ -154,7 +154,7 @@ def test_whoever_waits_for_silent_work_is_told_and_its_result_is_dropped() -> No
 
 
 def test_the_same_report_again_is_no_news() -> None:
-    def stuck(report: Report) -> None:
+    def stuck(report: Progress) -> None:
         while True:
             report(1, 3)
             threading.Event().wait(0.005)

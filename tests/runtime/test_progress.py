@@ -12,7 +12,7 @@ import pytest
 from bert_probe.cli.main import main
 from bert_probe.errors import NetworkError
 from bert_probe.model import loading
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.runtime import progress
 from bert_probe.runtime.progress import terminal_bar
 from tests.helpers.terminal import Terminal
@@ -112,7 +112,7 @@ def test_where_no_terminal_is_nothing_is_written(
     with redirect_stderr(stream), terminal_bar("Profiling", "sentences") as report:
         clock(5)
         report(1, 2)
-    assert report is ignore
+    assert report is no_progress
     assert stream is None or stream.getvalue() == ""
 
 
@@ -121,7 +121,7 @@ def test_a_download_is_seen_on_the_terminal_behind_what_filters_it(
 ) -> None:
     drawn: list[str] = []
 
-    def load(_model: str, _revision: None, dtype: str, progress: Report) -> None:
+    def load(_model: str, _revision: None, dtype: str, progress: Progress) -> None:
         assert dtype == "auto"
         clock(2)
         progress(3_000_000, 12_000_000)

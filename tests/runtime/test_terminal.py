@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe.errors import ExportError
-from bert_probe.runtime.terminal import Stream, streams, visible
+from bert_probe.runtime.terminal import SafeStream, streams, visible
 
 TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
@@ -51,7 +51,7 @@ def test_logs_and_prints_are_filtered_and_data_are_not() -> None:
     with redirect_stdout(out), redirect_stderr(err), streams():
         logging.StreamHandler().emit(logging.makeLogRecord({"msg": "a\x1b[2J\nb"}))
         print("tab\tand \u202e")
-        assert isinstance(sys.stdout, Stream)
+        assert isinstance(sys.stdout, SafeStream)
         sys.stdout.write_bytes(b"exact \x1b[2J\n")
     assert err.getvalue() == "a\\x1b[2J\nb\n"
     out.flush()
@@ -71,13 +71,13 @@ def test_an_encoding_that_lacks_a_character_gets_it_written_out() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_what_takes_nothing_is_told_once_and_then_left_alone() -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        stream = Stream(full, "Standard output")
+        stream = SafeStream(full, "Standard output")
         stream.write("a")
         with pytest.raises(ExportError, match=r"^Standard output cannot be written: No space left on dev"):
             stream.flush()
         stream.flush()
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        unnamed = Stream(full)
+        unnamed = SafeStream(full)
         unnamed.write("nobody is left to be told")
         unnamed.flush()
 
@@ -86,4 +86,4 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-        Stream(pipe, "Standard output").write_bytes(b"a")
+        SafeStream(pipe, "Standard output").write_bytes(b"a")

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from bert_probe.runtime import thread_pool
-from bert_probe.runtime.thread_pool import Threads
+from bert_probe.runtime.thread_pool import ThreadPool
 from tests.helpers.waiting import until
 
 LEFT_BEHIND: ContextVar[str] = ContextVar("left behind", default="nothing")
@@ -19,7 +19,7 @@ def alive(name: str) -> int:
 
 
 def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before() -> None:
-    crew, seen = Threads("one after another"), []
+    crew, seen = ThreadPool("one after another"), []
 
     def work() -> None:
         seen.append((threading.get_ident(), LEFT_BEHIND.get()))
@@ -34,7 +34,7 @@ def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before()
 
 def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_pool, "IDLE", 0.05)
-    crew, together = Threads("all at once"), threading.Barrier(6)
+    crew, together = ThreadPool("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
     together.wait(20)  # not before all five are at it
@@ -46,7 +46,7 @@ def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytes
 
 
 def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
-    crew = Threads("awaited")
+    crew = ThreadPool("awaited")
     assert crew.made(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         crew.made(lambda: 1 // 0)
@@ -55,7 +55,7 @@ def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
 
 def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_pool, "IDLE", 0.0)
-    crew, done = Threads("just then"), threading.Semaphore(0)
+    crew, done = ThreadPool("just then"), threading.Semaphore(0)
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]
     assert all(done.acquire(timeout=20) for _ in range(300))

@@ -40,7 +40,7 @@ FILTERS = (
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file .*bertviz:ResourceWarning")
 
 
-def html_of(frame: bertviz_frames.Frame, store: FrameStore) -> str:
+def html_of(frame: bertviz_frames.BertVizFrame, store: FrameStore) -> str:
     page = store.get(frame.url.removeprefix("/bertviz/"))
     assert page is not None
     return page.decode("utf-8")

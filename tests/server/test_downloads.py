@@ -17,16 +17,16 @@ import pytest
 from starlette.types import Message
 
 import bert_probe
-from bert_probe import Teach
+from bert_probe import Train
 from bert_probe.server import downloads, sessions
-from bert_probe.training.training_result import Taught
+from bert_probe.training.training_result import TrainingResult
 from tests.helpers.server import answer
 from tests.helpers.teaching import texts
 
 
 @pytest.fixture(scope="module")
-def taught(family_folder: Callable[[str], Path]) -> Taught:
-    return Teach("lora", epochs=1).of(bert_probe.load(family_folder("bert")), texts(12))
+def taught(family_folder: Callable[[str], Path]) -> TrainingResult:
+    return Train("lora", epochs=1).of(bert_probe.load(family_folder("bert")), texts(12))
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_zip_holds_the_folder_that_would_be_saved(
-    taught: Taught, tmp_path: Path, temporary: Path
+    taught: TrainingResult, tmp_path: Path, temporary: Path
 ) -> None:
     link = downloads.Download(taught)
     status, headers, body = answer(link.address)
@@ -59,7 +59,7 @@ def test_the_zip_holds_the_folder_that_would_be_saved(
 
 
 def test_only_a_few_at_once_and_none_where_there_is_no_room(
-    taught: Taught, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    taught: TrainingResult, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = downloads.Download(taught)
     for _ in range(downloads.AT_ONCE):
@@ -76,7 +76,9 @@ def test_only_a_few_at_once_and_none_where_there_is_no_room(
 
 
 @pytest.mark.usefixtures("temporary")
-def test_reader_who_takes_nothing_gives_up_its_place(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_who_takes_nothing_gives_up_its_place(
+    taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(downloads, "_CHUNK_SECONDS", 0.01)
     monkeypatch.setattr(downloads, "AT_ONCE", 1)
     monkeypatch.setattr(downloads, "_room", threading.BoundedSemaphore(1))
@@ -93,7 +95,9 @@ def test_reader_who_takes_nothing_gives_up_its_place(taught: Taught, monkeypatch
     assert downloads._room.acquire(blocking=False)
 
 
-def test_a_link_ends_with_its_session_and_its_holder(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_ends_with_its_session_and_its_holder(
+    taught: TrainingResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = downloads.Download(taught)
     address = link.address
     assert len(address) > len("/taught//taught-model.zip") + 31

@@ -24,7 +24,7 @@ from bert_probe.api import formats, limits, schema
 from bert_probe.api.body import Body
 from bert_probe.api.registry import served
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.jobs import SLOTS
 from bert_probe.server import asgi
@@ -244,7 +244,7 @@ class Endless:
     def __init__(self) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()
 
-    def answer(self, _body: Body, _shared: object, report: Report) -> None:
+    def answer(self, _body: Body, _shared: object, report: Progress) -> None:
         self.begun.set()
         try:
             while True:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message
 
 from bert_probe.api import agents, errors, limits
 from bert_probe.api.body import Body
-from bert_probe.api.local_models import Alone
+from bert_probe.api.local_models import LocalModels
 from bert_probe.api.registry import served
 from bert_probe.runtime import semaphore, shared_cache
 from bert_probe.server import asgi
@@ -98,7 +98,7 @@ def test_agents_may_write_whole_numbers_as_json_may() -> None:
         given = {**TOKENS, "question": {"layer": layer}}
         return agents.answer(served()["attention"], given, shared, threading.Event())
 
-    shared = Alone()
+    shared = LocalModels()
     assert told(2.0).structured_content == told(2).structured_content
     assert told(2).structured_content is not None
     assert told(float("inf")).is_error

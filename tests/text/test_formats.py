@@ -11,9 +11,9 @@ import pytest
 
 from bert_probe.errors import TextError
 from bert_probe.text import sentence_files
-from bert_probe.text.labeled_texts import labelled_of, read_labelled
-from bert_probe.text.sentence_files import columns_of, read_sentences, sentences_of
-from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.text.labeled_texts import parse_labeled_texts, read_labeled_texts
+from bert_probe.text.sentence_files import columns_of, parse_sentences, read_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 
 JSONL = b'{"text": "a nice day", "label": "good"}\n{"text": "a bad day", "label": "bad"}\n'
 CSV = b"text,label\na nice day,good\na bad day,bad\n"
@@ -24,27 +24,27 @@ CONLLU = b"# sent_id = 1\n1\tWe\twe\tPRON\t_\t_\t2\tnsubj\t_\t_\n2\tleft\tleave\
 @pytest.mark.parametrize(
     ("read", "name", "content", "seen"),
     [
-        (sentences_of, "a.txt", JSONL, "JSON lines"),
-        (sentences_of, "a", b"\n\n" + JSONL, "JSON lines"),
-        (sentences_of, "a.txt", b"\xef\xbb\xbf" + JSONL, "JSON lines"),
-        (sentences_of, "a.json", b'[\n {"text": "a day"}\n]\n', "JSON"),
-        (sentences_of, "a.txt", CSV, "a CSV or TSV table"),
-        (sentences_of, "a.txt", CSV.replace(b",", b"\t"), "a CSV or TSV table"),
-        (sentences_of, "a.txt", CSV.replace(b"\n", b"\r\n"), "a CSV or TSV table"),
-        (sentences_of, "a.txt", b"review;stars\nNice;5\n", "a CSV or TSV table"),
-        (sentences_of, "a.txt", CONLL, "CoNLL"),
-        (sentences_of, "a.conllu", CONLLU, "CoNLL-U"),
-        (sentences_of, "a.txt", b"<!DOCTYPE html>\n<p>Hello\n", "HTML or XML"),
-        (sentences_of, "a.csv", JSONL, "JSON lines"),
-        (sentences_of, "a.csv", b"We left the ground.\nWe came back.\n", "plain text"),
-        (sentences_of, "a.jsonl", CONLLU, "CoNLL-U"),
-        (labelled_of, "a.csv", JSONL, "JSON lines"),
-        (labelled_of, "a.csv", b"<html>\n", "HTML or XML"),
-        (labelled_of, "a.jsonl", CSV, "a CSV or TSV table"),
-        (tagged_of, "a.conll", JSONL, "JSON lines"),
-        (tagged_of, "a.conll", CSV, "a CSV or TSV table"),
-        (tagged_of, "a.conll", CONLLU, "CoNLL-U"),
-        (tagged_of, "a.conllu", CONLL, "CoNLL"),
+        (parse_sentences, "a.txt", JSONL, "JSON lines"),
+        (parse_sentences, "a", b"\n\n" + JSONL, "JSON lines"),
+        (parse_sentences, "a.txt", b"\xef\xbb\xbf" + JSONL, "JSON lines"),
+        (parse_sentences, "a.json", b'[\n {"text": "a day"}\n]\n', "JSON"),
+        (parse_sentences, "a.txt", CSV, "a CSV or TSV table"),
+        (parse_sentences, "a.txt", CSV.replace(b",", b"\t"), "a CSV or TSV table"),
+        (parse_sentences, "a.txt", CSV.replace(b"\n", b"\r\n"), "a CSV or TSV table"),
+        (parse_sentences, "a.txt", b"review;stars\nNice;5\n", "a CSV or TSV table"),
+        (parse_sentences, "a.txt", CONLL, "CoNLL"),
+        (parse_sentences, "a.conllu", CONLLU, "CoNLL-U"),
+        (parse_sentences, "a.txt", b"<!DOCTYPE html>\n<p>Hello\n", "HTML or XML"),
+        (parse_sentences, "a.csv", JSONL, "JSON lines"),
+        (parse_sentences, "a.csv", b"We left the ground.\nWe came back.\n", "plain text"),
+        (parse_sentences, "a.jsonl", CONLLU, "CoNLL-U"),
+        (parse_labeled_texts, "a.csv", JSONL, "JSON lines"),
+        (parse_labeled_texts, "a.csv", b"<html>\n", "HTML or XML"),
+        (parse_labeled_texts, "a.jsonl", CSV, "a CSV or TSV table"),
+        (parse_tagged_sentences, "a.conll", JSONL, "JSON lines"),
+        (parse_tagged_sentences, "a.conll", CSV, "a CSV or TSV table"),
+        (parse_tagged_sentences, "a.conll", CONLLU, "CoNLL-U"),
+        (parse_tagged_sentences, "a.conllu", CONLL, "CoNLL"),
         (columns_of, "a.csv", JSONL, "JSON lines"),
     ],
 )
@@ -56,9 +56,9 @@ def test_content_of_another_format_is_refused_with_the_option_that_forces_it(
 
 
 def test_forced_file_is_read_as_its_name_says() -> None:
-    assert sentences_of(JSONL, "a.txt", as_named=True) == tuple(JSONL.decode().splitlines())
-    assert sentences_of(CSV, "a.txt", as_named=True)[0] == "text,label"
-    assert sentences_of(b"What did you like?\nAll.\n", "a.csv", "What did you like?") == ("All.",)
+    assert parse_sentences(JSONL, "a.txt", as_named=True) == tuple(JSONL.decode().splitlines())
+    assert parse_sentences(CSV, "a.txt", as_named=True)[0] == "text,label"
+    assert parse_sentences(b"What did you like?\nAll.\n", "a.csv", "What did you like?") == ("All.",)
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_forced_file_is_read_as_its_name_says() -> None:
     ],
 )
 def test_plain_text_is_read(content: bytes) -> None:
-    assert len(sentences_of(content, "a.txt")) == len([line for line in content.splitlines() if line])
+    assert len(parse_sentences(content, "a.txt")) == len([line for line in content.splitlines() if line])
 
 
 def test_json_lines_are_a_table() -> None:
-    found = labelled_of(JSONL, "a.jsonl")
-    assert found.digest == labelled_of(CSV, "a.csv").digest
+    found = parse_labeled_texts(JSONL, "a.jsonl")
+    assert found.digest == parse_labeled_texts(CSV, "a.csv").digest
     assert [row.line for row in found.rows] == [1, 2]
     assert columns_of(JSONL, "a.NDJSON") == ("text", "label")
-    assert sentences_of(JSONL, "a.jsonl") == ("a nice day", "a bad day")
-    assert sentences_of(JSONL, "a.jsonl", "label") == ("good", "bad")
-    assert sentences_of(b'"One\\ntwo"\n\n"Three"\n', "a.jsonl") == ("One two", "Three")
+    assert parse_sentences(JSONL, "a.jsonl") == ("a nice day", "a bad day")
+    assert parse_sentences(JSONL, "a.jsonl", "label") == ("good", "bad")
+    assert parse_sentences(b'"One\\ntwo"\n\n"Three"\n', "a.jsonl") == ("One two", "Three")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     lines = [
         f'{{"text": "t{number}", "{key}": {value}, "more": {{}}}}' for number, value in enumerate(values)
     ]
-    found = labelled_of("\n".join(lines).encode(), "a.jsonl")
+    found = parse_labeled_texts("\n".join(lines).encode(), "a.jsonl")
     assert (found.kind, [row.label for row in found.rows]) == (kind, labels)
 
 
@@ -128,7 +128,7 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
 def test_json_line_that_is_no_labeled_text_is_named(line: str, reason: str) -> None:
     first = '{"text": "first", "label": "b"}\n'
     with pytest.raises(TextError, match=reason):
-        labelled_of(f"{first}{line}\n".encode(), "a.jsonl")
+        parse_labeled_texts(f"{first}{line}\n".encode(), "a.jsonl")
 
 
 def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
         with file.open("ab") as stream:
             stream.write(b"one more,bad\n")
 
-    for read in (read_sentences, read_labelled):
+    for read in (read_sentences, read_labeled_texts):
         module = __import__(read.__module__, fromlist=["lines_of"])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "lines_of", appending)

@@ -7,38 +7,38 @@ from unittest.mock import patch
 
 import pytest
 
-from bert_probe import read_labelled
+from bert_probe import read_labeled_texts
 from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextError
 from bert_probe.text import labeled_texts
-from bert_probe.text.labeled_texts import Label, Labelled, Row, labelled_of
-from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
+from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.validation import MOST
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
-    return [row.label for row in labelled_of(content.encode(), "a.csv", kind).rows]
+    return [row.label for row in parse_labeled_texts(content.encode(), "a.csv", kind).rows]
 
 
 def test_texts_pairs_and_lines() -> None:
     content = '\ufefflabel;text_b;id;TEXT_A\nyes;"B; two\nlines";1;A\n\n no ;b;2; a \n'
-    found = labelled_of(content.encode(), "A.CSV")
-    assert found.rows == (Row("A", "B; two lines", "yes", 2), Row("a", "b", "no", 5))
+    found = parse_labeled_texts(content.encode(), "A.CSV")
+    assert found.rows == (LabeledText("A", "B; two lines", "yes", 2), LabeledText("a", "b", "no", 5))
     assert (found.kind, found.labels) == ("classes", ("no", "yes"))
 
 
 def test_a_file_is_read_as_its_bytes(tmp_path: Path) -> None:
     file = tmp_path / "a.tsv"
     file.write_text("sentence\tlabel\nOne, two\tx\nThree\ty\n", encoding="utf-8")
-    found = read_labelled(file)
+    found = read_labeled_texts(file)
     assert [row.text for row in found.rows] == ["One, two", "Three"]
-    assert found.digest == labelled_of(file.read_bytes(), "b.tsv").digest
+    assert found.digest == parse_labeled_texts(file.read_bytes(), "b.tsv").digest
 
 
 def test_the_digest_is_of_what_is_taught_and_not_of_the_file() -> None:
-    one = labelled_of(b"text,label\na,x\nb,y\n", "one.csv").digest
-    assert labelled_of(b"id\ttext\tlabel\r\n1\ta\tx\r\n2\tb\ty", "two.tsv").digest == one
+    one = parse_labeled_texts(b"text,label\na,x\nb,y\n", "one.csv").digest
+    assert parse_labeled_texts(b"id\ttext\tlabel\r\n1\ta\tx\r\n2\tb\ty", "two.tsv").digest == one
     for other in (b"text,label\nb,y\na,x\n", b"text,label\na,x\nb,x\n", b"text,labels\na,x\nb,y\n"):
-        assert labelled_of(other, "one.csv").digest != one
+        assert parse_labeled_texts(other, "one.csv").digest != one
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,16 @@ def test_the_digest_is_of_what_is_taught_and_not_of_the_file() -> None:
     ],
 )
 def test_the_kind_is_guessed(written: list[str], kind: str, expected: list[Label]) -> None:
-    found = labelled_of("".join(["text,label\n", *(f"t,{one}\n" for one in written)]).encode(), "a.csv")
+    found = parse_labeled_texts(
+        "".join(["text,label\n", *(f"t,{one}\n" for one in written)]).encode(), "a.csv"
+    )
     assert found.kind == kind
     assert [row.label for row in found.rows] == expected
     assert bool(found.labels) == (kind == "classes")
 
 
 def test_several_labels_or_none_at_all() -> None:
-    found = labelled_of(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
+    found = parse_labeled_texts(b"text,labels\na,y | x|y\nb,\nc,z\n", "a.csv")
     assert [row.label for row in found.rows] == [("x", "y"), (), ("z",)]
     assert (found.kind, found.labels) == ("several", ("x", "y", "z"))
     assert labels_in("text,labels\na,1\nb,2\n", "classes") == ["1", "2"]
@@ -79,13 +81,13 @@ def test_several_labels_or_none_at_all() -> None:
 )
 def test_every_fault_is_told_with_its_line(content: str, kind: str | None, said: str) -> None:
     with pytest.raises(TextError) as refused:
-        labelled_of(content.encode(), "a.csv", kind)
+        parse_labeled_texts(content.encode(), "a.csv", kind)
     assert said in str(refused.value)
 
 
 def test_faults_of_a_long_file_are_counted() -> None:
     with pytest.raises(TextError, match=f"200 faults: .*and {200 - MOST} more"):
-        labelled_of(("text,label\n" + "a,\n" * 200).encode(), "a.csv")
+        parse_labeled_texts(("text,label\n" + "a,\n" * 200).encode(), "a.csv")
 
 
 @pytest.mark.parametrize(
@@ -108,18 +110,18 @@ def test_files_that_cannot_be_read(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=said):
-        labelled_of(content, name)
+        parse_labeled_texts(content, name)
     with pytest.raises(error, match=said):
-        read_labelled(tmp_path / name)
+        read_labeled_texts(tmp_path / name)
 
 
 def test_a_kind_that_is_none_and_labels_without_end(tmp_path: Path) -> None:
     with pytest.raises(SelectionError, match="no kind of labels 'tags'"):
-        labelled_of(b"text,label\na,x\n", "a.csv", "tags")
+        parse_labeled_texts(b"text,label\na,x\n", "a.csv", "tags")
     with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
-        labelled_of(b"text,label\na,x\na,y\na,z\n", "a.csv")
+        parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
     with pytest.raises(TextError, match="cannot be opened: No such file"):
-        read_labelled(tmp_path / "none.csv")
+        read_labeled_texts(tmp_path / "none.csv")
 
 
 def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
@@ -127,13 +129,13 @@ def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
     with huge.open("wb") as stream:
         stream.truncate(1_000_000_000)
     with pytest.raises(TextError, match="larger than 50 MB"):
-        read_labelled(huge)
+        read_labeled_texts(huge)
 
 
 def test_rows_made_in_python() -> None:
-    rows = [Row("a", None, ("x", "b"), 1), Row("b", None, (), 2)]
-    assert Labelled.of("several", rows).labels == ("b", "x")
-    assert Labelled.of("number", [Row("a", None, 0.5, 1)]).labels == ()
+    rows = [LabeledText("a", None, ("x", "b"), 1), LabeledText("b", None, (), 2)]
+    assert LabeledTexts.of("several", rows).labels == ("b", "x")
+    assert LabeledTexts.of("number", [LabeledText("a", None, 0.5, 1)]).labels == ()
 
 
 @pytest.mark.parametrize(
@@ -149,12 +151,12 @@ def test_rows_made_in_python() -> None:
 def test_label_that_is_no_finite_number_is_named(written: list[str], reason: str) -> None:
     rows = "".join(f"t{number},{label}\n" for number, label in enumerate(written))
     with pytest.raises(TextError, match=reason):
-        labelled_of(f"text,label\n{rows}".encode(), "a.csv")
+        parse_labeled_texts(f"text,label\n{rows}".encode(), "a.csv")
 
 
 def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
     content = b"text,label\na,nan\nb,naan\n"
-    assert labelled_of(content, "a.csv", "classes").labels == ("naan", "nan")
+    assert parse_labeled_texts(content, "a.csv", "classes").labels == ("naan", "nan")
 
 
 @pytest.mark.parametrize(
@@ -167,26 +169,26 @@ def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
 )
 def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:
     with pytest.raises(TextError, match=reason):
-        labelled_of(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
+        parse_labeled_texts(f'{{"text": "b", "label": "z"}}\n{line}\n'.encode(), "a.jsonl")
 
 
 def test_quotation_marks_that_join_rows_of_a_tsv_file_are_refused() -> None:
     content = b'text\tlabel\n"Left\tbad\nwe did"\tgood\n'
-    for read in (labelled_of, sentences_of):
+    for read in (parse_labeled_texts, parse_sentences):
         with pytest.raises(TextError, match="a quotation mark in line 2 joins it with the next line"):
             read(content, "a.tsv")
-    assert labelled_of(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
+    assert parse_labeled_texts(b'text\tlabel\n"two\nlines"\tgood\n', "a.tsv").rows[0].text == "two lines"
 
 
 def test_numbers_with_decimal_commas_are_not_taken_for_classes() -> None:
     content = b"text;label\na;1,5\nb;2,5\nc;3\n"
     with pytest.raises(TextError, match="decimal comma"):
-        labelled_of(content, "a.csv")
-    assert labelled_of(content, "a.csv", "classes").labels == ("1,5", "2,5", "3")
+        parse_labeled_texts(content, "a.csv")
+    assert parse_labeled_texts(content, "a.csv", "classes").labels == ("1,5", "2,5", "3")
 
 
 def test_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labeled_texts, "MAX_SENTENCES", 3)
-    assert len(labelled_of(b"text,label\n" + b"a,x\n" * 3, "a.csv").rows) == 3
+    assert len(parse_labeled_texts(b"text,label\n" + b"a,x\n" * 3, "a.csv").rows) == 3
     with pytest.raises(TextError, match="more than 3 rows"):
-        labelled_of(b"text,label\n" + b"a\n" * 4, "a.csv")
+        parse_labeled_texts(b"text,label\n" + b"a\n" * 4, "a.csv")

@@ -9,11 +9,11 @@ import pytest
 
 from bert_probe.errors import SelectionError
 from bert_probe.text import matching
-from bert_probe.text.pieces import Marks, Pieces, read
+from bert_probe.text.pieces import BoundaryMarks, VocabularyTokens, read
 
 NAMES = ("Ġriver", "driver", "ĠRiver", "ing", "Ġ2024", "Ġ" + "a" * 60 + "b")
-_MARKS = Marks("", "Ġ", True)
-PIECES = Pieces(
+_MARKS = BoundaryMarks("", "Ġ", True)
+PIECES = VocabularyTokens(
     _MARKS,
     NAMES,
     tuple(read(name, _MARKS)[0] for name in NAMES),
@@ -74,7 +74,9 @@ def test_a_search_by_hand(search: str, match: str, case: bool, names: list[str])
     ],
 )
 def test_perl_classes_and_case_cover_unicode(expression: str, text: str, matches: bool) -> None:
-    vocabulary = Pieces(Marks("##", "", False), (text,), (text,), ("word",), ("none",), {text: 0})
+    vocabulary = VocabularyTokens(
+        BoundaryMarks("##", "", False), (text,), (text,), ("word",), ("none",), {text: 0}
+    )
     assert matching.matching(vocabulary, expression, "regex", False) == ([0] if matches else [])
 
 

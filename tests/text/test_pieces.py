@@ -9,11 +9,24 @@ from typing import Any
 import pytest
 
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.pieces import KINDS, Marks, kind_of, marks_of, pieces_of, read, script_of, visible
+from bert_probe.text.pieces import (
+    KINDS,
+    BoundaryMarks,
+    kind_of,
+    marks_of,
+    pieces_of,
+    read,
+    script_of,
+    visible,
+)
 from tests.helpers import families
 from tests.helpers.families import BERT, ROBERTA
 
-WORDPIECE, BYTES, SPACES = Marks("##", "", False), Marks("", "Ġ", True), Marks("", "▁", False)
+WORDPIECE, BYTES, SPACES = (
+    BoundaryMarks("##", "", False),
+    BoundaryMarks("", "Ġ", True),
+    BoundaryMarks("", "▁", False),
+)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +71,7 @@ WORDPIECE, BYTES, SPACES = Marks("##", "", False), Marks("", "Ġ", True), Marks(
         (SPACES, "▁10", "10", "digits", "none"),
     ],
 )
-def test_a_piece_by_hand(marks: Marks, name: str, text: str, kind: str, script: str) -> None:
+def test_a_piece_by_hand(marks: BoundaryMarks, name: str, text: str, kind: str, script: str) -> None:
     shown, begins = read(name, marks)
     assert shown == text
     assert kind_of(name, shown, begins, marks) == kind
@@ -74,7 +87,7 @@ def test_a_piece_by_hand(marks: Marks, name: str, text: str, kind: str, script: 
         (families.metaspace, ROBERTA, SPACES, "SentencePiece"),
     ],
 )
-def test_a_tokenizer_says_how_it_writes(made: Any, special: Any, marks: Marks, name: str) -> None:
+def test_a_tokenizer_says_how_it_writes(made: Any, special: Any, marks: BoundaryMarks, name: str) -> None:
     found = marks_of(families.fast(made(special), special))
     assert (found, found.name) == (marks, name)
 

@@ -17,8 +17,8 @@ from bert_probe import read_sentences
 from bert_probe.errors import EmptyTextError, SelectionError, TextError
 from bert_probe.model.lengths import MOST_CHARACTERS
 from bert_probe.text import sentence_files
-from bert_probe.text.labeled_texts import labelled_of
-from bert_probe.text.sentence_files import Sentence, columns_of, lines, sentences_of, usual_column
+from bert_probe.text.labeled_texts import parse_labeled_texts
+from bert_probe.text.sentence_files import Sentence, columns_of, lines, parse_sentences, usual_column
 
 
 def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_text_file_has_a_sentence_a_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_has_them_in_a_column(content: str, column: str | None, expected: tuple[str, ...]) -> None:
-    assert sentences_of(content.encode(), "table.csv", column) == expected
+    assert parse_sentences(content.encode(), "table.csv", column) == expected
 
 
 @pytest.mark.parametrize("written", ["{}", '"{}"'], ids=["bare", "quoted"])
@@ -48,14 +48,14 @@ def test_cell_may_be_as_long_as_a_text(written: str) -> None:
     csv.field_size_limit(131_072)  # the default, which another test may have raised
     text = "a" * MOST_CHARACTERS
     content = f"text,label\n{written.format(text)},x\n".encode()
-    assert sentences_of(content, "a.csv", "text") == (text,)
-    assert [row.text for row in labelled_of(content, "a.csv").rows] == [text]
+    assert parse_sentences(content, "a.csv", "text") == (text,)
+    assert [row.text for row in parse_labeled_texts(content, "a.csv").rows] == [text]
 
 
 def test_the_reference_file_names_its_sentences() -> None:
     content = b'sentence,"A, b",C\n"A, b",1.0,0.5\nC,0.5,1.0\n'
     assert columns_of(content, "TABLE.CSV") == ("sentence", "A, b", "C")
-    assert sentences_of(content, "TABLE.CSV") == ("A, b", "C")
+    assert parse_sentences(content, "TABLE.CSV") == ("A, b", "C")
 
 
 def test_the_usual_column() -> None:
@@ -95,7 +95,7 @@ def test_files_that_cannot_be_read(
     content: bytes, name: str, column: str | None, error: type[Exception], sentence: str
 ) -> None:
     with pytest.raises(error, match=sentence) as refused:
-        sentences_of(content, name, column)
+        parse_sentences(content, name, column)
     assert len(str(refused.value)) < 300
 
 
@@ -123,7 +123,7 @@ def test_a_file_may_be_large_and_hold_many_sentences(tmp_path: Path) -> None:
 def test_a_sentence_knows_its_line_as_editors_count(
     content: str, name: str, expected: dict[str, int]
 ) -> None:
-    found = sentences_of(content.encode(), name)
+    found = parse_sentences(content.encode(), name)
     assert {one: one.line for one in found if isinstance(one, Sentence)} == expected
 
 
@@ -137,7 +137,7 @@ def test_a_sentence_is_a_string_and_keeps_its_line() -> None:
 @given(st.binary(max_size=300), st.sampled_from(["a.txt", "a.csv"]))
 def test_no_bytes_are_a_traceback(content: bytes, name: str) -> None:
     try:
-        found = sentences_of(content, name)
+        found = parse_sentences(content, name)
     except (TextError, SelectionError):
         return
     assert found
@@ -157,7 +157,7 @@ def test_pieces_of_any_size_give_the_same(parts: list[str], size: int) -> None:
         for chunk in (1 << 16, size):
             with patch.object(sentence_files, "_CHUNK", chunk):
                 try:
-                    read = sentences_of(content, name, "a" if name == "a.csv" else None)
+                    read = parse_sentences(content, name, "a" if name == "a.csv" else None)
                     found.append([f"{one.line}: {one}" for one in read if isinstance(one, Sentence)])
                 except TextError as error:
                     found.append([str(error)])
@@ -200,9 +200,9 @@ def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None
 
 def test_more_sentences_than_the_bound_are_refused() -> None:
     with patch.object(sentence_files, "MAX_SENTENCES", 3):
-        assert sentences_of(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
+        assert parse_sentences(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
         with pytest.raises(TextError, match=r"a\.txt holds more than 3 sentences"):
-            sentences_of(b"a\nb\n\nc\nd\n", "a.txt")
+            parse_sentences(b"a\nb\n\nc\nd\n", "a.txt")
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
@@ -210,9 +210,9 @@ def test_more_sentences_than_the_bound_are_refused() -> None:
 def test_more_blank_lines_than_the_bound_are_refused(name: str) -> None:
     first = b'{"text": "A boat."}\n' if name.endswith("jsonl") else b"text\nA boat.\n"
     with patch.object(sentence_files, "MAX_LINES", 200_000):
-        assert sentences_of(first + b"\n" * 100_000, name)
+        assert parse_sentences(first + b"\n" * 100_000, name)
         with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Give a part of it\."):
-            sentences_of(first + b"\n" * 200_000, name)
+            parse_sentences(first + b"\n" * 200_000, name)
 
 
 def test_a_device_is_no_text() -> None:

@@ -9,7 +9,12 @@ import pytest
 
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text import sentence_files, tagged_sentences
-from bert_probe.text.tagged_sentences import ROOT, TaggedSentence, read_tagged, tagged_of
+from bert_probe.text.tagged_sentences import (
+    ROOT,
+    TaggedSentence,
+    parse_tagged_sentences,
+    read_tagged_sentences,
+)
 
 
 def row(number: object, form: str, tag: str, head: object = "_", relation: str = "_", misc: str = "_") -> str:
@@ -17,7 +22,7 @@ def row(number: object, form: str, tag: str, head: object = "_", relation: str =
 
 
 def treebank(*rows: str) -> tuple[TaggedSentence, ...]:
-    return tagged_of("\n".join(rows).encode(), "a.conllu")
+    return parse_tagged_sentences("\n".join(rows).encode(), "a.conllu")
 
 
 SHIP = (row(1, "Ships", "NOUN", 2, "nsubj"), row(2, "sail", "VERB", 0, "root", "SpaceAfter=No"))
@@ -25,7 +30,7 @@ SHIP = (row(1, "Ships", "NOUN", 2, "nsubj"), row(2, "sail", "VERB", 0, "root", "
 
 def test_conll_has_its_tag_last() -> None:
     content = b"-DOCSTART- -X- O\n\n# genre = log\nShips NNS O\nof  IN O\n\n\nRhodes NNP B-LOC\r\n"
-    first, second = tagged_of(content, "a.conll")
+    first, second = parse_tagged_sentences(content, "a.conll")
     assert (first.words, first.tags, first.text) == (("Ships", "of"), ("O", "O"), "Ships of")
     assert (first.spans, first.heads, first.relations) == (((0, 5), (6, 8)), (), ())
     assert (dict(first.about), first.line) == ({"genre": "log"}, 4)
@@ -33,7 +38,7 @@ def test_conll_has_its_tag_last() -> None:
 
 
 def test_conll_with_tabs_may_have_spaces_in_words() -> None:
-    (only,) = tagged_of(b"New York\tLOC\n#\tO\n# a = b\tO", "a.tsv")
+    (only,) = parse_tagged_sentences(b"New York\tLOC\n#\tO\n# a = b\tO", "a.tsv")
     assert (only.words, only.tags) == (("New York", "#", "# a = b"), ("LOC", "O", "O"))
     assert [only.text[start:end] for start, end in only.spans] == list(only.words)
 
@@ -42,7 +47,7 @@ def test_conllu_has_a_tree(tmp_path: Path) -> None:
     rows = ("# text = Ships sail.", "# genre = log", *SHIP, row(3, ".", "PUNCT", 2, "punct"), "", "")
     file = tmp_path / "a.conllu.gz"
     file.write_bytes(gzip.compress("\n".join(rows).encode()))
-    (only,) = read_tagged(file)
+    (only,) = read_tagged_sentences(file)
     assert only.words == ("Ships", "sail", ".")
     assert (only.tags, only.heads) == (("NOUN", "VERB", "PUNCT"), (1, ROOT, 1))
     assert only.relations == ("nsubj", "root", "punct")
@@ -104,7 +109,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     with pytest.raises(
         TextError, match=r"a\.txt has 3 faults: line 2: “sail” has no tag.*line 4: 3 columns, "
     ):
-        tagged_of(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
+        parse_tagged_sentences(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
     rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)
     with pytest.raises(TextError, match=r"12 faults: line 1: .*; line 19: [^;]*; and 2 more\. Mend"):
         treebank(rows)
@@ -123,7 +128,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
 )
 def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Exception], told: str) -> None:
     with pytest.raises(error) as refused:
-        tagged_of(content, name)
+        parse_tagged_sentences(content, name)
     assert told in str(refused.value)
 
 
@@ -131,10 +136,10 @@ def test_a_file_is_no_larger_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b"a O\n\n" * 100)
     monkeypatch.setattr(tagged_sentences, "MAX_WORDS", 99)
     with pytest.raises(TextError, match=r"a\.gz holds more than 99 words"):
-        tagged_of(packed, "a.gz")
+        parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(tagged_sentences, "MAX_SENTENCES", 98)
     with pytest.raises(TextError, match=r"a\.gz holds more than 98 sentences"):
-        tagged_of(packed, "a.gz")
+        parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(sentence_files, "MAX_BYTES", 499)
     with pytest.raises(TextError, match=r"a\.gz is larger than 0 MB"):
-        tagged_of(packed, "a.gz")
+        parse_tagged_sentences(packed, "a.gz")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 
 
 def test_what_fits_stays_and_what_does_not_ends_in_an_ellipsis() -> None:
-    assert shortened("boat", 4) == "boat"
-    assert shortened("boats", 4) == "boa…"
-    assert [len(shortened("a" * count)) for count in (39, 40, 41, 10_000)] == [39, 40, 40, 40]
-    assert shortened("") == ""
+    assert truncate_text("boat", 4) == "boat"
+    assert truncate_text("boats", 4) == "boa…"
+    assert [len(truncate_text("a" * count)) for count in (39, 40, 41, 10_000)] == [39, 40, 40, 40]
+    assert truncate_text("") == ""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from bert_probe.errors import FaultyFileError, TextError
-from bert_probe.text.validation import MOST, Faults
+from bert_probe.errors import InvalidFileError, TextError
+from bert_probe.text.validation import MOST, ValidationErrors
 
 
 def test_a_file_without_faults_goes_on() -> None:
-    Faults("good.csv").check()
+    ValidationErrors("good.csv").check()
 
 
 def test_one_fault_is_told_with_its_line() -> None:
-    faults = Faults("bad.csv")
+    faults = ValidationErrors("bad.csv")
     faults.add(1_234, "there is no label.")
     with pytest.raises(TextError, match=r"^bad\.csv has a fault: line 1,234: there is no label\. Mend"):
         faults.check()
@@ -21,10 +21,10 @@ def test_one_fault_is_told_with_its_line() -> None:
 
 @pytest.mark.parametrize("count", [2, MOST, MOST + 1, 5_000])
 def test_at_most_ten_are_told_and_the_others_counted(count: int) -> None:
-    faults = Faults("bad.csv")
+    faults = ValidationErrors("bad.csv")
     for line in range(count):
         faults.add(line + 1, f"fault {line}")
-    with pytest.raises(FaultyFileError) as raised:
+    with pytest.raises(InvalidFileError) as raised:
         faults.check()
     said = str(raised.value)
     assert f"has {count:,} faults: " in said

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import bert_probe
-from bert_probe import Teach
-from bert_probe.model.training_history import FILE, Training, seen, trainings_in
+from bert_probe import Train
+from bert_probe.model.training_history import FILE, TrainingHistory, seen, trainings_in
 from tests.helpers.teaching import still, texts
 
-A_FIFTH = Training("data", "", 0.2, 0)
-OTHER_SEED, NOTHING = Training("data", "", 0.2, 1), Training("data", "", 0.0, 0)
-A_FILE = Training("data", "file", 0.0, 0)
+A_FIFTH = TrainingHistory("data", "", 0.2, 0)
+OTHER_SEED, NOTHING = TrainingHistory("data", "", 0.2, 1), TrainingHistory("data", "", 0.0, 0)
+A_FILE = TrainingHistory("data", "file", 0.0, 0)
 
 
 @pytest.mark.parametrize(
@@ -21,18 +21,18 @@ A_FILE = Training("data", "file", 0.0, 0)
     [
         ([], A_FIFTH, ""),
         ([A_FIFTH], A_FIFTH, ""),
-        ([Training("others", "", 0.2, 1)], A_FIFTH, ""),
+        ([TrainingHistory("others", "", 0.2, 1)], A_FIFTH, ""),
         ([OTHER_SEED], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
         ([OTHER_SEED, A_FIFTH], A_FIFTH, "of which a share of 0.2 by seed 1 was held out"),
-        ([Training("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 by seed 0 again"),
+        ([TrainingHistory("data", "", 0.5, 0)], A_FIFTH, "Hold out 0.5 by seed 0 again"),
         ([NOTHING], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FIFTH, "of which nothing was held out"),
         ([A_FILE], A_FILE, ""),
         ([A_FIFTH], NOTHING, ""),
-        ([Training("file", "", 0.2, 0)], A_FILE, "taught before with the held-out data"),
+        ([TrainingHistory("file", "", 0.2, 0)], A_FILE, "taught before with the held-out data"),
     ],
 )
-def test_what_may_have_been_seen(before: list[Training], now: Training, said: str) -> None:
+def test_what_may_have_been_seen(before: list[TrainingHistory], now: TrainingHistory, said: str) -> None:
     found = seen(before, now)
     assert said in found
     assert bool(found) == bool(said)
@@ -40,11 +40,11 @@ def test_what_may_have_been_seen(before: list[Training], now: Training, said: st
 
 def test_teaching_on_by_another_seed_is_warned_of(tmp_path: Path) -> None:
     data = texts(20)
-    first = Teach(epochs=1).of(still(tmp_path / "bert"), data)
+    first = Train(epochs=1).of(still(tmp_path / "bert"), data)
     assert first.warnings == ()
     folder = first.save_model(tmp_path / "taught")
     for checkpoint in (first.checkpoint, bert_probe.load(folder)):
-        again, other = (Teach(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
+        again, other = (Train(epochs=1, seed=seed).plan(checkpoint, data) for seed in (0, 1))
         taught = {*first.data.rows}
         assert again.warnings == ()
         assert not taught & {*again.material.asked.rows}

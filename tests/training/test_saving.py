@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 import bert_probe
-from bert_probe import Teach
+from bert_probe import Train
 from bert_probe.core.writing import is_lock_file
 from bert_probe.errors import ExportError
 from bert_probe.training.saving import check_space, leftovers, reserved, write_folder
@@ -85,7 +85,7 @@ def test_what_fails_leaves_nothing_and_the_old_folder(tmp_path: Path, ended: Bas
 
 
 def test_a_full_disk_leaves_the_taught_model_to_be_saved_elsewhere(tmp_path: Path) -> None:
-    taught = Teach(epochs=1).of(still(tmp_path / "bert"), texts(12))
+    taught = Train(epochs=1).of(still(tmp_path / "bert"), texts(12))
     place = taught.save_model(tmp_path / "taught")
     before = {name: (place / name).read_bytes() for name in names(place)}
     with (
@@ -156,7 +156,7 @@ def test_the_card_says_what_was_taught_and_no_name_gets_out_of_it(tmp_path: Path
     labelled = type(data).of(
         "classes", [type(row)(row.text, None, f"```\n# {row.label}", 2) for row in data.rows]
     )
-    taught = Teach(epochs=1).of(still(tmp_path / "bert"), labelled)
+    taught = Train(epochs=1).of(still(tmp_path / "bert"), labelled)
     card = (taught.save_model(tmp_path / "taught") / "README.md").read_text()
     start, front, body = card.split("---\n", 2)
     assert start == ""

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_probe.text.labeled_texts import Labelled, Row
-from bert_probe.training.schedule import Alike
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
+from bert_probe.training.schedule import LengthBuckets
 from bert_probe.training.splits import notes_on, parted_texts
 
 
@@ -20,7 +20,9 @@ from bert_probe.training.splits import notes_on, parted_texts
 def test_every_row_is_in_one_part_and_every_class_in_both(
     labels: list[tuple[str, int]], share: float, seed: int
 ) -> None:
-    data = Labelled.of("classes", [Row(f"{label} {text}", None, label, 1) for label, text in labels])
+    data = LabeledTexts.of(
+        "classes", [LabeledText(f"{label} {text}", None, label, 1) for label, text in labels]
+    )
     taught, held_out = parted_texts(data, share, seed)
     assert Counter(taught) + Counter(held_out) == Counter(data.rows)
     assert not {row.text for row in taught} & {row.text for row in held_out}
@@ -32,8 +34,8 @@ def test_every_row_is_in_one_part_and_every_class_in_both(
 
 
 def test_the_share_is_that_of_each_class() -> None:
-    rows = [Row(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
-    data = Labelled.of("classes", rows)
+    rows = [LabeledText(str(number), None, "ab"[number % 4 == 0], number) for number in range(400)]
+    data = LabeledTexts.of("classes", rows)
     _, held_out = parted_texts(data, 0.2, 0)
     assert Counter(row.label for row in held_out) == {"a": 60, "b": 20}
     assert parted_texts(data, 0.2, 1)[1] != held_out
@@ -41,7 +43,7 @@ def test_the_share_is_that_of_each_class() -> None:
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=60), st.integers(1, 8), st.booleans())
 def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: bool) -> None:
-    order = Alike(lengths, batch, 0, pads)
+    order = LengthBuckets(lengths, batch, 0, pads)
     for epoch in (list(order), list(order)):
         assert sorted(place for places in epoch for place in places) == list(range(len(lengths)))
         assert len(epoch) == len(order)
@@ -51,6 +53,6 @@ def test_each_text_is_seen_once_an_epoch(lengths: list[int], batch: int, pads: b
 
 def test_labels_that_look_alike_are_noted() -> None:
     labels = ["yes", "Yes", "no", "n\u200bo", "maybe"]
-    rows = [Row(f"text {i}", None, label, i) for i, label in enumerate(labels)]
-    notes = notes_on(Labelled.of("classes", rows), rows, [])
+    rows = [LabeledText(f"text {i}", None, label, i) for i, label in enumerate(labels)]
+    notes = notes_on(LabeledTexts.of("classes", rows), rows, [])
     assert r"Labels that look alike are different ones: 'Yes', 'yes', 'no', 'n\u200bo'." in notes

@@ -12,15 +12,15 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 import bert_probe
-from bert_probe import Teach
+from bert_probe import Train
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import FILLING, LABELLING, Checkpoint
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
-from bert_probe.training.masked_lm import MaskLesson
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
+from bert_probe.training.masked_lm import MaskedLmObjective
 from bert_probe.training.models import with_head
 from bert_probe.training.objectives import UNTAUGHT
 from bert_probe.training.schedule import seeded
-from bert_probe.training.token_objective import TokenLesson
+from bert_probe.training.token_objective import TokenObjective
 from tests.helpers.teaching import same, still, texts, weights
 
 LINES = tuple(row.text for row in texts(24).rows)
@@ -38,14 +38,14 @@ def tagged(count: int = 16) -> tuple[TaggedSentence, ...]:
     for line in LINES[:count]:
         words = [*line.split(), "unknowable"]
         written += [f"{word}\t{'O' if place % 2 else 'B-X'}" for place, word in enumerate(words)] + [""]
-    return tagged_of("\n".join(written).encode(), "a.conll")
+    return parse_tagged_sentences("\n".join(written).encode(), "a.conll")
 
 
 # ---------------------------------------------------------------- tokens
 
 
 def test_the_label_stands_on_the_first_piece_of_each_word(quiet: Checkpoint) -> None:
-    lesson = TokenLesson(quiet, ("B-X", "O"))
+    lesson = TokenObjective(quiet, ("B-X", "O"))
     sentence = tagged(1)[0]
     (example,) = lesson.examples(quiet, [sentence], None)
     encoding = quiet.encode(sentence.text)
@@ -63,20 +63,20 @@ def test_words_of_one_piece_keep_the_first_ones_label(quiet: Checkpoint) -> None
     sentence = TaggedSentence(
         ("de", "el", "map"), ("P", "D", "N"), (), (), "del map", spans, MappingProxyType({}), 1
     )
-    lesson = TokenLesson(quiet, ("D", "N", "P"))
+    lesson = TokenObjective(quiet, ("D", "N", "P"))
     (example,) = lesson.examples(quiet, [sentence], None)
     assert [int(one) for one in example.target if one != UNTAUGHT] == [2, 1]
-    plan = Teach(held_out=0).plan(quiet, [sentence])
+    plan = Train(held_out=0).plan(quiet, [sentence])
     assert "Words that share a piece, or have none, are left out: line 1." in plan.notes
 
 
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: Path, update: str) -> None:
     """Opened by transformers alone, with its own loss over all words of the held-out sentences."""
-    taught = Teach(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
+    taught = Train(update, epochs=2, batch=4, rate=1e-3).of(quiet, tagged())
     folder = taught.save_model(tmp_path / "taught")
     model = AutoModelForTokenClassification.from_pretrained(folder, dtype=torch.float64).eval()
-    examples = TokenLesson(quiet, taught.labels).examples(quiet, taught.held_out, None)
+    examples = TokenObjective(quiet, taught.labels).examples(quiet, taught.held_out, None)
     losses, right, count = 0.0, 0, 0
     for one in examples:
         target = torch.from_numpy(one.target)[None]
@@ -94,20 +94,20 @@ def test_the_folder_labels_words_as_was_evaluated(quiet: Checkpoint, tmp_path: P
 
 
 def test_tags_that_cannot_be_taught(quiet: Checkpoint) -> None:
-    one_label = tagged_of(b"a\tX\nb\tX\n", "a.conll")
+    one_label = parse_tagged_sentences(b"a\tX\nb\tX\n", "a.conll")
     with pytest.raises(TextError, match="All words have the label X"):
-        Teach(held_out=0).plan(quiet, one_label)
+        Train(held_out=0).plan(quiet, one_label)
     with pytest.raises(TextError, match="The held-out words have labels that are never taught: X"):
-        Teach().plan(quiet, tagged(), one_label)
+        Train().plan(quiet, tagged(), one_label)
     with pytest.raises(SelectionError, match="Whole words are for masked words, not for token-class"):
-        Teach(whole_words=True).plan(quiet, tagged())
+        Train(whole_words=True).plan(quiet, tagged())
 
 
 # ---------------------------------------------------------------- masks
 
 
 def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
-    lesson = MaskLesson(quiet, 0, whole_words=False)
+    lesson = MaskedLmObjective(quiet, 0, whole_words=False)
     (example,) = lesson.examples(
         quiet, ["the river boat small bridge night map old engineers rain " * 14], None
     )
@@ -134,7 +134,7 @@ def test_a_seventh_is_asked_and_most_of_it_masked(quiet: Checkpoint) -> None:
 
 
 def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None:
-    lesson = MaskLesson(quiet, 0, whole_words=True)
+    lesson = MaskedLmObjective(quiet, 0, whole_words=True)
     (example,) = lesson.examples(quiet, ["unknowable boats unbridged unmapped"], None)
     seen = set()
     for _ in range(12):
@@ -149,7 +149,7 @@ def test_whole_words_are_masked_with_all_their_pieces(quiet: Checkpoint) -> None
 def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable[[str], Path]) -> None:
     """Though the head is asked of masked tokens alone. Some classes compute their loss in float32."""
     checkpoint = bert_probe.load(family_folder(name), dtype="float64")
-    lesson = MaskLesson(checkpoint, 0, whole_words=False)
+    lesson = MaskedLmObjective(checkpoint, 0, whole_words=False)
     with seeded(0):
         whole = with_head(checkpoint, FILLING).eval()
     given = lesson.batch(lesson.examples(checkpoint, LINES[:5], None))
@@ -172,7 +172,7 @@ def test_the_loss_is_that_of_the_class_itself(name: str, family_folder: Callable
 def test_masked_words_are_taught_and_the_folder_fills_them(
     quiet: Checkpoint, tmp_path: Path, update: str
 ) -> None:
-    asked = Teach(update, epochs=3, batch=4, rate=1e-2, seed=2)
+    asked = Train(update, epochs=3, batch=4, rate=1e-2, seed=2)
     taught = asked.of(quiet, LINES)
     if update == "all":
         again = asked.of(quiet, LINES)
@@ -196,14 +196,14 @@ def test_masked_words_are_taught_and_the_folder_fills_them(
 def test_the_most_frequent_token_is_that_of_what_is_taught(quiet: Checkpoint) -> None:
     """Its share is of what is held out, special tokens aside."""
     asked = "the boat river small"
-    plan = Teach().plan(quiet, ["the river the boat", "the map"], [asked])
+    plan = Train().plan(quiet, ["the river the boat", "the map"], [asked])
     share = 1 / (len(quiet.encode(asked)) - 2)
     assert plan.notes[0] == f"“the”, the most frequent token, would be right in {share:.1%} of all guesses."
     assert "has no head for masked words: a new one begins with nothing known" in plan.notes[1]
-    assert "most frequent token" not in " ".join(Teach(held_out=0).plan(quiet, LINES).notes)
+    assert "most frequent token" not in " ".join(Train(held_out=0).plan(quiet, LINES).notes)
 
 
 def test_a_tokenizer_without_a_mask(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(quiet.tokenizer), "mask_token_id", None, raising=False)
     with pytest.raises(UnavailableError, match="has no mask token, so nothing can be masked"):
-        Teach().plan(quiet, LINES)
+        Train().plan(quiet, LINES)

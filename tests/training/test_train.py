@@ -17,15 +17,15 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
 import bert_probe
-from bert_probe import Teach
+from bert_probe import Train
 from bert_probe.errors import OutOfMemoryError, SelectionError, SubjectError, TextError, UnavailableError
 from bert_probe.model import memory
 from bert_probe.model.checkpoint import CLASSIFYING, Checkpoint
 from bert_probe.model.progress import Cancelled
-from bert_probe.text.labeled_texts import Labelled, Row
+from bert_probe.text.labeled_texts import LabeledText, LabeledTexts
 from bert_probe.training import training_loop
 from bert_probe.training.models import with_head
-from bert_probe.training.schedule import Alike, seeded
+from bert_probe.training.schedule import LengthBuckets, seeded
 from bert_probe.training.trainable_parameters import chosen, counts
 from tests.helpers.teaching import same, still, texts, weights
 
@@ -38,7 +38,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return still(tmp_path_factory.mktemp("still") / "bert")
 
 
-def raw_logits(folder: Path, rows: tuple[Row, ...], dtype: Any = torch.float64) -> torch.Tensor:
+def raw_logits(folder: Path, rows: tuple[LabeledText, ...], dtype: Any = torch.float64) -> torch.Tensor:
     """What plain transformers says of texts, each by itself."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=dtype).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -54,7 +54,7 @@ def raw_logits(folder: Path, rows: tuple[Row, ...], dtype: Any = torch.float64) 
 def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> None:
     """PyTorch and transformers alone, on the whole model: the same weights, but for the order of sums."""
     data, epochs, batch, rate = texts(20), 2, 4, 1e-3
-    taught = Teach(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
+    taught = Train(update, epochs, rate, batch, seed=3, held_out=0).of(quiet, data)
     with seeded(3):
         whole = with_head(quiet, CLASSIFYING, data.labels, "single_label_classification")
     whole.requires_grad_(False)
@@ -66,7 +66,7 @@ def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> 
     schedule = get_linear_schedule_with_warmup(optimizer, math.ceil(0.1 * steps), steps)
     read = [quiet.tokenizer(row.text) for row in data.rows]
     lengths = [1 if update == "head" else len(one["input_ids"]) for one in read]
-    order, losses = Alike(lengths, batch, 3), []
+    order, losses = LengthBuckets(lengths, batch, 3), []
     for places in (places for _ in range(epochs) for places in order):
         given = quiet.tokenizer.pad([read[place] for place in places], return_tensors="pt")
         right = torch.tensor([data.labels.index(data.rows[place].label) for place in places])
@@ -87,11 +87,11 @@ def test_the_steps_are_those_of_a_plain_loop(quiet: Checkpoint, update: str) -> 
 
 def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> None:
     before = quiet.model.state_dict()
-    taught = Teach("top:1", **QUICK).of(quiet, texts(16))
+    taught = Train("top:1", **QUICK).of(quiet, texts(16))
     after = taught.checkpoint.model.state_dict()
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved == {name for name in before if name.startswith(("encoder.layer.2.", "pooler."))}
-    head = Teach("head", **QUICK).of(quiet, texts(16)).checkpoint.model.state_dict()
+    head = Train("head", **QUICK).of(quiet, texts(16)).checkpoint.model.state_dict()
     assert {name for name in before if not torch.equal(before[name], head[name])} == {
         "pooler.dense.weight",
         "pooler.dense.bias",
@@ -101,12 +101,12 @@ def test_what_is_not_updated_stays_and_all_that_is_moves(quiet: Checkpoint) -> N
 @pytest.mark.parametrize("update", ["head", "lora"])
 def test_one_seed_gives_one_model(family: Callable[[str], Checkpoint], update: str) -> None:
     """With dropout, new weights, an order and a held-out share that are drawn."""
-    asked = Teach(update, **QUICK, seed=5)
+    asked = Train(update, **QUICK, seed=5)
     one, again = (asked.of(family("bert"), texts(20)) for _ in range(2))
     assert same(weights(one.checkpoint, CLASSIFYING), weights(again.checkpoint, CLASSIFYING))
     assert one.table().equals(again.table())
     assert one.held_out.rows == again.held_out.rows
-    other = Teach(update, **QUICK, seed=6).of(family("bert"), texts(20))
+    other = Train(update, **QUICK, seed=6).of(family("bert"), texts(20))
     assert not same(weights(one.checkpoint, CLASSIFYING), weights(other.checkpoint, CLASSIFYING))
 
 
@@ -120,7 +120,7 @@ def test_nothing_else_changes_and_nothing_is_said(
     config = copy.deepcopy(vars(checkpoint.model.config))
     dice = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     for update in ("head", "all", "lora"):
-        Teach(update, **QUICK).of(checkpoint, texts(12))
+        Train(update, **QUICK).of(checkpoint, texts(12))
     assert same(before, checkpoint.model.state_dict())
     assert vars(checkpoint.model.config) == config
     assert not any(part.requires_grad or part.grad is not None for part in checkpoint.model.parameters())
@@ -135,7 +135,7 @@ def test_nothing_else_changes_and_nothing_is_said(
 
 def test_a_rule_is_learned_by_the_whole_model(tmp_path: Path) -> None:
     checkpoint = still(tmp_path / "bert", num_hidden_layers=2)
-    taught = Teach("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
+    taught = Train("all", epochs=12, rate=3e-3).of(checkpoint, texts(80))
     assert taught.best.measure == 1.0
     assert taught.history[0].measure < 1.0
     folder = taught.save_model(tmp_path / "taught")
@@ -149,7 +149,7 @@ def test_the_folder_says_what_was_evaluated(
     quiet: Checkpoint, tmp_path: Path, update: str, kind: str
 ) -> None:
     """Opened by transformers alone it has the loss of the evaluation that was kept, and `load` its logits."""
-    taught = Teach(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
+    taught = Train(update, **QUICK).of(quiet, texts(20, kind, pairs=True))
     folder = taught.save_model(tmp_path / "taught")
     rows = taught.held_out.rows
     logits = raw_logits(folder, rows)
@@ -185,7 +185,7 @@ def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Pooled, the first token's, or the mean: whatever the head reads, it has the whole model's loss."""
-    taught = Teach("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
+    taught = Train("head", **QUICK).of(bert_probe.load(family_folder(name), dtype="float64"), texts(16))
     logits = raw_logits(taught.save_model(tmp_path / "taught"), taught.held_out.rows)
     right = torch.tensor([taught.labels.index(row.label) for row in taught.held_out.rows])
     loss = torch.nn.functional.cross_entropy(logits, right).item()
@@ -194,14 +194,16 @@ def test_heads_of_other_families_read_what_was_kept_of_the_encoder(
 
 def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) -> None:
     data = texts(16)
-    folder = Teach("head", epochs=20, rate=1e-2).of(quiet, data).save_model(tmp_path / "one")
+    folder = Train("head", epochs=20, rate=1e-2).of(quiet, data).save_model(tmp_path / "one")
     first = bert_probe.load(folder, dtype="float64")
-    on = Teach("head", epochs=1, rate=1e-8, held_out=0).of(first, data)
+    on = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, data)
     assert "has a head for this, which is taught on" in " ".join(on.notes)
     old, new = weights(first, CLASSIFYING), weights(on.checkpoint, CLASSIFYING)
     torch.testing.assert_close(new["classifier.weight"], old["classifier.weight"], rtol=0, atol=1e-6)
-    renamed = Labelled.of("classes", [Row(row.text, None, f"{row.label}!", row.line) for row in data.rows])
-    other = Teach("head", epochs=1, rate=1e-8, held_out=0).of(first, renamed)
+    renamed = LabeledTexts.of(
+        "classes", [LabeledText(row.text, None, f"{row.label}!", row.line) for row in data.rows]
+    )
+    other = Train("head", epochs=1, rate=1e-8, held_out=0).of(first, renamed)
     fresh = weights(other.checkpoint, CLASSIFYING)["classifier.weight"]
     assert (fresh - old["classifier.weight"]).abs().max() > 1e-3
 
@@ -210,7 +212,7 @@ def test_a_head_that_is_there_is_taught_on(quiet: Checkpoint, tmp_path: Path) ->
 def test_the_adapter_of_lora_opens_on_the_model_that_was_taught(quiet: Checkpoint, tmp_path: Path) -> None:
     from peft import PeftModel
 
-    taught = Teach("lora", **QUICK).of(quiet, texts(16))
+    taught = Train("lora", **QUICK).of(quiet, texts(16))
     folder = taught.save_model(tmp_path / "taught")
     base = AutoModelForSequenceClassification.from_pretrained(quiet.folder, num_labels=2, dtype=torch.float64)
     whole = PeftModel.from_pretrained(base, folder / "adapter").eval()
@@ -232,23 +234,23 @@ def test_counts_are_those_of_the_model_itself(quiet: Checkpoint, task: str) -> N
     for update in ("head", "top:2", "all"):
         assert found[update].trainable == sum(part.numel() for part in chosen(whole, update).values())
         assert found[update].parameters == sum(part.numel() for part in whole.parameters())
-    from bert_probe.training.lora import Beside
+    from bert_probe.training.lora import LoraModel
 
-    narrow = Beside(with_head(quiet, task, labels))
+    narrow = LoraModel(with_head(quiet, task, labels))
     assert found["lora"].trainable == sum(part.numel() for part in narrow.updated.values())
 
 
 def test_a_training_that_does_not_fit_is_refused_before_it_begins(
     quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = Teach("all").plan(quiet, texts(16))
+    plan = Train("all").plan(quiet, texts(16))
     monkeypatch.setattr(memory, "free", lambda: plan.memory - 1)
     with pytest.raises(
         OutOfMemoryError, match=r"This training needs about .* are free\. Use a smaller batch"
     ):
         plan.carried_out()
-    assert Teach("all", batch=64).plan(quiet, texts(16)).memory > plan.memory
-    assert Teach("head").plan(quiet, texts(16)).memory < plan.memory
+    assert Train("all", batch=64).plan(quiet, texts(16)).memory > plan.memory
+    assert Train("head").plan(quiet, texts(16)).memory < plan.memory
 
 
 # ---------------------------------------------------------------- how it ends
@@ -263,9 +265,9 @@ def cancelling(after: int) -> Callable[[int, int], None]:
 
 
 def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
-    asked = Teach("all", epochs=6, batch=4, rate=1e-3)
+    asked = Train("all", epochs=6, batch=4, rate=1e-3)
     steps = asked.plan(quiet, texts(20)).pace.steps
-    seen: list[training_loop.Evaluation] = []
+    seen: list[training_loop.EvaluationPoint] = []
     stopped = asked.of(quiet, texts(20), report=cancelling(steps // 2), told=seen.append)
     assert stopped.ended == "stopped"
     assert list(stopped.history) == seen
@@ -289,8 +291,8 @@ def raw_loss(taught: Any) -> float:
 def test_it_ends_early_and_has_the_best_weights(family: Callable[[str], Checkpoint]) -> None:
     """Labels by chance, which can be learned by heart and no further."""
     draw = random.Random(1)
-    rows = [Row(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
-    taught = Teach("head", epochs=300, rate=3e-2).of(family("bert"), Labelled.of("classes", rows))
+    rows = [LabeledText(row.text, None, draw.choice("ab"), row.line) for row in texts(40).rows]
+    taught = Train("head", epochs=300, rate=3e-2).of(family("bert"), LabeledTexts.of("classes", rows))
     assert taught.ended == "early"
     assert taught.best.measure == max(one.measure for one in taught.history)
     assert taught.best is not taught.history[-1]
@@ -299,14 +301,14 @@ def test_it_ends_early_and_has_the_best_weights(family: Callable[[str], Checkpoi
 
 
 def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bert_probe.training.objectives import TextLesson
+    from bert_probe.training.objectives import TextObjective
 
-    monkeypatch.setattr(TextLesson, "loss", lambda _, said, right: said.sum() * float("nan"))  # noqa: ARG005
+    monkeypatch.setattr(TextObjective, "loss", lambda _, said, right: said.sum() * float("nan"))  # noqa: ARG005
     for update in ("head", "all"):
         with pytest.raises(
             UnavailableError, match=r"no finite number any more\. Choose a smaller learning rate"
         ):
-            Teach(update, **QUICK).of(quiet, texts(12))
+            Train(update, **QUICK).of(quiet, texts(12))
 
 
 # ---------------------------------------------------------------- what cannot be taught
@@ -325,18 +327,18 @@ def test_a_loss_without_end_is_told(quiet: Checkpoint, monkeypatch: pytest.Monke
 )
 def test_questions_that_cannot_be_asked(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SelectionError, match=said):
-        Teach(**asked)
+        Train(**asked)
 
 
 def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
     def refused(error: type[Exception], data: Any, held_out: Any = None, update: str = "head") -> str:
         with pytest.raises(error) as caught:
-            Teach(update).plan(quiet, data, held_out)
+            Train(update).plan(quiet, data, held_out)
         return str(caught.value)
 
-    def rows(*pairs: tuple[str, Any], kind: str = "classes") -> Labelled:
-        return Labelled.of(
-            kind, [Row(text, None, label, place + 2) for place, (text, label) in enumerate(pairs)]
+    def rows(*pairs: tuple[str, Any], kind: str = "classes") -> LabeledTexts:
+        return LabeledTexts.of(
+            kind, [LabeledText(text, None, label, place + 2) for place, (text, label) in enumerate(pairs)]
         )
 
     good = texts(8)
@@ -358,11 +360,11 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
 
 def test_what_to_know_of_the_data_is_told(quiet: Checkpoint) -> None:
     data = texts(30)
-    long = Row("boat " * 300, None, "with", 99)
-    torn = Row(data.rows[0].text, None, "with", 100)
-    once = Row("a map", None, "rare", 101)
-    held_out = Labelled.of("classes", [*data.rows[:7]])
-    plan = Teach().plan(quiet, Labelled.of("classes", [*data.rows, long, torn, once]), held_out)
+    long = LabeledText("boat " * 300, None, "with", 99)
+    torn = LabeledText(data.rows[0].text, None, "with", 100)
+    once = LabeledText("a map", None, "rare", 101)
+    held_out = LabeledTexts.of("classes", [*data.rows[:7]])
+    plan = Train().plan(quiet, LabeledTexts.of("classes", [*data.rows, long, torn, once]), held_out)
     notes = " ".join(plan.notes)
     assert "Seen once, so taught or held out but not both: rare." in notes
     assert "A text is cut, being longer than the model reads: line 99." in notes
@@ -372,4 +374,4 @@ def test_what_to_know_of_the_data_is_told(quiet: Checkpoint) -> None:
     assert max(map(len, plan.material.taught)) == 160
     assert "34" not in str(plan)
     assert "33 texts are taught and 7 held out" in str(plan)
-    assert max(map(len, Teach(max_tokens=9).plan(quiet, data).material.taught)) <= 9
+    assert max(map(len, Train(max_tokens=9).plan(quiet, data).material.taught)) <= 9

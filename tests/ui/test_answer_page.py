@@ -15,9 +15,17 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe import FillMask, FindAnswer, LabelTokens, Lens, SentenceSimilarity, WhyCheck, WhyHeads
+from bert_probe import (
+    AttributionFaithfulness,
+    FillMask,
+    FindAnswer,
+    HeadAttribution,
+    LabelTokens,
+    Lens,
+    SentenceSimilarity,
+)
 from bert_probe.analyses import tuned_files
-from bert_probe.analyses.why_heads import HeadEffects
+from bert_probe.analyses.why_heads import HeadAttributionResult
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, highlight, tuned_lens
 from tests.helpers import trained
@@ -233,10 +241,10 @@ def test_labels_of_a_checkpoint_are_text(tmp_path: Path) -> None:
 
 def test_marks_keep_the_text_and_its_spaces() -> None:
     marks = [
-        highlight.Mark(4, 6, "X", "violet"),
-        highlight.Mark(6, 8, "X", "violet"),
-        highlight.Mark(9, 12, "X", "violet"),
-        highlight.Mark(13, 15, "Y", "red"),
+        highlight.HighlightSpan(4, 6, "X", "violet"),
+        highlight.HighlightSpan(6, 8, "X", "violet"),
+        highlight.HighlightSpan(9, 12, "X", "violet"),
+        highlight.HighlightSpan(13, 15, "Y", "red"),
     ]
     written = highlight.markdown("one two2 six in end", marks)
     assert written == (
@@ -263,21 +271,25 @@ def test_a_long_context_needs_no_truncation(trained_folder: Folders) -> None:
 @pytest.mark.parametrize(
     ("task", "address", "asked"),
     [
-        ("fill-mask", {"mask": "5"}, WhyCheck("fill-mask", at=5, words=True)),
-        ("text-classification", {"why_words": "0", "why_target": "B-LOC"}, WhyCheck(target="B-LOC")),
+        ("fill-mask", {"mask": "5"}, AttributionFaithfulness("fill-mask", at=5, words=True)),
+        (
+            "text-classification",
+            {"why_words": "0", "why_target": "B-LOC"},
+            AttributionFaithfulness(target="B-LOC"),
+        ),
         (
             "token-classification",
             {"why_at": "4", "removal": "removed"},
-            WhyCheck(at=4, words=True, removal="removed"),
+            AttributionFaithfulness(at=4, words=True, removal="removed"),
         ),
-        ("question-answering", {"why_target": "2"}, WhyCheck(target="2", words=True)),
-        ("next-sentence-prediction", {"why": "heads"}, WhyHeads()),
+        ("question-answering", {"why_target": "2"}, AttributionFaithfulness(target="2", words=True)),
+        ("next-sentence-prediction", {"why": "heads"}, HeadAttribution()),
     ],
 )
 def test_what_each_answer_depends_on(
     task: str,
     address: dict[str, str],
-    asked: WhyCheck | WhyHeads,
+    asked: AttributionFaithfulness | HeadAttribution,
     trained_on: Trained,
     trained_folder: Folders,
     monkeypatch: pytest.MonkeyPatch,
@@ -288,7 +300,7 @@ def test_what_each_answer_depends_on(
     app = opened("answer", a=text, b=other, model=str(trained_folder("bert", task)), **address)
     assert not app.exception
     found = asked.of(trained_on("bert", task).trace(text, other if pair else None))
-    if isinstance(found, HeadEffects):
+    if isinstance(found, HeadAttributionResult):
         layer, head = np.unravel_index(int(np.abs(found.changes).argmax()), found.changes.shape)
         assert f"Without **layer {layer + 1}, head {head + 1}**" in said(app)
     else:
@@ -309,7 +321,7 @@ def test_the_built_in_model_says_which_words_its_cosine_depends_on(
     a, b = "Small boats float", "A ship sails"
     app = opened("answer", a=a, b=b, why_method="decompx")
     assert not app.exception
-    found = WhyCheck(words=True).of(minilm.trace(a), minilm.trace(b))
+    found = AttributionFaithfulness(words=True).of(minilm.trace(a), minilm.trace(b))
     best = found.explanations[found.best]
     word = max(
         (unit for unit in best.units if not unit.special),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import AnswerChange, HeadChange, HeadMatches, LayerAlikeness, ParameterChange, VectorChange
+from bert_probe import AnswerChange, HeadChange, HeadMatches, LayerSimilarity, ParameterChange, VectorChange
 from bert_probe.analyses.baseline import baseline_sentences
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.sources import BUILT_IN
@@ -204,9 +204,9 @@ def test_the_alikeness_of_layers_is_a_job(folders: tuple[str, str]) -> None:
     app = press(page_of(folders), "Compare all layers")
     assert not app.exception
     a, b = models_of(folders)
-    found = LayerAlikeness().of(a, b, baseline_sentences())
+    found = LayerSimilarity().of(a, b, baseline_sentences())
     assert found.finding in said(app).replace("\\", "")
-    assert any("LayerAlikeness()" in code.value for code in app.get("code"))
+    assert any("LayerSimilarity()" in code.value for code in app.get("code"))
     assert f"Linear CKA over {found.examples:,} tokens" in said(app)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bert_probe.analyses.minimal_pair import Compare, CompareRow, MinimalPair
-from bert_probe.analyses.patching import Patch
+from bert_probe.analyses.minimal_pair import MinimalPair, MinimalPairResult, MinimalPairRow
+from bert_probe.analyses.patching import ActivationPatching
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.examples import EXAMPLES
@@ -21,8 +21,8 @@ def traces_of(a: str, b: str) -> list[Trace]:
     return shared_cache.traces(shared_cache.open_checkpoint("", ""), [(a, None), (b, None)], truncate=False)
 
 
-def pair_of(a: str, b: str, words: bool = False) -> MinimalPair:
-    return Compare(words).of(*traces_of(a, b))
+def pair_of(a: str, b: str, words: bool = False) -> MinimalPairResult:
+    return MinimalPair(words).of(*traces_of(a, b))
 
 
 def test_the_example_is_compared() -> None:
@@ -41,7 +41,7 @@ def test_the_table_is_ranked_by_the_chosen_measure() -> None:
     app = opened("compare", change="jensen_shannon")
     ranked = app.dataframe[0].value
     python = app.get("code")[0].value
-    assert python.endswith("bert_probe.Compare(by='jensen_shannon').of(a, b).table()")
+    assert python.endswith("bert_probe.MinimalPair(by='jensen_shannon').of(a, b).table()")
     assert ranked["jensen_shannon"].is_monotonic_decreasing
     assert not ranked["total_variation"].is_monotonic_decreasing
 
@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
     rows = app.dataframe[1].value
     assert rows["key"].tolist() == ["[CLS]", "Mehdi", "it", "[SEP]", "rest"]
     most = pair.alignment.aligned[pair.most_moved].position
-    row = CompareRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
+    row = MinimalPairRow(most, 2, 6, words=True).of(*traces_of("Mehdi left it", "Mehdi saw it"))
     assert rows["a"].tolist() == row.a.tolist()
     assert rows["difference"].tolist() == row.difference.tolist()
 
@@ -60,14 +60,16 @@ def test_rows_are_those_of_the_layer_and_head_in_the_address() -> None:
 @pytest.mark.parametrize("what", ["tokens", "heads"])
 def test_what_is_patched_is_said_with_the_library_s_numbers(what: str) -> None:
     app = opened("compare", patch=what)
-    found = Patch(what).of(*traces_of(FULL, EMPTY))
+    found = ActivationPatching(what).of(*traces_of(FULL, EMPTY))
     layer, place = np.unravel_index(found.recovered.argmax(), found.recovered.shape)
     token = f"“full for empty” after layer {layer}"
     head = f"Layer {layer + 1}, head {place + 1}"
     told = said(app).replace("\\", "")
     assert f"{token if what == 'tokens' else head} alone brings **{found.recovered.max():.0%}**" in told
     assert ("All tokens together bring back 100%, whatever the layer." in told) == (what == "tokens")
-    assert any(code.value.endswith(f"{Patch(what)!r}.of(a, b).table()") for code in app.get("code"))
+    assert any(
+        code.value.endswith(f"{ActivationPatching(what)!r}.of(a, b).table()") for code in app.get("code")
+    )
 
 
 def test_the_finding_leads_to_its_head() -> None:
@@ -82,11 +84,11 @@ def test_the_finding_leads_to_its_head() -> None:
 def test_the_address_asks_what_the_page_shows() -> None:
     address = {"words": "1", "change": "jensen_shannon", "layer": "3", "head": "7", "show": "heatmap"}
     app = opened("compare", **address)
-    asked = asked_by(app, Compare)
-    assert asked == Compare(words=True, by="jensen_shannon")
+    asked = asked_by(app, MinimalPair)
+    assert asked == MinimalPair(words=True, by="jensen_shannon")
     assert app.get("code")[0].value.endswith(f"{asked!r}.of(a, b).table()")
-    row = asked_by(app, CompareRow)
-    assert row == CompareRow(layer=2, head=6, words=True)
+    row = asked_by(app, MinimalPairRow)
+    assert row == MinimalPairRow(layer=2, head=6, words=True)
     assert app.dataframe[1].value["a"].tolist() == row.of(*traces_of(FULL, EMPTY)).a.tolist()
 
 

@@ -15,7 +15,7 @@ from bert_probe.ui.components.strip import strip
 from bert_probe.views import palette
 from bert_probe.views.matrix import Cell, digest, pinned_cell
 from bert_probe.views.scale import Scale
-from bert_probe.views.strip import Piece, chosen
+from bert_probe.views.strip import StripToken, chosen
 from tests.helpers.payloads import opened
 
 UNIT = Scale("sequential", 0, 1)
@@ -176,9 +176,9 @@ def test_labels_cannot_trade_places_unnoticed() -> None:
 
 def test_a_strip_sends_what_is_shown(sent: list[Any]) -> None:
     pieces = [
-        Piece("[CLS]", 0, 0, True, False, "id 101"),
-        Piece(HOSTILE, 1, 0, False, False, ""),
-        Piece("ing", 2, 1, False, True, "id 7", "changed"),
+        StripToken("[CLS]", 0, 0, True, False, "id 101"),
+        StripToken(HOSTILE, 1, 0, False, False, ""),
+        StripToken("ing", 2, 1, False, True, "id 7", "changed"),
     ]
     assert strip(pieces, key="s", label="Tokens", selectable="one", selected=2) == 2
     assert strip(pieces, key="s", label="Tokens", selected=2) is None, "nothing can be chosen"
@@ -196,7 +196,7 @@ def test_a_position_may_be_missing(sent: list[Any]) -> None:
 
 
 def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
-    piece = Piece("a", 4, 0, False, False, "")
+    piece = StripToken("a", 4, 0, False, False, "")
     with pytest.raises(ValueError, match="same position"):
         strip([piece, piece], key="s", label="Tokens")
     with pytest.raises(ValueError, match="selected is 0"):
@@ -205,7 +205,7 @@ def test_a_strip_refuses_positions_that_do_not_fit(sent: list[Any]) -> None:
 
 
 def test_a_choice_stays_on_the_piece_that_holds_its_position() -> None:
-    tokens = [Piece(name, place, 0, False, False, "") for place, name in enumerate(("a", "b", "c", "d"))]
+    tokens = [StripToken(name, place, 0, False, False, "") for place, name in enumerate(("a", "b", "c", "d"))]
     words = [tokens[0], tokens[1], tokens[3]]
     assert chosen({"position": 2}, tokens, 0) == 2
     assert chosen({"position": 2}, words, 0) == 1, "b and c are one word"
@@ -222,7 +222,7 @@ def test_both_components_mount_in_an_app() -> None:
         from bert_probe.ui.components.matrix import matrix
         from bert_probe.ui.components.strip import strip
         from bert_probe.views.scale import Scale
-        from bert_probe.views.strip import Piece
+        from bert_probe.views.strip import StripToken
 
         cell = matrix(
             [[0.25]],
@@ -236,7 +236,7 @@ def test_both_components_mount_in_an_app() -> None:
             caption="One cell",
         )
         chosen = strip(
-            [Piece("a", 5, 0, False, False, "")], key="s", label="One", selectable="one", selected=5
+            [StripToken("a", 5, 0, False, False, "")], key="s", label="One", selectable="one", selected=5
         )
         st.write(f"{cell} {chosen}")
 

@@ -10,13 +10,13 @@ import pytest
 from starlette.testclient import TestClient
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import Gather
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import IngestConfig
 from bert_probe.errors import NotFoundError
 from bert_probe.model import config_alone, loading, sources
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.reports.drafts import Entry, Tray
-from bert_probe.reports.view_files import Named, Text, ViewFile
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import store_paths
@@ -195,8 +195,8 @@ def test_sizes_that_the_reader_adds_need_no_question(folder: str) -> None:
 
 def test_report_of_a_dropped_file_asks(looked_at: list[str]) -> None:
     app = opened("tokens", a=TEXT)
-    view = ViewFile("Tokens", {}, (Named("org/name"),), (Text(TEXT),))
-    app.session_state["tray"] = Tray("", (Entry(view),))
+    view = ViewFile("Tokens", {}, (ModelReference("org/name"),), (TextInput(TEXT),))
+    app.session_state["tray"] = Draft("", (DraftEntry(view),))
     app.switch_page("../../pages/report.py").run()
     assert "org/name" in refusal(app)
     assert [button.label for button in app.button if button.label == "Make the report"] == []
@@ -209,7 +209,7 @@ def test_store_of_a_stranger_asks_and_one_with_known_weights_does_not(
     minilm: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: list[str]
 ) -> None:
     (tmp_path / "lines.txt").write_text(f"{TEXT}\nThe boat came back\n")
-    made = make_store(minilm, Gather(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    made = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
     manifest = made.folder / "manifest.json"
     text = manifest.read_text()
     monkeypatch.setattr(store_paths, "_given", [tmp_path / "store"])
@@ -239,7 +239,7 @@ def test_question_shows_a_name_on_one_line(name: str, looked_at: list[str]) -> N
 def test_view_with_any_name_of_a_model_is_a_sentence(name: str) -> None:
     app = opened("tokens", a="another text")
     address = {"a": TEXT, "model": name, "layer": name}
-    view = ViewFile("Tokens", {}, (Named(name),), (Text(TEXT),), page="tokens", address=address)
+    view = ViewFile("Tokens", {}, (ModelReference(name),), (TextInput(TEXT),), page="tokens", address=address)
     app.get("file_uploader")[0].upload("x.json", view.to_bytes(), "application/json").run()
     assert not app.exception
     assert refusal(app).isprintable()

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.corpus.attention_search import FindRows
-from bert_probe.corpus.build import make_store
+from bert_probe.corpus.attention_search import AttentionSearch
+from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.context_clusters import around, unrelated
-from bert_probe.corpus.head_rows import CorpusRows
-from bert_probe.corpus.histograms import CorpusHistograms
-from bert_probe.corpus.ingest import Gather
-from bert_probe.corpus.search.contexts import Near
-from bert_probe.corpus.store import Store, open_store
+from bert_probe.corpus.head_rows import HeadExamples
+from bert_probe.corpus.histograms import HeadHistograms
+from bert_probe.corpus.ingest import IngestConfig
+from bert_probe.corpus.search.contexts import NearestContexts
+from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import AddressError, StoreError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
@@ -56,11 +56,11 @@ def made(
     files, shelf = tmp_path_factory.mktemp("files"), tmp_path_factory.mktemp("corpora")
     (files / "lines.txt").write_text("\n".join([*TEXTS, "word " * 600]), "utf-8")
     (files / "tagged.conllu").write_text(SAILING_FILE + SLEEPING_FILE, "utf-8")
-    kept = Gather(layers=(3, 6))
-    make_store(minilm, kept, [files / "lines.txt"], shelf / LINES, shard_rows=4)
-    whole = Gather(keep=("profiles", "vectors", "neighbours"))
-    make_store(minilm, whole, [files / "tagged.conllu"], shelf / TAGGED)
-    make_store(load(family_folder("bert")), Gather(), [files / "tagged.conllu"], shelf / OTHERS)
+    kept = IngestConfig(layers=(3, 6))
+    build_corpus(minilm, kept, [files / "lines.txt"], shelf / LINES, shard_rows=4)
+    whole = IngestConfig(keep=("profiles", "vectors", "neighbours"))
+    build_corpus(minilm, whole, [files / "tagged.conllu"], shelf / TAGGED)
+    build_corpus(load(family_folder("bert")), IngestConfig(), [files / "tagged.conllu"], shelf / OTHERS)
     return shelf
 
 
@@ -216,7 +216,7 @@ def test_every_head_is_shown_as_the_library_counts_it(
     shelf: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     app = corpus(TAGGED, measure="entropy_bits")
-    found = CorpusHistograms("entropy_bits").of(open_store(shelf / TAGGED))
+    found = HeadHistograms("entropy_bits").of(open_corpus(shelf / TAGGED))
     table = app.dataframe[0].value
     assert table["mean"].is_monotonic_decreasing
     best = table.iloc[0]
@@ -226,11 +226,11 @@ def test_every_head_is_shown_as_the_library_counts_it(
 
 
 def test_a_bar_leads_to_its_rows_and_a_row_to_every_page(shelf: Path) -> None:
-    store = open_store(shelf / LINES)
-    counts = CorpusHistograms("first").of(store).statistics.bins[1, 4]
+    store = open_corpus(shelf / LINES)
+    counts = HeadHistograms("first").of(store).statistics.bins[1, 4]
     number = int(counts.argmax()) + 1
     app = corpus(measure="first", corpus_head="2.5", corpus_bin=str(number), corpus_rows="highest")
-    expected = CorpusRows((1, 4), "first", "highest", 50, number).of(store)
+    expected = HeadExamples((1, 4), "first", "highest", 50, number).of(store)
     listed = app.dataframe[-1].value
     assert listed["row"].tolist() == [sentence.row for sentence in expected.sentences]
     np.testing.assert_array_equal(listed["value"], expected.values)
@@ -267,8 +267,8 @@ def test_nearest_contexts_are_the_library_s_and_any_of_them_is_asked_next(
 ) -> None:
     asked = {"near_text": TEXTS[1], "near_word": "bank", "near_layer": "3", "near_top": "20"}
     app = corpus(corpus_part="near", **asked)
-    store = open_store(shelf / LINES)
-    expected = Near("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
+    store = open_corpus(shelf / LINES)
+    expected = NearestContexts("bank", 3, 20, others=True).of(store, minilm.trace(TEXTS[1]))
     table = app.dataframe[0].value
     np.testing.assert_array_equal(table["cosine"], [context.cosine for context in expected.contexts])
     assert table["word"].tolist()[:3] == ["bank"] * 3
@@ -308,7 +308,7 @@ def test_another_model_is_opened_when_the_reader_agrees_and_distributions_need_n
 
 
 def test_contexts_among_each_other(shelf: Path) -> None:
-    store = open_store(shelf / LINES)
+    store = open_corpus(shelf / LINES)
     places = tuple((row, position) for row in (1, 2, 3, 4, 8) for position in (2, 3))
     found = around(store, 6, places)
     vectors = _vectors(store, 6, places)
@@ -350,7 +350,7 @@ def test_a_word_stands_in_line_with_what_surrounds_it() -> None:
 
 def test_a_head_is_found_between_tagged_words(shelf: Path) -> None:
     app = corpus(TAGGED, corpus_part="find", corpus_head="3.9", find_query="DET", find_key="NOUN")
-    expected = FindRows((2, 8), "DET", "NOUN", None, 100).of(open_store(shelf / TAGGED))
+    expected = AttentionSearch((2, 8), "DET", "NOUN", None, 100).of(open_corpus(shelf / TAGGED))
     assert len(expected.sentences)
     table = app.dataframe[0].value
     np.testing.assert_array_equal(table["weight"], expected.weights)
@@ -400,7 +400,7 @@ def test_draft_of_a_query_stays_while_the_address_stays() -> None:
 
 
 def test_about_names_model_files_and_digest(shelf: Path) -> None:
-    store = open_store(shelf / LINES)
+    store = open_corpus(shelf / LINES)
     table = corpus(corpus_part="about").dataframe[0].value.set_index("what")["value"]
     assert table["Digest, SHA-256"] == store.digest
     assert table["Weights, SHA-256"] == store.manifest["model"]["weights_sha256"]

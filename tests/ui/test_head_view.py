@@ -17,7 +17,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.server import layers, sessions
 from bert_probe.text.words import word_lens
 from bert_probe.ui.components import head_view
-from bert_probe.views.head_view import Picture
+from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.view import View
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative
@@ -66,32 +66,34 @@ def test_a_layer_travels_in_full_for_every_family(
 ) -> None:
     trace = packed(double_family(name).trace(text, truncate=True))
     for layer in range(trace.layers):
-        assert_travelled(head_view.payload(Picture(trace), layer, key="k"), trace.attention(layer))
+        assert_travelled(head_view.payload(HeadViewData(trace), layer, key="k"), trace.attention(layer))
 
 
 def test_local_windows_travel_as_bits(family: Callable[[str], Checkpoint]) -> None:
     trace = family("modernbert").trace(LONG)
-    sent = [opened(head_view.payload(Picture(trace), layer, key="k"))[1] for layer in range(trace.layers)]
+    sent = [
+        opened(head_view.payload(HeadViewData(trace), layer, key="k"))[1] for layer in range(trace.layers)
+    ]
     assert {len(arrays["mask"]) for arrays in sent if "mask" in arrays} >= {len(trace.tokens)}
 
 
 def test_what_is_fewer_numbers_travels(minilm: Checkpoint) -> None:
     for text, expected in (("we left", "weights"), ("we left the ground " * 30, "vectors")):
-        assert kind(head_view.payload(Picture(minilm.trace(text)), 0, key="k")) == expected
+        assert kind(head_view.payload(HeadViewData(minilm.trace(text)), 0, key="k")) == expected
 
 
 def test_512_tokens_of_12_heads_stay_below_1_6_megabytes(minilm: Checkpoint) -> None:
     trace = minilm.trace("word " * 600, truncate=True)
     labels = bert_probe.Heads().of(trace).labels
     assert len(trace.tokens) == 512
-    assert len(head_view.payload(Picture(trace, labels=labels), 3, key="k")) <= 1.6e6
+    assert len(head_view.payload(HeadViewData(trace, labels=labels), 3, key="k")) <= 1.6e6
 
 
 @pytest.mark.parametrize("times", [1, 12])
 @pytest.mark.parametrize("words", [False, True])
 def test_value_norms_travel(double_minilm: Checkpoint, times: int, words: bool) -> None:
     trace = packed(double_minilm.trace("Electroencephalography " * times))
-    picture = Picture(trace, measure="value-norm", words=words)
+    picture = HeadViewData(trace, measure="value-norm", words=words)
     payload = head_view.payload(picture, 2, key="k")
     maps = [
         bert_probe.Attention(2, head, "value-norm", words).of(trace).weights for head in range(trace.heads)
@@ -106,7 +108,7 @@ def test_value_norms_travel(double_minilm: Checkpoint, times: int, words: bool) 
 
 def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    payload = head_view.payload(Picture(trace, measure="rollout"), 3, key="k")
+    payload = head_view.payload(HeadViewData(trace, measure="rollout"), 3, key="k")
     expected = bert_probe.Attention(3, measure="rollout").of(trace).weights
     np.testing.assert_array_equal(attention_of(payload)[0], expected)
     assert opened(payload)[0]["rolled"] is True
@@ -114,7 +116,7 @@ def test_rollout_travels_as_one_matrix(minilm: Checkpoint) -> None:
 
 def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
     trace = minilm.trace("electroencephalography helps", PAIR)
-    described, arrays = opened(head_view.payload(Picture(trace, words=True), 0, key="k"))
+    described, arrays = opened(head_view.payload(HeadViewData(trace, words=True), 0, key="k"))
     assert described["texts"][:3] == ["[CLS]", "electroencephalography", "helps"]
     assert arrays["firsts"][:3].tolist() == [0, 1, len(minilm.trace("electroencephalography").tokens) - 1]
     assert arrays["specials"][:2].tolist() == [1, 0]
@@ -123,7 +125,7 @@ def test_words_name_the_tokens_they_stand_for(minilm: Checkpoint) -> None:
 
 def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoint) -> None:
     trace = packed(double_minilm.trace(HOSTILE))
-    picture = Picture(trace, caption=HOSTILE)
+    picture = HeadViewData(trace, caption=HOSTILE)
     text = head_view.page(picture, View(3, (1,))).decode()
     held = json.loads(re.search(r'id="payload">(.*?)</script>', text)[1])  # type: ignore[index]
     assert held["start"] == 3
@@ -138,12 +140,16 @@ def test_the_page_holds_every_layer_and_asks_for_nothing(double_minilm: Checkpoi
 
 def test_layers_are_fetched_under_a_name_that_cannot_be_guessed(minilm: Checkpoint) -> None:
     trace = minilm.trace(TEXT)
-    picture = Picture(trace, measure="value-norm", caption="said")
-    link = layers.Link(picture)
-    assert link.leads_to(Picture(trace, measure="value-norm")), "the same numbers"
-    for other in (Picture(trace), replace(picture, words=True), replace(picture, trace=minilm.trace(TEXT))):
+    picture = HeadViewData(trace, measure="value-norm", caption="said")
+    link = layers.LayerLink(picture)
+    assert link.leads_to(HeadViewData(trace, measure="value-norm")), "the same numbers"
+    for other in (
+        HeadViewData(trace),
+        replace(picture, words=True),
+        replace(picture, trace=minilm.trace(TEXT)),
+    ):
         assert not link.leads_to(other)
-    assert link.address != layers.Link(picture).address, "another reader's"
+    assert link.address != layers.LayerLink(picture).address, "another reader's"
     assert len(link.address) >= len("/layers//") + 32
     status, headers, body = answer(f"{link.address}4")
     assert (status, headers["cache-control"], headers["content-encoding"]) == (200, "no-store", "identity")
@@ -161,11 +167,11 @@ def test_a_link_ends_with_its_session_and_no_other(
 ) -> None:
     here = {"one", "other"}
     monkeypatch.setattr(sessions, "is_here", here.__contains__)
-    picture = Picture(minilm.trace(TEXT))
+    picture = HeadViewData(minilm.trace(TEXT))
     links = []
     for name in ("one", "other"):
         monkeypatch.setattr(sessions, "current", lambda name=name: name)
-        links.append(layers.Link(picture))
+        links.append(layers.LayerLink(picture))
     one, other = links
     assert [answer(f"{link.address}1")[0] for link in links] == [200, 200]
     here.remove("one")
@@ -174,8 +180,8 @@ def test_a_link_ends_with_its_session_and_no_other(
 
 
 def test_a_link_keeps_no_trace_and_ends_when_nobody_holds_it(minilm: Checkpoint) -> None:
-    picture = Picture(minilm.trace(TEXT))
-    kept, let_go = layers.Link(picture), layers.Link(picture)
+    picture = HeadViewData(minilm.trace(TEXT))
+    kept, let_go = layers.LayerLink(picture), layers.LayerLink(picture)
     at = let_go.address
     assert answer(f"{at}1")[0] == 200
     del let_go

@@ -138,7 +138,7 @@ def test_the_rows_picture_of_a_long_text_keeps_the_largest_columns_and_those_wan
 def test_a_set_of_heads_is_switched_off_with_the_library_s_numbers() -> None:
     app = part("ablation", off="3.7,5", replacement="mean")
     heads = [(2, 6), *((4, head) for head in range(12))]
-    result = bert_probe.Ablate(heads, "mean").of(bert_probe.load().trace(TEXT))
+    result = bert_probe.HeadAblation(heads, "mean").of(bert_probe.load().trace(TEXT))
     assert metrics(app) == {
         "Tokens, on average": f"{result.mean_token_change:.4f}",
         "[CLS], the first token": f"{result.cls_change:.4f}",
@@ -189,7 +189,7 @@ def test_each_head_in_turn_is_ranked_and_kept() -> None:
     assert not app.dataframe
     button(app, "Switch off each head in turn").click().run()
     finished(app)
-    expected = bert_probe.AblateEach().of(bert_probe.load().trace(TEXT)).table()
+    expected = bert_probe.HeadAblationSweep().of(bert_probe.load().trace(TEXT)).table()
     assert app.dataframe[0].value["mean_token_change"].tolist() == expected["mean_token_change"].tolist()
     app.switch_page("../../pages/tokens.py").run()
     app.switch_page("../../pages/heads.py").run()
@@ -281,8 +281,8 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
         ("profiles", bert_probe.Heads(words=True), {"measure": "next"}, ""),
         ("find", bert_probe.FindHeads([(11, 9), (4, 5)]), {}, ""),
         ("find", bert_probe.FindHeads([("ground", "it"), ("[CLS]", "we:2")]), {}, ""),
-        ("ablation", bert_probe.Ablate([(2, 6), (4, 0)], "mean"), {}, ""),
-        ("ablation", bert_probe.AblateEach("mean"), {"ablation": "each"}, "Switch off each"),
+        ("ablation", bert_probe.HeadAblation([(2, 6), (4, 0)], "mean"), {}, ""),
+        ("ablation", bert_probe.HeadAblationSweep("mean"), {"ablation": "each"}, "Switch off each"),
         ("many", bert_probe.HeadMeans(words=True), {}, "Profile 40"),
     ],
 )
@@ -302,7 +302,7 @@ def test_the_address_holds_the_question_that_is_shown(
 
 def test_a_whole_layer_in_the_address_is_all_of_its_heads() -> None:
     app = part("ablation", off="3.7,5")
-    asked = bert_probe.Ablate.from_address({"off": "3.7,5"}, bert_probe.load().description)
+    asked = bert_probe.HeadAblation.from_address({"off": "3.7,5"}, bert_probe.load().description)
     assert len(asked.heads) == 13
     assert f"bert_probe.{asked!r}.of(trace)" in app.get("code")[0].value
 

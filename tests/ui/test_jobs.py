@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.errors import OutOfMemoryError, TextError
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.ui import jobs
 from tests.helpers.waiting import until
 from tests.helpers.work import Steps, all_jobs_ended
@@ -36,7 +36,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     until(all_jobs_ended)
 
 
-def page(**wanted: tuple[object, Callable[[Report], Any]]) -> AppTest:
+def page(**wanted: tuple[object, Callable[[Progress], Any]]) -> AppTest:
     app = AppTest.from_string(PAGE, default_timeout=20)
     app.session_state["wanted"] = wanted
     return app.run()
@@ -96,7 +96,7 @@ class Slow:
     about: str
     of_whom: ClassVar[list[tuple[str, str, int]]] = []
 
-    def of(self, subject: str, limit: int, report: Report) -> Sized:
+    def of(self, subject: str, limit: int, report: Progress) -> Sized:
         self.of_whom.append((self.about, subject, limit))
         report(1, 1)
         return Sized(f"{self.about} of {subject}")
@@ -192,7 +192,7 @@ def test_what_begins_by_itself_begins_anew_with_another_cause() -> None:
 
 @pytest.mark.parametrize("name", ["one", "auto"])
 def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> None:
-    def fails(_: Report) -> str:
+    def fails(_: Progress) -> str:
         raise OutOfMemoryError("The machine is too small.")
 
     app = page(**{name: ("text", fails)})
@@ -209,7 +209,7 @@ def test_an_error_comes_out_on_the_page_until_it_is_tried_again(name: str) -> No
 def test_what_begins_by_itself_is_not_tried_twice_where_only_another_text_helps() -> None:
     tried = []
 
-    def fails(_: Report) -> str:
+    def fails(_: Progress) -> str:
         tried.append("text")
         raise TextError("Sentence 2 is too long.")
 

@@ -11,13 +11,13 @@ import bert_probe
 from bert_probe.analyses.measures import value_zeroing as module
 from bert_probe.analyses.measures.value_zeroing import value_zeroing
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.server import layers
 from bert_probe.ui import jobs
 from bert_probe.ui.components import head_view
-from bert_probe.views.head_view import Picture
+from bert_probe.views.head_view import HeadViewData
 from tests.helpers.exactness import assert_alike
 from tests.helpers.pages import choose, looks_at, opened, refusal, said
 from tests.helpers.server import answer
@@ -32,7 +32,7 @@ def led(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
     """Value zeroing that reports 0 to 3 of 3, and then goes on when the test says so."""
     work = Steps(3)
 
-    def slowly(trace: Trace, layer: int, report: Report) -> Array:
+    def slowly(trace: Trace, layer: int, report: Progress) -> Array:
         work(report)
         return value_zeroing(trace, layer)
 
@@ -146,8 +146,8 @@ def test_a_text_that_is_too_long_is_refused_on_its_page(monkeypatch: pytest.Monk
 
 
 def test_the_browser_gets_a_layer_when_it_is_computed(minilm: Checkpoint) -> None:
-    picture = Picture(minilm.trace("we left"), measure=DRAWN)
-    link = layers.Link(picture)
+    picture = HeadViewData(minilm.trace("we left"), measure=DRAWN)
+    link = layers.LayerLink(picture)
     status, headers, body = answer(f"{link.address}3")
     assert (status, headers["cache-control"], body) == (204, "no-store", b"")
     bert_probe.Attention(2, measure=DRAWN).of(picture.trace)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import LayerMap, LayerMapOfMany
+from bert_probe import CorpusTokenMap, TokenMap
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
-from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui import map_view
 from bert_probe.views import layer_map as views
 from tests.helpers.exactness import assert_alike
@@ -43,16 +43,16 @@ def test_your_text_is_mapped_and_what_is_not_shown_is_said(capfdbinary: pytest.C
     assert not app.exception
     study = app.session_state["request"]
     checkpoint = shared_cache.open_checkpoint("", "")
-    found = LayerMap().of(*shared_cache.traces(checkpoint, study.texts, truncate=False))
+    found = TokenMap().of(*shared_cache.traces(checkpoint, study.texts, truncate=False))
     same_places(at_layer(app), found.some(range(len(found.marks)), 6))
     assert "neighbours" in said(app)
-    assert asked_by(app, LayerMap) == LayerMap()
+    assert asked_by(app, TokenMap) == TokenMap()
     same_places(table_of_both_codes(app, capfdbinary), found.table())
 
 
 def test_the_address_says_what_is_asked_and_what_is_shown() -> None:
     app = page("map", map_words="1", map_basis="centred", map_layer="2", map_view="each", map_colour="layer")
-    assert asked_by(app, LayerMap) == LayerMap(words=True, basis="centred")
+    assert asked_by(app, TokenMap) == TokenMap(words=True, basis="centred")
     assert at_layer(app)["layer"].unique().tolist() == [2]
     asked = address_of(app)
     assert (asked["map_view"], asked["map_layer"], asked["map_colour"]) == ("each", "2", "layer")
@@ -74,7 +74,7 @@ def test_a_file_is_mapped_by_its_labels_and_one_of_its_texts_goes_to_other_pages
     )
     app = given("rows.csv", TABLE)
     checkpoint = shared_cache.open_checkpoint("", "")
-    expected = LayerMapOfMany().of(checkpoint, labelled_of(TABLE, "rows.csv"))
+    expected = CorpusTokenMap().of(checkpoint, parse_labeled_texts(TABLE, "rows.csv"))
     assert "3 texts of rows" in said(app)
     same_places(at_layer(app), expected.some([1, 5], 3))
     assert "2 tokens selected, at layer 3" in said(app)
@@ -99,7 +99,7 @@ def test_a_column_is_chosen_and_bad_files_are_refused_with_a_sentence() -> None:
 
 
 def test_points_arrive_as_they_are_and_each_name_once(minilm: Checkpoint) -> None:
-    found = LayerMap(words=True).of(minilm.trace("the boat the boat the river"))
+    found = TokenMap(words=True).of(minilm.trace("the boat the boat the river"))
     header, arrays = opened(views.payload(found, key="m"))
     np.testing.assert_array_equal(arrays["points"], found.planes.points)
     assert header["names"] == ["the", "boat", "river"]
@@ -109,13 +109,13 @@ def test_points_arrive_as_they_are_and_each_name_once(minilm: Checkpoint) -> Non
     assert explained is not None
     assert f"{explained[0]:.1%}" in header["variance"]
     assert f"{1 - sum(explained):.0%} is not" in header["variance"]
-    assert header["of"] != opened(views.payload(LayerMap().of(minilm.trace("the boat")), key="m"))[0]["of"]
+    assert header["of"] != opened(views.payload(TokenMap().of(minilm.trace("the boat")), key="m"))[0]["of"]
 
 
 def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = LayerMap().of(minilm.trace("the boat"))
+    found = TokenMap().of(minilm.trace("the boat"))
     nothing: dict[str, Any] = {"pinned": None, "selected": []}
     held = {"of": "x", "pinned": 1, "selected": [1, 0, 7, -1, True, "a"]}
     assert views.chosen({"chosen": held}, "x", 2) == {"pinned": 1, "selected": [0, 1]}
@@ -131,7 +131,7 @@ def test_too_many_are_refused_and_answers_of_a_browser_are_checked(
 
 
 def test_a_map_is_a_page_and_a_picture_of_every_layer(minilm: Checkpoint) -> None:
-    found = LayerMap(words=True).of(minilm.trace("the <b>boat</b> sinks"))
+    found = TokenMap(words=True).of(minilm.trace("the <b>boat</b> sinks"))
     frame = found.show()
     assert frame.page.component == "layer_map"
     svg = frame.page.svg()

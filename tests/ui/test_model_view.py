@@ -14,7 +14,7 @@ from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
 from bert_probe.ui.components import model_view as views
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.views import palette
-from bert_probe.views.model_view import Head, colour_entries, payload
+from bert_probe.views.model_view import HeadThumbnail, colour_entries, payload
 from bert_probe.views.model_view import opened as opened_head
 from bert_probe.views.scale import Scale
 from tests.helpers.payloads import opened
@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], m
 @pytest.mark.parametrize(
     ("answer", "head"),
     [
-        ({"layer": 2, "head": 1}, Head(2, 1)),
+        ({"layer": 2, "head": 1}, HeadThumbnail(2, 1)),
         ({"layer": 3, "head": 1}, None),
         ({"layer": 0, "head": -1}, None),
         ({"layer": True, "head": 1}, None),
@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused(sent: list[bytes], more: dict[str, Any], m
         (7, None),
     ],
 )
-def test_only_a_head_of_this_model_is_believed(answer: Any, head: Head | None) -> None:
+def test_only_a_head_of_this_model_is_believed(answer: Any, head: HeadThumbnail | None) -> None:
     assert opened_head({"opened": answer}, (3, 2)) == head
 
 

@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.overview import TextOverview, forms, look
-from bert_probe.analyses.usual import Usual, usual
-from bert_probe.core.provenance import Subject
+from bert_probe.analyses.overview import HighlightsResult, forms, look
+from bert_probe.analyses.usual import ReferenceNumbers, usual
+from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import address
-from bert_probe.model.progress import ignore
+from bert_probe.model.progress import no_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
 from bert_probe.ui import jobs, overview, state, workbench
@@ -33,12 +33,12 @@ def links(app: AppTest) -> list[tuple[str, dict[str, str]]]:
     return [(proto.page, dict(parse_qsl(proto.query_string))) for proto in protos]
 
 
-def expected(text: str, b: str = "") -> TextOverview:
+def expected(text: str, b: str = "") -> HighlightsResult:
     """The library's answer, with the numbers that the page has measured, too."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = shared_cache.traces(checkpoint, [(one, None) for one in (text, b) if one], False)
     first, *more = [
-        shared_cache.answers.of(usual, checkpoint, form, report=ignore) for form in forms(*traces)
+        shared_cache.answers.of(usual, checkpoint, form, report=no_progress) for form in forms(*traces)
     ]
     for one in more:
         first |= one
@@ -87,7 +87,7 @@ def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
         (checkpoint.trace("a dog", "a cat"), workbench.Request("a dog", "a cat", "pair")),
         (checkpoint.trace("dog " * 600, truncate=True), workbench.Request("dog " * 600, truncate=True)),
     ):
-        parameters = address(Subject.of(trace))
+        parameters = address(InputRecord.of(trace))
         assert parameters is not None
         cut = parameters.pop("truncate", "0")
         assert workbench.Request(**parameters, truncate=cut == "1") == request
@@ -121,7 +121,7 @@ def test_findings_are_there_before_anything_is_compared(monkeypatch: pytest.Monk
     may_go_on = threading.Event()
     measured = usual
 
-    def slow(*given: Any, **more: Any) -> Usual:
+    def slow(*given: Any, **more: Any) -> ReferenceNumbers:
         may_go_on.wait(60)
         return measured(*given, **more)
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_probe import Embedding, Parameters, Pooler, Steps, Tokens, Vectors
+from bert_probe import AttentionSteps, Embedding, HiddenStates, Parameters, Pooler, Tokens
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.baseline import SimilarityBaseline
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import export, state
 from bert_probe.ui.examples import EXAMPLES
-from bert_probe.views.head_view import Picture, payload
+from bert_probe.views.head_view import HeadViewData, payload
 from bert_probe.views.view import Options, View
 from tests.helpers import payloads
 from tests.helpers.exactness import assert_alike, assert_rounded
@@ -280,9 +280,9 @@ def test_the_same_weights_under_another_config_have_a_baseline_of_their_own(
     (folders[1] / "config.json").write_text(json.dumps(config | {"num_attention_heads": 2}))
     four, two = (shared_cache.open_checkpoint(str(folder), "") for folder in folders)
     assert four.description.weights_sha256 == two.description.weights_sha256
-    one, other = (shared_cache.answers.of(Baseline().of, checkpoint) for checkpoint in (four, two))
+    one, other = (shared_cache.answers.of(SimilarityBaseline().of, checkpoint) for checkpoint in (four, two))
     assert one.unrelated.mean != other.unrelated.mean
-    assert shared_cache.answers.of(Baseline().of, four) is one
+    assert shared_cache.answers.of(SimilarityBaseline().of, four) is one
 
 
 @pytest.mark.parametrize("relation", ["compare", "pair"])
@@ -329,12 +329,12 @@ def test_the_two_codes_of_the_export_menu_make_the_same_table(
     ("page", "address", "kind"),
     [
         ("tokens", {}, Tokens),
-        ("steps", {}, Steps),
-        ("steps", {"layer": "2", "head": "3", "query": "4", "key": "9"}, Steps),
+        ("steps", {}, AttentionSteps),
+        ("steps", {"layer": "2", "head": "3", "query": "4", "key": "9"}, AttentionSteps),
         ("embeddings", {}, Embedding),
         ("embeddings", {"embedding_token": "3"}, Embedding),
-        ("embeddings", {"part": "vectors"}, Vectors),
-        ("embeddings", {"part": "vectors", "vector_layer": "0"}, Vectors),
+        ("embeddings", {"part": "vectors"}, HiddenStates),
+        ("embeddings", {"part": "vectors", "vector_layer": "0"}, HiddenStates),
         ("embeddings", {"part": "pooler"}, Pooler),
         ("parameters", {}, Parameters),
     ],
@@ -345,7 +345,7 @@ def test_the_address_is_that_of_the_question(page: str, address: dict[str, str],
     asked = asked_by(app, kind)
     if kind is not Parameters:
         asked = asked.resolved(shared_cache.open_checkpoint("", "").trace(TEXT))
-    if kind is Steps:
+    if kind is AttentionSteps:
         asked = replace(asked, key=None)  # its vectors are further files beside the table of all keys
     assert f"bert_probe.{asked!r}.of(" in app.get("code")[0].value
 
@@ -364,6 +364,6 @@ def test_a_word_as_long_as_its_text_is_drawn_by_its_beginning_and_exported_whole
     columns = list(app.dataframe[0].value.columns)
     assert columns[3] == f"2 {'x' * 100}… (5,000 characters)"
     trace = shared_cache.open_checkpoint("", "").trace(f"we {word}")
-    picture = Picture(trace, words=True)
+    picture = HeadViewData(trace, words=True)
     assert b"x" * 101 not in payload(picture, 0, key="")
     assert word in Attention(words=True).of(trace).frame().to_csv()

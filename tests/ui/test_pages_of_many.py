@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import bert_probe
-from bert_probe import Projection, Sentences
+from bert_probe import SentenceMap, Sentences
 from bert_probe.analyses import layouts, sentences
-from bert_probe.analyses.baseline import Baseline
-from bert_probe.analyses.context import Context, WordsInContext
+from bert_probe.analyses.baseline import SimilarityBaseline
+from bert_probe.analyses.context import WordInContext, WordInContextResult
 from bert_probe.core import files
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import context_list
@@ -27,14 +27,14 @@ def click(app: Any, label: str) -> None:
     next(button for button in app.button if button.label == label).click().run()
 
 
-def in_context(texts: list[str], words: list[str]) -> WordsInContext:
+def in_context(texts: list[str], words: list[str]) -> WordInContextResult:
     """What the page says of words, to the last digit: each sentence was read by itself."""
     checkpoint = shared_cache.open_checkpoint("", "")
     traces = [shared_cache.traces(checkpoint, [(text, None)], truncate=False)[0] for text in texts]
-    return Context(words).of(traces, shared_cache.answers.of(Baseline().of, checkpoint))
+    return WordInContext(words).of(traces, shared_cache.answers.of(SimilarityBaseline().of, checkpoint))
 
 
-def example_words() -> WordsInContext:
+def example_words() -> WordInContextResult:
     texts, words = zip(*CONTEXT, strict=True)
     return in_context(list(texts), list(words))
 
@@ -98,7 +98,7 @@ def test_context_is_kept_over_pages_and_corrected_curves_are_drawn() -> None:
 
 def test_context_s_address_asks_what_the_page_shows() -> None:
     app = opened("context", vector_layer="2", layer="4")
-    asked = asked_by(app, Context)
+    asked = asked_by(app, WordInContext)
     assert asked == example_words().showing(layer=2).question
     assert f"{replace(asked, layer=None)!r}.of(traces)" in app.get("code")[0].value
 
@@ -179,12 +179,12 @@ def test_a_map_runs_the_model_no_second_time(monkeypatch: pytest.MonkeyPatch) ->
             {"sentences_part": "nearest", "sentences_count": "3", "pooling": "cls"},
             Sentences("cls", "nearest", count=3),
         ),
-        ({"sentences_part": "map"}, Projection("pca", "model")),
-        ({"sentences_part": "map", "sentences_map": "tsne", "pooling": "max"}, Projection("tsne", "max")),
+        ({"sentences_part": "map"}, SentenceMap("pca", "model")),
+        ({"sentences_part": "map", "sentences_map": "tsne", "pooling": "max"}, SentenceMap("tsne", "max")),
     ],
 )
 def test_the_address_asks_what_the_sentences_page_shows(
-    address: dict[str, str], asked: Sentences | Projection
+    address: dict[str, str], asked: Sentences | SentenceMap
 ) -> None:
     app = opened("sentences", **address)
     assert asked_by(app, type(asked)) == asked
@@ -257,7 +257,7 @@ def test_sentences_two_codes_read_the_exported_file(
     shown = {
         "heatmap": found.showing(order="tree"),
         "nearest": found.showing(show="nearest", count=50),
-        "map": Projection("pca", "model").of_vectors(found),
-        "tsne": Projection("tsne", "model").of_vectors(found),
+        "map": SentenceMap("pca", "model").of_vectors(found),
+        "tsne": SentenceMap("tsne", "model").of_vectors(found),
     }
     assert files.to_bytes(frame, "csv") == files.to_bytes(shown[part].table(), "csv")

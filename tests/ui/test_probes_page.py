@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import Probe, Relations, TreeProbe
+from bert_probe import Probe, Relations, StructuralProbe
 from bert_probe.runtime import shared_cache
-from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.ui.components import matrix
 from bert_probe.views.matrix import Cell
 from tests.helpers.exactness import assert_alike
@@ -40,7 +40,7 @@ def test_texts_of_a_table_are_probed() -> None:
     assert "4 texts, 2 labels" in said(app)
     app.session_state["probe_pooling"] = "cls"
     app = click(app.run(), "Probe the layers")
-    data = labelled_of(TABLE.encode(), "data.csv")
+    data = parse_labeled_texts(TABLE.encode(), "data.csv")
     expected = Probe(pooling="cls").of(shared_cache.open_checkpoint("", ""), data, data)
     assert_alike(app.dataframe[-1].value, expected.frame())
     assert "held-out texts" in said(app)
@@ -103,7 +103,7 @@ def test_trees_are_probed_and_one_is_drawn() -> None:
     app = given("trees", data=SAILING_FILE, held_out=SLEEPING_FILE)
     app = click(app, "Probe for trees")
     checkpoint = shared_cache.open_checkpoint("", "")
-    expected = TreeProbe().of(checkpoint, SAILING, SLEEPING)
+    expected = StructuralProbe().of(checkpoint, SAILING, SLEEPING)
     by_layer, edges = (frame.value for frame in app.dataframe[-2:])
     assert_alike(by_layer, expected.frame())
     assert "of 6 held-out edges; joining each word with the next finds 83.3%" in said(app)

@@ -12,9 +12,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe.reports import attachments
-from bert_probe.reports.drafts import Entry, Tray
-from bert_probe.reports.numbers import Models
-from bert_probe.reports.view_files import Named, Text, ViewFile
+from bert_probe.reports.drafts import Draft, DraftEntry
+from bert_probe.reports.numbers import NamedModels
+from bert_probe.reports.view_files import ModelReference, TextInput, ViewFile
 from bert_probe.runtime import shared_cache
 from bert_probe.server import text_store
 from bert_probe.ui import drafts, url_texts
@@ -38,8 +38,8 @@ def click(app: AppTest, label: str, key: str = "") -> AppTest:
     return app
 
 
-def picked(app: AppTest) -> list[Entry]:
-    found: Tray = app.session_state["tray"]
+def picked(app: AppTest) -> list[DraftEntry]:
+    found: Draft = app.session_state["tray"]
     return list(found.entries)
 
 
@@ -52,9 +52,9 @@ def dropped(content: bytes, page: str = "tokens") -> AppTest:
 
 def a_report(*notes: str) -> AppTest:
     """The page with views of one text."""
-    entries = [Entry(ViewFile("Tokens", texts=(Text(f"{TEXT} {note}"),)), note) for note in notes]
+    entries = [DraftEntry(ViewFile("Tokens", texts=(TextInput(f"{TEXT} {note}"),)), note) for note in notes]
     app = opened("tokens", a=TEXT)
-    app.session_state["tray"] = Tray("", tuple(entries))
+    app.session_state["tray"] = Draft("", tuple(entries))
     return app.switch_page("../../pages/report.py").run()
 
 
@@ -95,7 +95,7 @@ def test_views_are_ordered_noted_and_taken_out() -> None:
 def test_a_report_is_made_of_them() -> None:
     app = a_report("the first token has the id {{1, id}}")
     # Without the twin in float64, which takes a second to open.
-    with patch.object(Models, "twins", Models.of):
+    with patch.object(NamedModels, "twins", NamedModels.of):
         click(app, "Make the report")
     assert not app.exception
     labels = [one.proto.label for one in app.get("download_button")]
@@ -143,7 +143,7 @@ def test_what_is_too_much_for_a_view_is_said(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_wrong_with_a_view_is_said_and_nothing_is_lost() -> None:
     app = a_report("{{99, id}}")
-    with patch.object(Models, "twins", Models.of):
+    with patch.object(NamedModels, "twins", NamedModels.of):
         click(app, "Make the report")
     assert "View 1: The note refers to row 99" in refusal(app)
     assert [entry.note for entry in picked(app)] == ["{{99, id}}"]
@@ -173,7 +173,7 @@ def test_a_report_takes_so_many_views_and_no_more(monkeypatch: pytest.MonkeyPatc
 
 
 def a_view(**address: str) -> ViewFile:
-    return ViewFile("Tokens", texts=(Text(TEXT),), page="tokens", address={"a": TEXT} | address)
+    return ViewFile("Tokens", texts=(TextInput(TEXT),), page="tokens", address={"a": TEXT} | address)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +188,14 @@ def test_a_view_opens_where_it_was_made(text: str) -> None:
 
 
 def test_several_views_open_on_the_page_report() -> None:
-    held = Tray("T", (Entry(a_view(), "a note"),))
+    held = Draft("T", (DraftEntry(a_view(), "a note"),))
     app = dropped(held.to_bytes())
     assert app.title[0].value == "Report"
     assert app.session_state["tray"] == held
 
 
 def test_a_view_without_a_page_is_added_to_the_report() -> None:
-    app = dropped(ViewFile("Tokens", texts=(Text(TEXT),)).to_bytes())
+    app = dropped(ViewFile("Tokens", texts=(TextInput(TEXT),)).to_bytes())
     assert app.title[0].value == "Report"
     assert [entry.view.question for entry in picked(app)] == ["Tokens"]
 
@@ -218,7 +218,7 @@ def test_another_model_is_opened_only_when_the_reader_agrees(
 def test_a_reader_who_agrees_sees_the_view(family_folder: Callable[[str], Path], tmp_path: Path) -> None:
     folder = str(shutil.copytree(family_folder("bert"), tmp_path / "bert"))
     view = a_view(model=folder)
-    named = (Named(folder, weights_sha256="0" * 64),)
+    named = (ModelReference(folder, weights_sha256="0" * 64),)
     app = dropped(ViewFile("Tokens", {}, named, page="tokens", address=view.address).to_bytes())
     click(app, "Open it")
     assert app.session_state["request"].model == folder

@@ -13,7 +13,7 @@ from bert_probe.analyses.first_look import first_look
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import shown
 from bert_probe.ui.components import toolbar
-from bert_probe.views.view import Options, Pins, Shown, View, described
+from bert_probe.views.view import Options, Pins, VersionedView, View, described
 from tests.helpers.pages import address_of, choose, looks_at, opened, said
 
 TEXT = "we left the ground"
@@ -24,7 +24,7 @@ class Browser:
 
     def __init__(self) -> None:
         self.sent: Any = None
-        self.report: Shown | None = None
+        self.report: VersionedView | None = None
 
     def mounted(self, *, key: str, data: Any, on_shown_change: Callable[[], None]) -> None:
         self.sent = data["shown"]
@@ -47,17 +47,21 @@ def test_the_later_choice_counts(browser: Browser) -> None:
     assert browser.sent == described(first)
     assert first.view == View(3, (1,))
     chosen = View(4, (1, 5), Options(specials=False), Pins("key", (2,)))
-    browser.report = Shown(first.revision + 2, first.of, chosen)
+    browser.report = VersionedView(first.revision + 2, first.of, chosen)
     app.run().run()
-    assert browser.sent == described(Shown(first.revision + 2, first.of, chosen)), "as it was reported"
+    assert browser.sent == described(VersionedView(first.revision + 2, first.of, chosen)), (
+        "as it was reported"
+    )
     spelled = {"layer": "4", "head": "2", "heads": "2.6", "specials": "0", "pins": "key.2"}
     assert address_of(app) == {"a": TEXT, "show": "table", **spelled}
-    browser.report = Shown(first.revision + 1, first.of, View(1, "mean"))
+    browser.report = VersionedView(first.revision + 1, first.of, View(1, "mean"))
     app.run().run()
     assert looks_at(app) == chosen, "what was reported before came later"
     choose(app, layer="2")
     held = app.session_state[shown.KEY]
-    assert held == Shown(first.revision + 3, first.of, replace(chosen, layer=2)), "chosen on another page"
+    assert held == VersionedView(first.revision + 3, first.of, replace(chosen, layer=2)), (
+        "chosen on another page"
+    )
     browser.report = replace(held, view=replace(held.view, layer=5))
     app.run().run()
     assert looks_at(app).layer == 5, "at a tie it is the reader's own"

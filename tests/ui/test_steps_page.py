@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe import Steps
+from bert_probe import AttentionSteps
 from bert_probe.analyses import head_outputs
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
@@ -27,7 +27,7 @@ def shown(value: float) -> str:
 def test_the_page_shows_the_library_s_numbers() -> None:
     app = opened("steps", a=TEXT, layer="2", head="3", query="11", key="9")
     checkpoint = shared_cache.open_checkpoint("", "")
-    steps = Steps(1, 2, 11).of(checkpoint.trace(TEXT))
+    steps = AttentionSteps(1, 2, 11).of(checkpoint.trace(TEXT))
     assert metrics(app) == {
         "Numbers in each": "32",
         "q · k": shown(steps.dot_products[9]),

@@ -12,17 +12,17 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
-from bert_probe import Evaluate, EvaluateMasks, Teach
+from bert_probe import Evaluate, EvaluateMasks, Train
 from bert_probe.runtime import shared_cache
-from bert_probe.text.labeled_texts import labelled_of
+from bert_probe.text.labeled_texts import parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics_file
-from bert_probe.text.sentence_files import sentences_of
+from bert_probe.text.sentence_files import parse_sentences
 from bert_probe.text.tables import as_file
-from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui.components import matrix
 from bert_probe.ui.train import running
-from bert_probe.ui.train.data import Data
-from bert_probe.ui.train.running import Outcome
+from bert_probe.ui.train.data import TrainingData
+from bert_probe.ui.train.running import TrainingOutcome
 from bert_probe.views.matrix import Cell
 from tests.helpers.pages import HOSTILE, address_of, opened, refusal, said
 
@@ -61,7 +61,9 @@ def press(app: AppTest, label: str) -> AppTest:
     return app
 
 
-def trained(folder: Path, content: bytes, name: str = "mine.csv", **address: str) -> tuple[AppTest, Outcome]:
+def trained(
+    folder: Path, content: bytes, name: str = "mine.csv", **address: str
+) -> tuple[AppTest, TrainingOutcome]:
     app = given(folder, content, name, **{"epochs": "2"} | address)
     assert not app.exception
     app = press(app, "Start training")
@@ -96,7 +98,7 @@ def test_what_is_chosen_is_in_the_address_and_comes_from_it(family_folder: Folde
 def test_a_training_is_what_the_library_gives(family_folder: Folder) -> None:
     app, found = trained(family_folder("bert"), table(), held_out="0.5", rate="0.01", epochs="4")
     checkpoint = bert_probe.load(family_folder("bert"))
-    again = Teach(epochs=4, rate=0.01, held_out=0.5).of(checkpoint, labelled_of(table(), "mine.csv"))
+    again = Train(epochs=4, rate=0.01, held_out=0.5).of(checkpoint, parse_labeled_texts(table(), "mine.csv"))
     pd.testing.assert_frame_equal(found.taught.table(), again.table())
     judged = Evaluate().of(again.checkpoint, again.held_out, again.data)
     pd.testing.assert_frame_equal(found.evaluation.table(), judged.table())
@@ -163,8 +165,10 @@ def test_a_model_is_saved_where_nothing_is_and_opens_from_there(
 
 def test_cancel_keeps_the_best_so_far(family_folder: Folder) -> None:
     checkpoint = bert_probe.load(family_folder("bert"))
-    planned = Teach().plan(checkpoint, labelled_of(table(), "mine.csv"))
-    run = running.Run(Data(labelled_of(table(), "mine.csv"), None, 0.2, "mine.csv"), planned)
+    planned = Train().plan(checkpoint, parse_labeled_texts(table(), "mine.csv"))
+    run = running.TrainingRun(
+        TrainingData(parse_labeled_texts(table(), "mine.csv"), None, 0.2, "mine.csv"), planned
+    )
     stopped: list[int] = []
 
     def report(done: int, _total: int) -> None:
@@ -233,7 +237,7 @@ def test_masked_words_are_taught_from_pasted_lines(family_folder: Folder) -> Non
     assert address_of(app)["whole_words"] == "1"
     app = press(app, "Start training")
     found = app.session_state["train_outcome"]
-    again = Teach(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
+    again = Train(epochs=2, whole_words=True).of(bert_probe.load(family_folder("bert")), LINES)
     pd.testing.assert_frame_equal(found.taught.table(), again.table())
     judged = EvaluateMasks().of(again.checkpoint, again.held_out)
     pd.testing.assert_frame_equal(found.guessed.table(), judged.table())
@@ -255,7 +259,7 @@ def test_a_text_file_is_lines_to_mask(family_folder: Folder) -> None:
     assert "21 texts, whose words are masked and guessed" in said(app)
     assert app.dataframe[0].value["text"].tolist()[-1] == HOSTILE
     assert not unescaped(said(app))
-    assert sentences_of(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
+    assert parse_sentences(as_file((*LINES, "a")), "a.txt") == (*LINES, "a")
 
 
 def test_a_cell_of_tags_opens_the_sentence_of_its_words(
@@ -278,9 +282,9 @@ def test_a_cell_of_tags_opens_the_sentence_of_its_words(
 
 def test_the_files_of_the_lines_read_the_same_again() -> None:
     for content in (everyday_topics_file(), b'text_a,text_b,label\n"a, ""b""",c,1.5\nd,e,2\n'):
-        rows = labelled_of(content, "a.csv")
-        assert labelled_of(as_file(rows), "a.csv").digest == rows.digest
-    several = labelled_of(b"text,labels\na,x|y\nb,\n", "a.csv")
-    assert labelled_of(as_file(several), "a.csv").digest == several.digest
-    tagged = tagged_of(b"One\tO\nRome\tB-LOC\n\nTwo\tO\n", "a.conll")
-    assert tagged_of(as_file(tagged), "a.conll") == tagged
+        rows = parse_labeled_texts(content, "a.csv")
+        assert parse_labeled_texts(as_file(rows), "a.csv").digest == rows.digest
+    several = parse_labeled_texts(b"text,labels\na,x|y\nb,\n", "a.csv")
+    assert parse_labeled_texts(as_file(several), "a.csv").digest == several.digest
+    tagged = parse_tagged_sentences(b"One\tO\nRome\tB-LOC\n\nTwo\tO\n", "a.conll")
+    assert parse_tagged_sentences(as_file(tagged), "a.conll") == tagged

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe import Fragmentation, Neighbours, Positions, Vocabulary
+from bert_probe import Fertility, Neighbors, Positions, Vocabulary
 from bert_probe.runtime import shared_cache
 from bert_probe.text import matching
 from tests.helpers.pages import HOSTILE, asked_by, opened, said
@@ -25,9 +25,9 @@ def test_the_page_lists_what_is_searched_for_and_the_address_says_it() -> None:
     assert asked == Vocabulary("^##.*ing$", "regex", case=True, kind="continuation")
     table, near = (one.value for one in app.dataframe[:2])
     assert table["token"].tolist() == asked.of(checkpoint).table()["token"].tolist()
-    assert near["cosine"].tolist() == Neighbours("river").of(checkpoint).cosines.tolist()
+    assert near["cosine"].tolist() == Neighbors("river").of(checkpoint).cosines.tolist()
     assert "drawn at random have a cosine of" in said(app)
-    assert "bert_probe.Neighbours(token='river')" in "\n".join(one.value for one in app.get("code"))
+    assert "bert_probe.Neighbors(token='river')" in "\n".join(one.value for one in app.get("code"))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_text_is_cut_up_also_by_another_vocabulary(family_folder: FamilyFold
     text = "A small boat crosses"
     app = opened("vocabulary", a=text, vocabulary_part="text")
     assert not app.exception
-    found = Fragmentation().of(shared_cache.open_checkpoint("", "").trace(text))
+    found = Fertility().of(shared_cache.open_checkpoint("", "").trace(text))
     assert app.metric[-4].value == f"{found.fertility:.2f}"
     app = opened("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
     assert not app.exception

@@ -78,7 +78,7 @@ def test_queries_and_keys_make_the_same_picture_as_weights(minilm: Checkpoint) -
 
 
 def test_all_steps_stand_one_beneath_the_other(minilm: Checkpoint) -> None:
-    found = bert_probe.Steps(2, 3).of(minilm.trace(TEXT))
+    found = bert_probe.AttentionSteps(2, 3).of(minilm.trace(TEXT))
     shown = texts_of(found.show().page.svg())
     captions = ["The query and the key, a colour for each number", "The head's output, computed in two ways"]
     assert [shown.count(caption) for caption in captions] == [1, 1]

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bert_probe.analyses.pictured import SIDE, Bars, Curves, Grid, Picture, Pieces
+from bert_probe.analyses.pictured import SIDE, Bars, Curves, Grid, Picture, TextSegments
 from bert_probe.views import palette, small
 from tests.helpers.traces import HOSTILE_TOKENS
 
@@ -21,9 +21,9 @@ PICTURES: tuple[Picture, ...] = (
     Curves([1.0], [1.0], 0),
     Bars([0.2, -0.1, 0.0], 1),
     Bars([0.0], 0),
-    Pieces([]),
-    Pieces(HOSTILE_TOKENS),
-    Pieces(["x" * 5_000]),
+    TextSegments([]),
+    TextSegments(HOSTILE_TOKENS),
+    TextSegments(["x" * 5_000]),
 )
 
 
@@ -68,6 +68,6 @@ def test_a_large_matrix_keeps_its_largest_numbers_and_its_mark() -> None:
 
 
 def test_text_of_a_person_stays_text() -> None:
-    root = ElementTree.fromstring(small.svg(Pieces(["<b>&amp;", "null\x00"]), dark=True))
+    root = ElementTree.fromstring(small.svg(TextSegments(["<b>&amp;", "null\x00"]), dark=True))
     texts = [one.text for one in root.iter() if one.tag.endswith("text")]
     assert texts == ["<b>&amp;", "null\ufffd"]

@@ -22,8 +22,8 @@ from bert_probe.views.view import (
     STEPS,
     Options,
     Pins,
-    Shown,
-    Unknown,
+    UnknownChoice,
+    VersionedView,
     View,
     described,
     digest,
@@ -82,7 +82,7 @@ def test_a_view_survives_its_address_and_the_browser(trace: Trace, view: View) -
     address = written(view)
     assert places_itself(address), "layer and head are said, whatever they are"
     assert from_address(address, trace, lambda: USUAL) == (view, [])
-    shown = Shown(7, digest(trace.tokens), view)
+    shown = VersionedView(7, digest(trace.tokens), view)
     assert read(json.loads(json.dumps(described(shown))), trace) == shown
 
 
@@ -136,7 +136,7 @@ def test_what_an_address_asks_for_in_vain_is_told(trace: Trace, name: str, given
     what = {"drawn": "measure", "residual": "residual share"}.get(name, name)
     view, unknown = from_address({name: given}, trace)
     assert view == View(LAYERS, "mean")
-    assert unknown == [Unknown(what, given, shown)]
+    assert unknown == [UnknownChoice(what, given, shown)]
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-1", "1e0", "\u0662", "4"])
@@ -171,7 +171,7 @@ def test_pins_are_of_words_where_words_are_shown(minilm: Checkpoint) -> None:
 )
 def test_what_is_no_view_of_this_text_is_none(trace: Trace, told: Any) -> None:
     whole = {"revision": 1, "of": digest(trace.tokens), "view": {"layer": 1, "heads": ["mean"]}}
-    assert read(whole, trace) == Shown(1, digest(trace.tokens), View(1, "mean"))
+    assert read(whole, trace) == VersionedView(1, digest(trace.tokens), View(1, "mean"))
     assert read(told and {**whole, **told}, trace) is None
 
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.numbers import MASKED, REMOVED, Number
+from bert_probe.analyses.numbers import MASKED, REMOVED, TargetOutput
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Token
 from bert_probe.model.forward import as_array
 from bert_probe.model.gradients import onward
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens
 
@@ -31,7 +31,7 @@ BASELINES = ("pad", "mask", "unknown")
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
+class AttributionTarget:
     """A number, and in which parts of the text it is to be explained.
 
     Attributes:
@@ -41,7 +41,7 @@ class Explained:
         baseline: the token that stands for no information; see `BASELINES`.
     """
 
-    number: Number
+    number: TargetOutput
     units: tuple[Token | Unit, ...]
     removal: str
     baseline: str
@@ -102,7 +102,7 @@ class Explained:
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class AttributionScores:
     """What a method says.
 
     Attributes:
@@ -115,7 +115,7 @@ class Scores:
 
 
 @dataclass(frozen=True)
-class Method:
+class AttributionMethod:
     """A way to say what a number depends on.
 
     Attributes:
@@ -130,7 +130,7 @@ class Method:
     label: str
     meaning: str
     order: int
-    of: Callable[[Explained, Report], Scores]
+    of: Callable[[AttributionTarget, Progress], AttributionScores]
 
 
 def positions(unit: Token | Unit) -> tuple[int, ...]:
@@ -139,8 +139,8 @@ def positions(unit: Token | Unit) -> tuple[int, ...]:
 
 
 def explained(
-    number: Number, words: bool = False, removal: str | None = None, baseline: str | None = None
-) -> Explained:
+    number: TargetOutput, words: bool = False, removal: str | None = None, baseline: str | None = None
+) -> AttributionTarget:
     """What is explained, with what is usual where nothing is said.
 
     Args:
@@ -151,7 +151,7 @@ def explained(
     units = word_lens(number.trace).units if words else number.trace.tokens
     maskable = checkpoint.tokenizer.mask_token_id is not None
     usual = MASKED if number.places and maskable else REMOVED
-    return Explained(number, units, removal or usual, baseline or _usual_baseline(checkpoint))
+    return AttributionTarget(number, units, removal or usual, baseline or _usual_baseline(checkpoint))
 
 
 def baseline_id(checkpoint: Checkpoint, name: str) -> int:
@@ -176,14 +176,14 @@ def _usual_baseline(checkpoint: Checkpoint) -> str:
     return next((name for name in BASELINES if _baseline(checkpoint, name) is not None), BASELINES[0])
 
 
-def methods() -> Mapping[str, Method]:
+def methods() -> Mapping[str, AttributionMethod]:
     """All methods by name, in their order."""
     return _found()
 
 
 @cache
-def _found() -> Mapping[str, Method]:
-    found: list[Method] = [
+def _found() -> Mapping[str, AttributionMethod]:
+    found: list[AttributionMethod] = [
         import_module(f"{__name__}.{module.name}").METHOD for module in iter_modules(__path__)
     ]
     return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.order)})

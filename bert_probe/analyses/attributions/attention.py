@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.attributions import Explained, Method, Scores
-from bert_probe.model.progress import Report
+from bert_probe.analyses.attributions import AttributionMethod, AttributionScores, AttributionTarget
+from bert_probe.model.progress import Progress
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     weights = asked.trace.attention(-1).mean(axis=0, dtype="float64")
     report(1, 1)
-    return Scores(asked.summed(asked.read_at @ weights))
+    return AttributionScores(asked.summed(asked.read_at @ weights))
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="attention",
     label="Attention alone",
     meaning="The last layer's attention, mean over its heads, from where the answer is read. It is shown for "

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.analyses.attributions import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import as_array
 from bert_probe.model.gradients import frozen, onward
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     trace = asked.trace
     output = trace.checkpoint.outputs.get(asked.number.task)
     models = [trace.checkpoint.model, *([] if output is None else [output.whole])]
@@ -38,7 +38,7 @@ def _of(asked: Explained, report: Report) -> Scores:
             f"{trace.architecture} has more between input and answer than DecompX knows of: the parts are "
             f"{off:.2g} off the {asked.number.name}, {value:.4g}."
         )
-    return Scores(asked.summed(tokens), {"biases": rest, "off": off})
+    return AttributionScores(asked.summed(tokens), {"biases": rest, "off": off})
 
 
 def _times(gradient: torch.Tensor, values: torch.Tensor) -> Array:
@@ -46,7 +46,7 @@ def _times(gradient: torch.Tensor, values: torch.Tensor) -> Array:
     return product
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="decompx",
     label="DecompX",
     meaning="The number as an exact sum: what the input vector of each token carries to it, with attention, "

@@ -7,24 +7,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.analyses.attributions import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import BATCH_TOKENS, as_array, batch
-from bert_probe.model.gradients import Words, from_vectors
-from bert_probe.model.progress import Report
+from bert_probe.model.gradients import InputEmbeddings, from_vectors
+from bert_probe.model.progress import Progress
 
 FIRST_STEPS, MOST_STEPS = 32, 1024
 GAP = 0.01
 """Of the way from the baseline's number to the text's, the share that the sum of the scores may miss."""
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     # It brings a library for drawing along, which nobody should wait for who does not use it.
     from captum.attr import LayerIntegratedGradients
 
     number, checkpoint = asked.number, asked.trace.checkpoint
     with checkpoint.running() as model:
-        words = Words(model)
+        words = InputEmbeddings(model)
         inputs = batch(checkpoint, [asked.trace.encoding])
 
         def forward(ids: torch.Tensor) -> torch.Tensor:
@@ -53,10 +53,10 @@ def _of(asked: Explained, report: Report) -> Scores:
             steps *= 2
     report(steps, steps)
     facts = {"baseline": asked.baseline, "baseline_value": ends[1], "steps": steps, "gap": gap}
-    return Scores(asked.summed(scores), facts | {"gap_share": gap / abs(way) if way else None})
+    return AttributionScores(asked.summed(scores), facts | {"gap_share": gap / abs(way) if way else None})
 
 
-def _check(asked: Explained, found: float) -> None:
+def _check(asked: AttributionTarget, found: float) -> None:
     """Vectors in place of words must make the same answer."""
     expected = float(asked.number.of([asked.number.untouched])[0])
     precision = max(1e-3, 64 * torch.finfo(next(asked.trace.checkpoint.model.parameters()).dtype).eps)
@@ -67,7 +67,7 @@ def _check(asked: Explained, found: float) -> None:
         )
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="integrated-gradients",
     label="Integrated gradients",
     meaning="The gradient, summed along the straight way from a text without information to this one. The "

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_probe.analyses.attributions import Explained, Method, Scores, positions
+from bert_probe.analyses.attributions import (
+    AttributionMethod,
+    AttributionScores,
+    AttributionTarget,
+    positions,
+)
 from bert_probe.analyses.numbers import without
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     number, free = asked.number, asked.free
     variants = [without(number, positions(asked.units[index]), asked.removal) for index in free]
     values = number.of([number.untouched, *variants], report)
     scores = np.full(len(asked.units), np.nan)
     scores[list(free)] = values[0] - values[1:]
-    return Scores(scores, {"removal": asked.removal})
+    return AttributionScores(scores, {"removal": asked.removal})
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="leave-one-out",
     label="Leave one out",
     meaning="How much the number falls when this word alone is taken away and the model runs again: an "

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.analyses.attributions import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.errors import UnavailableError
 from bert_probe.model.capture import changing
 from bert_probe.model.forward import as_array
-from bert_probe.model.gradients import Weighing, onward
-from bert_probe.model.progress import Report
+from bert_probe.model.gradients import AttentionWithWeights, onward
+from bert_probe.model.progress import Progress
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     trace = asked.trace
     if trace.queries is None:
         raise UnavailableError(f"{trace.architecture} hides its attention, so none of its gradient is seen.")
-    weighing = Weighing()
+    weighing = AttentionWithWeights()
     with onward(trace) as way:
         with changing(weighing):
             states, pooled = way.to_end(way.start())
@@ -28,10 +28,10 @@ def _of(asked: Explained, report: Report) -> Scores:
         step = (weights * gradient)[0].clamp(min=0).mean(dim=0).detach()
         relevance = relevance + as_array(step).astype(np.float64) @ relevance
     report(1, 1)
-    return Scores(asked.summed(asked.read_at @ relevance - asked.read_at))
+    return AttributionScores(asked.summed(asked.read_at @ relevance - asked.read_at))
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="attention-gradient",
     label="Attention × gradient",
     meaning="Attention weights times their gradient, only what is above 0, followed through all layers to "

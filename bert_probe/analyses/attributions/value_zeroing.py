@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from bert_probe.analyses.attributions import Explained, Method, Scores
+from bert_probe.analyses.attributions import AttributionMethod, AttributionScores, AttributionTarget
 from bert_probe.analyses.measures import measure
 from bert_probe.analyses.measures.rollout import rollout
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 
 
-def _of(asked: Explained, report: Report) -> Scores:
+def _of(asked: AttributionTarget, report: Progress) -> AttributionScores:
     trace, zeroing = asked.trace, measure("value-zeroing")
     layers = []
     for layer in range(trace.layers):
@@ -22,14 +22,14 @@ def _of(asked: Explained, report: Report) -> Scores:
         layers.append(changes / totals.clip(min=1e-300))
     reached = rollout((layer[None] for layer in layers), residual=0.0)
     report(trace.layers, trace.layers)
-    return Scores(asked.summed(asked.read_at @ reached))
+    return AttributionScores(asked.summed(asked.read_at @ reached))
 
 
-def _told(report: Report, layer: int, layers: int, *_within: int) -> None:
+def _told(report: Progress, layer: int, layers: int, *_within: int) -> None:
     report(layer, layers)
 
 
-METHOD = Method(
+METHOD = AttributionMethod(
     name="value-zeroing",
     label="Value zeroing",
     meaning="How much each token's next vector changes when another's value is zeroed, as shares, followed "

@@ -18,7 +18,7 @@ from bert_probe.analyses.head_measures import is_punctuation, measure_heads
 from bert_probe.analyses.pictured import Picture
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, WordLens, word_lens
 
 MOST_TOKENS = 512
@@ -26,7 +26,7 @@ MOST_TOKENS = 512
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class HighlightContext:
     """A text as the kinds look at it; what several of them need is made once."""
 
     trace: Trace
@@ -62,7 +62,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class HighlightCandidate:
     """What a kind found in a text.
 
     Attributes:
@@ -83,7 +83,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Kind:
+class HighlightType:
     """Something that may be found in a text.
 
     Attributes:
@@ -99,19 +99,19 @@ class Kind:
     name: str
     measure: str
     order: int
-    of: Callable[..., Found | None]
+    of: Callable[..., HighlightCandidate | None]
     texts: int = 1
     alone: bool = False
     sentences: int | None = None
 
 
-def kinds(texts: int) -> tuple[Kind, ...]:
+def kinds(texts: int) -> tuple[HighlightType, ...]:
     """Those of one text, or of two."""
     return tuple(kind for kind in _found() if kind.texts == texts)
 
 
 @cache
-def _found() -> tuple[Kind, ...]:
+def _found() -> tuple[HighlightType, ...]:
     modules: list[Any] = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
     found = [kind for module in modules for kind in module.KINDS]
     return tuple(sorted(found, key=lambda kind: kind.order))
@@ -119,5 +119,5 @@ def _found() -> tuple[Kind, ...]:
 
 def quoted(unit: Token | Unit, among: Sequence[Token | Unit] = ()) -> str:
     """A word in quotation marks, with its position where another is written the same."""
-    name = f"“{shortened(unit.display)}”"
+    name = f"“{truncate_text(unit.display)}”"
     return f"{name} ({unit.position})" if sum(one.display == unit.display for one in among) > 1 else name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.pictured import Bars
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import COMPARING
@@ -14,7 +14,7 @@ MOST_WORDS = 32
 _SENTENCES = 10
 
 
-def _of(seen: Seen, other: Seen | None = None) -> Found | None:
+def _of(seen: HighlightContext, other: HighlightContext | None = None) -> HighlightCandidate | None:
     checkpoint = seen.trace.made_by
     if checkpoint is None or len(seen.lens.units) > MOST_WORDS:
         return None
@@ -24,12 +24,12 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
     if task not in checkpoint.tasks:
         return None
     # Not above: a text without an answer needs none of the ways to explain one.
-    from bert_probe.analyses.why import Why
+    from bert_probe.analyses.why import Attribution
 
     second = None if other is None else other.trace
     try:
-        left_out = Why(task, words=True).of(seen.trace, second)
-        attention = Why(task, words=True, method="attention").of(seen.trace, second)
+        left_out = Attribution(task, words=True).of(seen.trace, second)
+        attention = Attribution(task, words=True, method="attention").of(seen.trace, second)
     except (UnavailableError, SelectionError, TextError):
         return None
     units, shares = left_out.units, left_out.shares
@@ -45,7 +45,7 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
     )
     whose = "" if other is None else "of A "
     moves = f"{'falls' if fall > 0 else 'rises'} by {abs(fall):.2g} from {left_out.value:.2f}"
-    return Found(
+    return HighlightCandidate(
         float(np.abs(shares[place])),
         f"Without {quoted(units[place], units)} {whose}the {left_out.number} {moves}, more than without any "
         f"other word. {agrees}",
@@ -56,7 +56,7 @@ def _of(seen: Seen, other: Seen | None = None) -> Found | None:
 
 
 KINDS = tuple(
-    Kind(
+    HighlightType(
         "what the answer depends on",
         f"change of the {what} without a word, as a share of those of all words; the largest",
         3,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.findings import Found, Kind, Seen
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType
 from bert_probe.analyses.pictured import Grid
 
 
-def _of(seen: Seen) -> Found | None:
+def _of(seen: HighlightContext) -> HighlightCandidate | None:
     if not seen.attends or seen.trace.heads < 2:
         return None
     values = seen.heads["difference_from_mean"]
     layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     value = float(values[layer, head])
-    return Found(
+    return HighlightCandidate(
         value,
         f"Layer {layer + 1}, head {head + 1} attends most unlike its layer: {value:.2f} of its attention "
         f"lies elsewhere than in the mean of the {seen.trace.heads} heads.",
@@ -26,7 +26,7 @@ def _of(seen: Seen) -> Found | None:
 
 
 KINDS = (
-    Kind(
+    HighlightType(
         "a head apart",
         "total variation between a head's attention and its layer's mean, largest of all heads",
         6,

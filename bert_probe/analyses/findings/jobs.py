@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.findings import Found, Kind, Seen
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType
 from bert_probe.analyses.head_measures import is_punctuation
 from bert_probe.analyses.heads import LABEL_SHARE
 from bert_probe.analyses.pictured import Grid
@@ -26,7 +26,7 @@ PLACES = {
 """Resting on [CLS] or [SEP] is no such thing."""
 
 
-def _askers(seen: Seen, share: str) -> int:
+def _askers(seen: HighlightContext, share: str) -> int:
     """How many tokens have such a place at all."""
     tokens = seen.trace.tokens
     count = len(tokens)
@@ -41,13 +41,13 @@ def _askers(seen: Seen, share: str) -> int:
     return count if share == "self" or seen.trace.encoding.pair is not None else 0
 
 
-def _shares(seen: Seen, share: str) -> Array:
+def _shares(seen: HighlightContext, share: str) -> Array:
     """Mean over the tokens that have such a place, [layer, head]; 0 where none has."""
     shares: Array = seen.heads[share] * (len(seen.trace.tokens) / max(_askers(seen, share), 1))
     return shares
 
 
-def _of(share: str, seen: Seen) -> Found | None:
+def _of(share: str, seen: HighlightContext) -> HighlightCandidate | None:
     askers = _askers(seen, share)
     if not seen.attends or not askers:
         return None
@@ -57,7 +57,7 @@ def _of(share: str, seen: Seen) -> Found | None:
     # A head that looks one token back looks into the same word, too: that is no other job.
     largest = max(_shares(seen, name)[layer, head] for name in PLACES)
     whose = "" if askers == len(seen.trace.tokens) else f", the mean over the {askers} tokens that have one"
-    return Found(
+    return HighlightCandidate(
         value,
         f"Layer {layer + 1}, head {head + 1} gives {value:.2f} of its attention to {PLACES[share]}{whose}.",
         "attention",
@@ -68,7 +68,7 @@ def _of(share: str, seen: Seen) -> Found | None:
 
 
 KINDS = tuple(
-    Kind(
+    HighlightType(
         "head with a job",
         f"share of a head's attention that goes to {place}, mean over the tokens that have one, largest of "
         "all heads",

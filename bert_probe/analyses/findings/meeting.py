@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.head_measures import is_punctuation
 from bert_probe.analyses.pictured import Grid
 
 
-def _of(seen: Seen) -> Found | None:
+def _of(seen: HighlightContext) -> HighlightCandidate | None:
     """The largest weight from word to word less what explains it.
 
     Explained is as much as other words give at the same distance, or as others give to the same word, on
@@ -43,7 +43,7 @@ def _of(seen: Seen) -> Found | None:
     value, weight, elsewhere, by_others = best[0]
     layer, head, query, key = best[1]
     asking, wanted = quoted(units[query], units), quoted(units[key], units)
-    return Found(
+    return HighlightCandidate(
         value,
         f"Layer {layer + 1}, head {head + 1}: {asking} gives {weight:.2f} of its attention to {wanted}. "
         f"Words as far apart get {elsewhere:.2f} on average, and other words give it {by_others:.2f}.",
@@ -54,7 +54,7 @@ def _of(seen: Seen) -> Found | None:
 
 
 KINDS = (
-    Kind(
+    HighlightType(
         "two words meet",
         "attention from word to word beyond what their distance, or other words, explain; the largest",
         1,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.pictured import Curves
-from bert_probe.analyses.vectors import Vectors
+from bert_probe.analyses.vectors import HiddenStates
 
 
-def _of(seen: Seen) -> Found | None:
+def _of(seen: HighlightContext) -> HighlightCandidate | None:
     if not seen.own or not seen.trace.states:
         return None
     start, last = seen.vectors(0), seen.trace.layers
@@ -20,19 +20,19 @@ def _of(seen: Seen) -> Found | None:
     place = int(curves[-1].argmin())
     curve, means = curves[:, place], curves.mean(axis=1)
     step = int((curve[:-1] - curve[1:]).argmax())
-    return Found(
+    return HighlightCandidate(
         float(1 - curve[-1]),
         f"{quoted(seen.own[place], seen.own)} ends farthest from its own input vector: cosine "
         f"{curve[-1]:.2f} after layer {last}, where the tokens of this text have {means[-1]:.2f} on average. "
         f"Layer {step + 1} takes it farthest, from {curve[step]:.2f} to {curve[step + 1]:.2f}.",
         "embeddings",
-        {"part": "vectors"} | Vectors(-1 if step + 1 == last else step + 1).address(),
+        {"part": "vectors"} | HiddenStates(-1 if step + 1 == last else step + 1).address(),
         lambda: Curves(curve.tolist(), means.tolist(), step + 1),
     )
 
 
 KINDS = (
-    Kind(
+    HighlightType(
         "a vector that moved",
         "1 − cosine of a token's vector after the last layer with its input vector, largest of all tokens",
         2,

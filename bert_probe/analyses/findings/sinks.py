@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.heads import LABEL_SHARE
 from bert_probe.analyses.pictured import Bars
 
 
-def _of(share: str, seen: Seen) -> Found | None:
+def _of(share: str, seen: HighlightContext) -> HighlightCandidate | None:
     if not seen.attends:
         return None
     tokens = seen.trace.tokens
@@ -24,7 +24,7 @@ def _of(share: str, seen: Seen) -> Found | None:
     value = float(by_layer[layer])
     name = str(resting[0]) if resting[0].special else quoted(resting[0])
     what = f"the first token, {name}," if share == "first" else f"the separator {name}"
-    return Found(
+    return HighlightCandidate(
         value - even,
         f"In layer {layer + 1} {what} gets {value:.2f} of the attention, the mean over all heads and tokens; "
         f"an even share would be {even:.2f}.",
@@ -36,7 +36,7 @@ def _of(share: str, seen: Seen) -> Found | None:
 
 
 KINDS = tuple(
-    Kind(
+    HighlightType(
         "attention at rest",
         f"attention on {what} beyond an even share, mean over heads and tokens, largest of all layers",
         30 + order,

@@ -7,12 +7,12 @@ from itertools import combinations
 import numpy as np
 
 from bert_probe.analyses.cosine import cosine, cosine_of_rows
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.pictured import Grid
 from bert_probe.analyses.similarity import Similarity
 
 
-def _of(seen: Seen) -> Found | None:
+def _of(seen: HighlightContext) -> HighlightCandidate | None:
     """Of different entries of the vocabulary, and not of one word: those are alike anyway.
 
     Of a pair of texts, one token of each, as their page compares them.
@@ -31,7 +31,7 @@ def _of(seen: Seen) -> Found | None:
         return None
     one, other = map(int, np.unravel_index(np.where(apart, cosines, -2.0).argmax(), cosines.shape))
     value = float(cosines[one, other])
-    return Found(
+    return HighlightCandidate(
         value,
         f"After layer {trace.layers} {quoted(own[one], own)} and {quoted(own[other], own)} are most alike of "
         f"all different tokens: cosine {value:.2f}, where two of them have {cosines[apart].mean():.2f} on "
@@ -42,7 +42,7 @@ def _of(seen: Seen) -> Found | None:
     )
 
 
-def _twice(seen: Seen) -> Found | None:
+def _twice(seen: HighlightContext) -> HighlightCandidate | None:
     """Of a pair of texts, one token of each, as their page compares them."""
     own, trace = seen.own, seen.trace
     if not trace.states or not seen.is_short:
@@ -63,7 +63,7 @@ def _twice(seen: Seen) -> Found | None:
     one, other = pairs[place]
     value = float(cosines[place])
     mean = f", where such pairs have {cosines.mean():.2f} on average" if len(pairs) > 1 else ""
-    return Found(
+    return HighlightCandidate(
         1 - value,
         f"{quoted(own[one], own)} and {quoted(own[other], own)}, one entry of the vocabulary, have a cosine "
         f"of {value:.2f} after layer {trace.layers}{mean}.",
@@ -74,14 +74,14 @@ def _twice(seen: Seen) -> Found | None:
 
 
 KINDS = (
-    Kind(
+    HighlightType(
         "one token twice",
         "1 − cosine of two places of one token after the last layer, largest of all",
         7,
         _twice,
         alone=True,
     ),
-    Kind(
+    HighlightType(
         "two tokens alike",
         "cosine of two different tokens after the last layer, largest of all",
         4,

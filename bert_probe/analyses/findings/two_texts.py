@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.findings import Found, Kind, Seen, quoted
+from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, HighlightType, quoted
 from bert_probe.analyses.pictured import Bars, Curves, Grid, Picture
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity, TwoTexts
+from bert_probe.analyses.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.analyses.similarity import Similarity
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import COMPARING
 
 
-def _alike(a: Seen, b: Seen) -> Found | None:
+def _alike(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
     if a.trace.made_by is None or not a.trace.made_by.pools:
         return None
     try:
@@ -23,7 +23,7 @@ def _alike(a: Seen, b: Seen) -> Found | None:
     if np.isnan(found.cosine):
         return None
     said, picture = _pairs(found)
-    return Found(
+    return HighlightCandidate(
         found.cosine,
         f"A and B have a cosine of {found.cosine:.2f}.{said}",
         "answer",
@@ -32,7 +32,7 @@ def _alike(a: Seen, b: Seen) -> Found | None:
     )
 
 
-def _pairs(found: TwoTexts) -> tuple[str, Picture]:
+def _pairs(found: SentenceSimilarityResult) -> tuple[str, Picture]:
     """The pair of tokens that adds most, where the cosine is a sum over pairs."""
     if not found.adds_up:
         return "", Bars([found.cosine], 0)
@@ -48,7 +48,7 @@ def _pairs(found: TwoTexts) -> tuple[str, Picture]:
     )
 
 
-def _shared(a: Seen, b: Seen) -> Found | None:
+def _shared(a: HighlightContext, b: HighlightContext) -> HighlightCandidate | None:
     """Of the tokens that both have, the one whose vectors are least alike in the end."""
     last = a.trace.layers
     pairs = [
@@ -76,7 +76,7 @@ def _shared(a: Seen, b: Seen) -> Found | None:
             [float(curve[place]) for curve in curves], [float(curve.mean()) for curve in curves], last
         )
 
-    return Found(
+    return HighlightCandidate(
         1 - value,
         f"{quoted(a.own[one], a.own)} of A and {quoted(b.own[other], b.own)} of B, one entry of the "
         f"vocabulary, have a cosine of {value:.2f} after layer {last}{mean}.",
@@ -87,8 +87,8 @@ def _shared(a: Seen, b: Seen) -> Found | None:
 
 
 KINDS = (
-    Kind("two texts alike", "cosine of the vectors of two texts", 0, _alike, texts=2),
-    Kind(
+    HighlightType("two texts alike", "cosine of the vectors of two texts", 0, _alike, texts=2),
+    HighlightType(
         "one token in two texts",
         "1 − cosine of a token's vectors in two texts after the last layer, largest of all that both have",
         1,

@@ -14,12 +14,12 @@ from types import MappingProxyType
 from typing import Literal
 
 from bert_probe.errors import SelectionError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, resolve
 
 
 @dataclass(frozen=True)
-class Measure:
+class AttentionMeasure:
     """How much each query has to do with each key, in one of several senses.
 
     Attributes:
@@ -45,7 +45,7 @@ class Measure:
     total: str
     meaning: str
     order: int
-    of_layer: Callable[[Trace, int, float, Report], Array]
+    of_layer: Callable[[Trace, int, float, Progress], Array]
     of_heads: Callable[[Trace, int, slice], Array] | None = None
     lengths: Callable[[Trace, int], Array] | None = None
     shares: bool = True
@@ -73,7 +73,7 @@ class Measure:
         layer: int,
         head: int | Literal["mean"],
         residual: float,
-        report: Report = ignore,
+        report: Progress = no_progress,
     ) -> Array:
         """[query, key] of one head, or with "mean" of the layer.
 
@@ -88,20 +88,20 @@ class Measure:
         return one
 
 
-def measures() -> Mapping[str, Measure]:
+def measures() -> Mapping[str, AttentionMeasure]:
     """All of them by name, in their order."""
     return _found()
 
 
 @cache
-def _found() -> Mapping[str, Measure]:
-    found: list[Measure] = [
+def _found() -> Mapping[str, AttentionMeasure]:
+    found: list[AttentionMeasure] = [
         import_module(f"{__name__}.{module.name}").MEASURE for module in iter_modules(__path__)
     ]
     return MappingProxyType({one.name: one for one in sorted(found, key=lambda one: one.order)})
 
 
-def measure(name: str) -> Measure:
+def measure(name: str) -> AttentionMeasure:
     """The measure of a name.
 
     Raises:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import AttentionMeasure
 from bert_probe.errors import SelectionError, ShapeError
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, resolve
 
 
@@ -56,14 +56,14 @@ def rollout(layers: Iterable[Array], residual: float = 0.5) -> Array:
     return last
 
 
-def _up_to(trace: Trace, layer: int, residual: float, _report: Report) -> Array:
+def _up_to(trace: Trace, layer: int, residual: float, _report: Progress) -> Array:
     """One layer in memory at a time."""
     last = resolve(layer, trace.layers, "layer")
     reached = rollout((trace.attention(below) for below in range(last + 1)), residual)
     return reached.astype(trace.dtype, copy=False)
 
 
-MEASURE = Measure(
+MEASURE = AttentionMeasure(
     name="rollout",
     label="Rollout",
     title="Rollout up to",

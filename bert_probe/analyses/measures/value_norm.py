@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import AttentionMeasure
 from bert_probe.errors import UnavailableError
 from bert_probe.model.forward import as_array
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 _known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
@@ -73,7 +73,7 @@ def value_weighted(trace: Trace, layer: int, heads: slice) -> Array:
     return weighted
 
 
-def _mean(trace: Trace, layer: int, _residual: float, _report: Report) -> Array:
+def _mean(trace: Trace, layer: int, _residual: float, _report: Progress) -> Array:
     mean: Array = value_weighted(trace, layer, slice(None)).mean(axis=0)
     return mean
 
@@ -84,7 +84,7 @@ def _caveat(trace: Trace) -> str:
     return "This architecture's output projection is not known, so lengths are those of the values."
 
 
-MEASURE = Measure(
+MEASURE = AttentionMeasure(
     name="value-norm",
     label="Value-weighted",
     title="Value-weighted attention",

@@ -10,12 +10,12 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import AttentionMeasure
 from bert_probe.errors import TooLongError, UnavailableError, memory_errors
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.forward import BATCH_TOKENS
-from bert_probe.model.layers import Call, passing
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.layers import ModuleCall, passing
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 
 MOST = 1024
@@ -25,7 +25,7 @@ _known: WeakKeyDictionary[Trace, dict[int, Array]] = WeakKeyDictionary()
 """What was computed, by layer, as long as the trace is there: at most 4 MB of a layer in float32."""
 
 
-def value_zeroing(trace: Trace, layer: int, report: Report = ignore) -> Array:
+def value_zeroing(trace: Trace, layer: int, report: Progress = no_progress) -> Array:
     """How much each token's next vector changes when a token's value vector is zeroed, [query, key].
 
     1 − cosine between what the layer gives for the query with and without the key's value, in all heads at
@@ -85,7 +85,7 @@ class _Zeroed:
         return call.output - read.permute(2, 1, 0, 3).to(call.output.dtype)
 
 
-def _vectors(layer: Call, rows: int, zeroed: _Zeroed | None = None) -> Array:
+def _vectors(layer: ModuleCall, rows: int, zeroed: _Zeroed | None = None) -> Array:
     """The layer's output, [row, token, hidden]: as it is, or a row for each zeroed key."""
     states = layer.given.expand(rows, -1, -1)
     if zeroed is None:
@@ -97,7 +97,7 @@ def _vectors(layer: Call, rows: int, zeroed: _Zeroed | None = None) -> Array:
     return vectors
 
 
-def _kept(trace: Trace, layer: int, _residual: float, report: Report) -> Array:
+def _kept(trace: Trace, layer: int, _residual: float, report: Progress) -> Array:
     """`value_zeroing`, once for each layer of a trace: words, and special tokens left out, come from it."""
     known = _known.setdefault(trace, {})
     layer = resolve(layer, trace.layers, "layer")
@@ -110,7 +110,7 @@ def _takes_long(trace: Trace, layer: int) -> bool:
     return resolve(layer, trace.layers, "layer") not in _known.get(trace, {})
 
 
-MEASURE = Measure(
+MEASURE = AttentionMeasure(
     name="value-zeroing",
     label="Value zeroing",
     title="Value zeroing in",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.measures import Measure
+from bert_probe.analyses.measures import AttentionMeasure
 
-MEASURE = Measure(
+MEASURE = AttentionMeasure(
     name="weights",
     label="Weights",
     title="Attention",

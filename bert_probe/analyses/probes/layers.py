@@ -13,17 +13,17 @@ import torch
 
 from bert_probe.analyses.pooling import recipe
 from bert_probe.analyses.probes import reading, vectors
-from bert_probe.analyses.probes.linear import Space, fit, learn, log_probabilities
-from bert_probe.core.field_types import Choice, Kind, Number, Optional, Place
-from bert_probe.core.field_types_of_lists import Places
-from bert_probe.core.question import Question, asked, question
+from bert_probe.analyses.probes.linear import ProbeSpace, fit, learn, log_probabilities
+from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
+from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
-from bert_probe.text.labeled_texts import Labelled
-from bert_probe.text.validation import Faults
+from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.validation import ValidationErrors
 
 RESAMPLES = 1000
 MOST_LABELS = 500
@@ -53,13 +53,13 @@ class Probe(Question):
 
     files: ClassVar[Mapping[str, str]] = {"held_out": "--held-out"}
 
-    label: str | None = asked(Optional(Kind()), default=None, about=LABEL)
-    pooling: str | None = asked(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)
-    layers: Sequence[int] | None = asked(
-        Places(Place("layer", first=0)), default=None, about="From 0, the output of the embeddings."
+    label: str | None = param(Optional(FieldType()), default=None, about=LABEL)
+    pooling: str | None = param(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)
+    layers: Sequence[int] | None = param(
+        Indices(Index("layer", first=0)), default=None, about="From 0, the output of the embeddings."
     )
-    confidence: float = asked(Number(0, 1, whole=False), default=0.95, about="Of the interval.")
-    seed: int = asked(Number(0), default=0, about="Of order, control task and bootstrap.")
+    confidence: float = param(Number(0, 1, whole=False), default=0.95, about="Of the interval.")
+    seed: int = param(Number(0), default=0, about="Of order, control task and bootstrap.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +74,12 @@ class Probe(Question):
         data: reading.Texts,
         held_out: reading.Texts | None = None,
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> ProbedLayers:
+        report: Progress = no_progress,
+    ) -> ProbeResult:
         """The probes of every layer, each fitted to the data and measured on what is held out.
 
         Args:
-            data: of `read_tagged`, or of `read_labelled` with a class for each text.
+            data: of `read_tagged_sentences`, or of `read_labeled_texts` with a class for each text.
             held_out: of the same kind, to measure on; None holds out a fifth of the data.
             truncate: cut sentences that are too long instead of refusing them; words cut off do not count.
             report: told how many steps are done, and of how many: batches that are read, and fits.
@@ -94,18 +94,18 @@ class Probe(Question):
                 meanwhile.
         """
         checkpoint = checkpoint.now()
-        self._check_whose(checkpoint, isinstance(data, Labelled))
+        self._check_whose(checkpoint, isinstance(data, LabeledTexts))
         files = {"data": data} if held_out is None else {"data": data, "held_out": held_out}
         every = reading.read(checkpoint, files, truncate, report, tables=True)
         rng = np.random.default_rng(self.seed)
-        texts = isinstance(data, Labelled)
+        texts = isinstance(data, LabeledTexts)
         parts = [_rows(part, self.label, texts, self.pooling) for part in reading.parted(every, rng)]
         task = _task(*parts)
         layers = vectors.chosen(checkpoint, self.layers)
         pooled = [part.pooled for part in parts]
         passes = vectors.planned(checkpoint, pooled, layers)
         control = _control(task, parts, rng)
-        steps = vectors.Steps(report, passes.batches * len(passes.layers) + 2 * len(layers))
+        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + 2 * len(layers))
         found = [
             _probed(task, control, of_data, of_held_out, steps)
             for of_data, of_held_out in vectors.by_layer(checkpoint, pooled, passes, steps)
@@ -113,7 +113,7 @@ class Probe(Question):
         right = np.stack([one.right for one in found])
         low, high = _interval(right, parts[1].sentences, self.confidence, rng)
         chosen = None if self.layers is None else layers
-        return ProbedLayers(
+        return ProbeResult(
             replace(self, layers=chosen),
             reading.subject(checkpoint, files, every),
             layers,
@@ -149,7 +149,7 @@ class _Rows:
         sentences: of each vector.
     """
 
-    pooled: vectors.Pooled
+    pooled: vectors.PooledTokens
     labels: tuple[str, ...]
     forms: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -172,7 +172,7 @@ class _Task:
     baseline: float
 
 
-def _rows(part: reading.Read, label: str | None, texts: bool, pooling: str | None) -> _Rows:
+def _rows(part: reading.EncodedTexts, label: str | None, texts: bool, pooling: str | None) -> _Rows:
     if label is None and not texts:
         pooled, sentences, words = vectors.of_words(part)
         places = list(zip(sentences.tolist(), words.tolist(), strict=True))
@@ -188,13 +188,13 @@ def _rows(part: reading.Read, label: str | None, texts: bool, pooling: str | Non
     return _Rows(pooled, labels, ("",) * count, kinds, np.arange(count))
 
 
-def _said(part: reading.Read, label: str) -> tuple[str, ...]:
+def _said(part: reading.EncodedTexts, label: str) -> tuple[str, ...]:
     """What the comment of each sentence says.
 
     Raises:
         TextError: it has none of this name; by its line.
     """
-    faults = Faults("The file")
+    faults = ValidationErrors("The file")
     for one in part.sentences:
         if label not in one.about:
             known = ", ".join(one.about) or "none at all"
@@ -250,7 +250,7 @@ def _control(
 
 
 @dataclass(frozen=True, eq=False)
-class _Probed:
+class _LayerFit:
     """A layer: whether each held-out label was told rightly, accuracy of the control task, code length."""
 
     right: Array
@@ -263,10 +263,10 @@ def _probed(
     control: tuple[torch.Tensor, torch.Tensor],
     data: torch.Tensor,
     held_out: torch.Tensor,
-    steps: vectors.Steps,
-) -> _Probed:
+    steps: vectors.StepCounter,
+) -> _LayerFit:
     count = len(task.labels)
-    space = Space.of(data, count)
+    space = ProbeSpace.of(data, count)
     rows, asked_of = space.within(data), space.within(held_out)
     learned = learn(rows, task.data, count, space, steps.tell)
     right = log_probabilities(asked_of, learned.weights).argmax(dim=1) == task.held_out
@@ -274,7 +274,7 @@ def _probed(
     of_forms = fit(rows, control[0], np.zeros_like(learned.weights), space.penalties, steps.tell)
     by_control = log_probabilities(asked_of, of_forms).argmax(dim=1) == control[1]
     steps.done()
-    return _Probed(right.numpy(), float(by_control.double().mean()), learned.bits)
+    return _LayerFit(right.numpy(), float(by_control.double().mean()), learned.bits)
 
 
 def _interval(
@@ -294,7 +294,7 @@ def _interval(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProbedLayers(Result):
+class ProbeResult(Result):
     """What can be read off each layer; all arrays are float64 [layer probed].
 
     Attributes:

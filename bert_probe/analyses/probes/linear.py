@@ -34,7 +34,7 @@ Told = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class ProbeSpace:
     """Coordinates in which a fit is short, for any classes of the same vectors.
 
     Standardised vectors are turned to the directions in which they vary, and these divided by how far: then
@@ -51,7 +51,7 @@ class Space:
     penalties: torch.Tensor
 
     @classmethod
-    def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> Space:
+    def of(cls, vectors: torch.Tensor, classes: int, penalty: float = PENALTY) -> ProbeSpace:
         """Made for vectors [row, hidden]."""
         mean, spread = standard(vectors)
         centred = vectors - mean
@@ -91,7 +91,7 @@ def fit(
     """The weights of least loss, float64 [coordinate, class].
 
     Args:
-        rows: vectors in a `Space`, [row, coordinate].
+        rows: vectors in a `ProbeSpace`, [row, coordinate].
         classes: of each row, from 0.
         start: weights to begin with, such as those for fewer rows.
         told: called at each step; what it raises ends the fit.
@@ -130,7 +130,7 @@ def log_probabilities(rows: torch.Tensor, weights: Array) -> torch.Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LinearFit:
     """What was learned of all rows, and how many bits it took to tell their classes one block after another.
 
     Attributes:
@@ -142,7 +142,7 @@ class Learned:
     bits: float
 
 
-def learn(rows: torch.Tensor, classes: torch.Tensor, count: int, space: Space, told: Told) -> Learned:
+def learn(rows: torch.Tensor, classes: torch.Tensor, count: int, space: ProbeSpace, told: Told) -> LinearFit:
     """Fit a probe to more and more of the rows, in their order, and at last to all."""
     ends = sorted({max(1, round(share * len(rows))) for share in BLOCKS})
     bits = ends[0] * np.log2(count)
@@ -152,4 +152,4 @@ def learn(rows: torch.Tensor, classes: torch.Tensor, count: int, space: Space, t
         if after is not None:
             logs = log_probabilities(rows[end:after], weights)
             bits -= float(logs.gather(1, classes[end:after, None]).double().sum()) / np.log(2)
-    return Learned(weights, bits)
+    return LinearFit(weights, bits)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from bert_probe.analyses.encoded import encoded
-from bert_probe.core.provenance import Subject
+from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
-from bert_probe.model.progress import Report
-from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, Labelled
+from bert_probe.model.progress import Progress
+from bert_probe.text.labeled_texts import CLASSES, NUMBER, SEVERAL, LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 
-Texts = Sequence[TaggedSentence] | Labelled
+Texts = Sequence[TaggedSentence] | LabeledTexts
 Files = Mapping[str, Texts]
 """What each file holds, by what it is to the question."""
 
@@ -28,7 +28,7 @@ HELD_OUT = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class EncodedTexts:
     """Sentences, or rows of a table, and their tokens, one after the other."""
 
     sentences: tuple[Any, ...]
@@ -41,8 +41,8 @@ class Read:
 
 
 def read(
-    checkpoint: Checkpoint, files: Files, truncate: bool, report: Report, tables: bool = False
-) -> tuple[Read, ...]:
+    checkpoint: Checkpoint, files: Files, truncate: bool, report: Progress, tables: bool = False
+) -> tuple[EncodedTexts, ...]:
     """The sentences of files, all of them before any is run: a mistake in the last line is told at once.
 
     Args:
@@ -54,32 +54,32 @@ def read(
             kinds, or a sentence that cannot be read, by its line.
     """
     found = []
-    if len({isinstance(file, Labelled) for file in files.values()}) > 1:
+    if len({isinstance(file, LabeledTexts) for file in files.values()}) > 1:
         raise TextError("One file has a label for each text, the other tags of words. Give two of one kind.")
     for name, given in files.items():
         sentences = _sentences(name, given, tables)
         if not sentences:
             raise EmptyTextError(f"There is no sentence in {name}. Give one or more.")
         lines = [(sentence.line, sentence.text, getattr(sentence, "pair", None)) for sentence in sentences]
-        found.append(Read(sentences, tuple(encoded(checkpoint, lines, truncate, report, name))))
+        found.append(EncodedTexts(sentences, tuple(encoded(checkpoint, lines, truncate, report, name))))
     return tuple(found)
 
 
 def _sentences(name: str, given: Texts, tables: bool) -> tuple[Any, ...]:
-    if tables and isinstance(given, Labelled):
+    if tables and isinstance(given, LabeledTexts):
         if given.kind != CLASSES:
             raise TextError(
                 f"{name} has {_KINDS[given.kind]} of each text, where a probe tells one class. Read it "
                 "as classes, or give other labels."
             )
         return given.rows
-    if isinstance(given, Labelled) or not all(isinstance(one, TaggedSentence) for one in given):
+    if isinstance(given, LabeledTexts) or not all(isinstance(one, TaggedSentence) for one in given):
         labelled = ", or texts with labels, as read_labelled does" if tables else ""
         raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it{labelled}.")
     return tuple(given)
 
 
-def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:
+def parted(every: Sequence[EncodedTexts], rng: np.random.Generator) -> list[EncodedTexts]:
     """What is learned from, in random order, and what is held out: the second file, or some of the first.
 
     Of one file no text is in both: one that stands there several times is held out each time or never.
@@ -100,13 +100,13 @@ def parted(every: Sequence[Read], rng: np.random.Generator) -> list[Read]:
     return [_some(every[0], learned), _some(every[0], held_out)]
 
 
-def _some(part: Read, order: Sequence[int]) -> Read:
-    return Read(
+def _some(part: EncodedTexts, order: Sequence[int]) -> EncodedTexts:
+    return EncodedTexts(
         tuple(part.sentences[index] for index in order), tuple(part.encodings[index] for index in order)
     )
 
 
-def subject(checkpoint: Checkpoint, files: Files, every: Sequence[Read]) -> Subject:
+def subject(checkpoint: Checkpoint, files: Files, every: Sequence[EncodedTexts]) -> InputRecord:
     """Who was asked."""
     dropped = sum(encoding.dropped for part in every for encoding in part.encodings)
-    return Subject.of_tagged(checkpoint, files, dropped)
+    return InputRecord.of_tagged(checkpoint, files, dropped)

@@ -11,15 +11,15 @@ import pandas as pd
 
 from bert_probe.analyses.probes import reading
 from bert_probe.core.field_types import Choice, Flag
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only
-from bert_probe.text.tag_alignment import NOWHERE, PlacedWords, placed
+from bert_probe.text.tag_alignment import NOWHERE, AlignedWords, placed
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 
 BATCH_TOKENS = 2048
@@ -41,8 +41,8 @@ class Relations(Question):
         show: of each relation the "best" head, or all of them.
     """
 
-    universal: bool = asked(Flag(), default=False, about=UNIVERSAL)
-    show: str = asked(Choice(("best", "all")), default="best", facet=True, key="relations_part", option="")
+    universal: bool = param(Flag(), default=False, about=UNIVERSAL)
+    show: str = param(Choice(("best", "all")), default="best", facet=True, key="relations_part", option="")
 
     def of(
         self,
@@ -50,8 +50,8 @@ class Relations(Question):
         chosen: Sequence[TaggedSentence],
         reported: Sequence[TaggedSentence],
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> RelationHeads:
+        report: Progress = no_progress,
+    ) -> RelationsResult:
         """The heads that find each relation. Attention to special tokens and to the word itself is no guess.
 
         Args:
@@ -79,7 +79,7 @@ class Relations(Question):
         offsets = [first.best_offset(relation) for relation in range(len(relations))]
         at_offset = [second.at_offset(relation, offset) for relation, offset in enumerate(offsets)]
         order = np.argsort(-second.count, kind="stable")
-        return RelationHeads(
+        return RelationsResult(
             self,
             reading.subject(checkpoint, files, every),
             tuple(relations[index] for index in order),
@@ -111,7 +111,7 @@ class _Pairs:
     offsets: Array
     dependents: Array
     heads: Array
-    words: PlacedWords
+    words: AlignedWords
 
 
 def _pairs(sentence: TaggedSentence, encoding: Encoding, universal: bool) -> _Pairs:
@@ -153,10 +153,10 @@ def _in_both(files: Mapping[str, Sequence[_Pairs]]) -> tuple[list[str], tuple[st
 
 def _count(
     checkpoint: Checkpoint,
-    every: Sequence[reading.Read],
+    every: Sequence[reading.EncodedTexts],
     pairs: Sequence[Sequence[_Pairs]],
     relations: Sequence[str],
-    report: Report,
+    report: Progress,
 ) -> list[_Counted]:
     """Run the model on each file, and count of each relation how often each head finds it."""
     about = checkpoint.description
@@ -220,7 +220,7 @@ class _Counted:
         return self._offsets[relation].get(offset, 0) / int(self.count[relation])
 
 
-def _strongest(weights: Array, words: PlacedWords) -> Array:
+def _strongest(weights: Array, words: AlignedWords) -> Array:
     """Of each unit the other word that most of its attention goes to, [head, unit]; -1 where none is left."""
     merged = words.lens.merge(weights)
     are_words = np.zeros(merged.shape[-1], dtype=bool)
@@ -254,7 +254,7 @@ class BestHead:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RelationHeads(Result):
+class RelationsResult(Result):
     """How well every head finds each relation.
 
     Attributes:

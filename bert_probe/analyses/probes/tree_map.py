@@ -30,7 +30,7 @@ Told = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class TreeBatch:
     """Trees side by side.
 
     Attributes:
@@ -44,7 +44,7 @@ class Batch:
     shares: torch.Tensor
 
 
-def batched(trees: Sequence[Tree]) -> list[Batch]:
+def batched(trees: Sequence[Tree]) -> list[TreeBatch]:
     """Trees of similar size together."""
     return [_batch([trees[index] for index in group]) for group in batches(_sizes(trees), STEP_WORDS)]
 
@@ -53,7 +53,7 @@ def _sizes(trees: Sequence[Tree]) -> list[int]:
     return [len(tree.rows) for tree in trees]
 
 
-def _batch(trees: Sequence[Tree]) -> Batch:
+def _batch(trees: Sequence[Tree]) -> TreeBatch:
     longest = max(_sizes(trees))
     rows = torch.zeros(len(trees), longest, dtype=torch.long)
     distances = torch.zeros(len(trees), longest, longest, dtype=torch.uint8)
@@ -63,17 +63,17 @@ def _batch(trees: Sequence[Tree]) -> Batch:
         rows[place, :size] = torch.from_numpy(tree.rows)
         distances[place, :size, :size] = torch.from_numpy(tree.distances)
         shares[place, :size, :size] = 1 / size**2
-    return Batch(rows, distances, shares)
+    return TreeBatch(rows, distances, shares)
 
 
-class _Space:
+class _StandardizedSpace:
     """Standardised vectors, in which steps of one size suit every layer of every model."""
 
     def __init__(self, vectors: torch.Tensor) -> None:
         self.vectors = vectors
         self.mean, self.spread = standard(vectors)
 
-    def loss(self, weights: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def loss(self, weights: torch.Tensor, batch: TreeBatch) -> torch.Tensor:
         """Σ |squared distance − distance in the tree| / words², summed over the trees."""
         points = (self.vectors[batch.rows] - self.mean) / self.spread @ weights.T
         squares = points.square().sum(dim=-1)
@@ -84,8 +84,8 @@ class _Space:
 
 def learned(
     vectors: torch.Tensor,
-    learn: Sequence[Batch],
-    stop: Sequence[Batch],
+    learn: Sequence[TreeBatch],
+    stop: Sequence[TreeBatch],
     rank: int,
     rng: np.random.Generator,
     told: Told = lambda _: None,
@@ -96,7 +96,7 @@ def learned(
         vectors: [row, hidden].
         learn, stop: trees to learn from, and those by which an epoch is judged.
     """
-    space, hidden = _Space(vectors), vectors.shape[1]
+    space, hidden = _StandardizedSpace(vectors), vectors.shape[1]
     # Two words of standardised vectors are then some 4 apart.
     width = np.sqrt(2 / (rank * hidden))
     begun = torch.from_numpy(rng.normal(scale=width, size=(rank, hidden))).to(vectors.dtype)

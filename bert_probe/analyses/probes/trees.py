@@ -20,14 +20,14 @@ from bert_probe.analyses.probes.tree_paths import (
     spanning_tree,
     squared_distances,
 )
-from bert_probe.core.field_types import Number, Place
-from bert_probe.core.field_types_of_lists import Places
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import Index, Number
+from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace, read_only, resolve
 from bert_probe.text.tagged_sentences import ROOT, TaggedSentence
 from bert_probe.text.words import Unit, word_lens
@@ -40,7 +40,7 @@ MOST_WORDS = 255
 
 
 @question("trees")
-class TreeProbe(Question):
+class StructuralProbe(Question):
     """The structural probe: whether a linear map B of a layer's frozen vectors holds syntactic trees.
 
     ‖B (h_i − h_j)‖² is learned to be the number of steps between two words in the tree of their sentence;
@@ -54,11 +54,11 @@ class TreeProbe(Question):
 
     files: ClassVar[Mapping[str, str]] = {"held_out": "--held-out"}
 
-    rank: int = asked(Number(1), default=64, about="Of the map; at most the vectors' size.  [default: 64]")
-    layers: Sequence[int] | None = asked(
-        Places(Place("layer", first=0)), default=None, about="From 0, the output of the embeddings."
+    rank: int = param(Number(1), default=64, about="Of the map; at most the vectors' size.  [default: 64]")
+    layers: Sequence[int] | None = param(
+        Indices(Index("layer", first=0)), default=None, about="From 0, the output of the embeddings."
     )
-    seed: int = asked(Number(0), default=0, about="Of the first map, and of order.")
+    seed: int = param(Number(0), default=0, about="Of the first map, and of order.")
 
     def of(
         self,
@@ -66,8 +66,8 @@ class TreeProbe(Question):
         data: Sequence[TaggedSentence],
         held_out: Sequence[TaggedSentence] | None = None,
         truncate: bool = False,
-        report: Report = ignore,
-    ) -> ProbedTrees:
+        report: Progress = no_progress,
+    ) -> StructuralProbeResult:
         """The probes of every layer, each learned from the data and measured on what is held out.
 
         Words that no token covers do not count, nor do sentences of more than `MOST_WORDS`. A sentence of
@@ -94,7 +94,7 @@ class TreeProbe(Question):
         layers = vectors.chosen(checkpoint, self.layers)
         pooled = [learn.pooled, judge.pooled]
         passes = vectors.planned(checkpoint, pooled, layers)
-        steps = vectors.Steps(report, passes.batches * len(passes.layers) + len(layers) * MOST_EPOCHS)
+        steps = vectors.StepCounter(report, passes.batches * len(passes.layers) + len(layers) * MOST_EPOCHS)
         stop = max(1, round(STOPPING * len(learn.trees)))
         if stop == len(learn.trees):
             raise TextError("There is one tree; a probe learns from some and stops by others. Give more.")
@@ -111,7 +111,7 @@ class TreeProbe(Question):
             maps.append(learned(rows[0], *parts, min(self.rank, rows[0].shape[1]), rng, steps.done))
             found.append(judge.judged(maps[-1], rows[1].numpy()))
         uuas, spearman = (read_only(np.array(column)) for column in zip(*found, strict=True))
-        return ProbedTrees(
+        return StructuralProbeResult(
             replace(self, rank=len(maps[0]), layers=None if self.layers is None else layers),
             reading.subject(checkpoint, files, every),
             layers,
@@ -134,7 +134,7 @@ class _Trees:
         left_out: sentences without a tree of two words.
     """
 
-    pooled: vectors.Pooled
+    pooled: vectors.PooledTokens
     trees: tuple[Tree, ...]
     left_out: int
 
@@ -162,7 +162,7 @@ class _Trees:
         return right / self.edges, float(np.mean(means)) if means else float("nan")
 
 
-def _trees(name: str, part: reading.Read) -> _Trees:
+def _trees(name: str, part: reading.EncodedTexts) -> _Trees:
     pooled, _, words = vectors.of_words(part)
     found: list[Tree] = []
     left_out = 0
@@ -193,7 +193,7 @@ def _of_sentence(sentence: TaggedSentence, rows: Array, words: Array) -> Iterato
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProbedTrees(Result):
+class StructuralProbeResult(Result):
     """What each layer holds of the trees; all arrays are float64 [layer probed].
 
     Attributes:
@@ -209,7 +209,7 @@ class ProbedTrees(Result):
         maps: what was learned, of each layer [rank, hidden].
     """
 
-    question: TreeProbe
+    question: StructuralProbe
     layers: tuple[int, ...]
     counts: tuple[int, int, int]
     edges: int
@@ -245,7 +245,7 @@ class ProbedTrees(Result):
         if chosen not in self.layers:
             probed = ", ".join(map(str, self.layers))
             raise SelectionError(f"Layer {chosen} was not probed; these were: {probed}. Give one of them.")
-        subject = Subject.of(trace)
+        subject = InputRecord.of(trace)
         if subject.model.get("weights_sha256") != self.subject.model.get("weights_sha256"):
             raise SelectionError("The sentence was read by another model than the probe. Trace it with that.")
         lens = word_lens(trace)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bert_probe.analyses.probes.reading import Read
+from bert_probe.analyses.probes.reading import EncodedTexts
 from bert_probe.errors import memory_errors
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.forward import batches, forward
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, resolve
 from bert_probe.text.tag_alignment import NOWHERE, placed
 
@@ -24,7 +24,7 @@ BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Pooled:
+class PooledTokens:
     """Which tokens of each sentence make a vector.
 
     Attributes:
@@ -40,7 +40,7 @@ class Pooled:
     count: int
 
 
-def of_words(part: Read) -> tuple[Pooled, Array, Array]:
+def of_words(part: EncodedTexts) -> tuple[PooledTokens, Array, Array]:
     """The mean over each word's pieces, and for each row its sentence and its word."""
     tokens, sentences, words = [], [], []
     for index, (sentence, encoding) in enumerate(zip(part.sentences, part.encodings, strict=True)):
@@ -59,21 +59,21 @@ POOLINGS: Mapping[str, str] = {
 """What makes the vector of a sentence, in every layer alike."""
 
 
-def of_sentences(part: Read, pooling: str) -> Pooled:
+def of_sentences(part: EncodedTexts, pooling: str) -> PooledTokens:
     """One of `POOLINGS` for each sentence."""
     ends = [1 if pooling == "cls" else len(encoding) for encoding in part.encodings]
     return _pooled(part.encodings, [(tuple(range(end)),) for end in ends])
 
 
-def _pooled(encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]) -> Pooled:
+def _pooled(encodings: tuple[Encoding, ...], tokens: Sequence[tuple[tuple[int, ...], ...]]) -> PooledTokens:
     sizes = np.array([len(token) for token in tokens])
-    return Pooled(encodings, tuple(tokens), np.cumsum(sizes) - sizes, int(sizes.sum()))
+    return PooledTokens(encodings, tuple(tokens), np.cumsum(sizes) - sizes, int(sizes.sum()))
 
 
-class Steps:
+class StepCounter:
     """Tells how many steps of work are done."""
 
-    def __init__(self, report: Report, total: int) -> None:
+    def __init__(self, report: Progress, total: int) -> None:
         self._report, self._total, self._done = report, total, 0
         self.tell()
 
@@ -88,7 +88,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Passes:
+class ForwardPasses:
     """How often the model runs, and what is kept of each time.
 
     Attributes:
@@ -111,16 +111,16 @@ def chosen(checkpoint: Checkpoint, layers: Sequence[int] | None) -> tuple[int, .
     return tuple(dict.fromkeys(resolve(one, count, "layer") for one in asked))
 
 
-def planned(checkpoint: Checkpoint, parts: Sequence[Pooled], layers: Sequence[int]) -> Passes:
+def planned(checkpoint: Checkpoint, parts: Sequence[PooledTokens], layers: Sequence[int]) -> ForwardPasses:
     """As few passes as there is room for."""
     width = checkpoint.description.hidden_size * (8 if checkpoint.description.dtype == "float64" else 4)
     most = max(1, PASS_BYTES // max(1, width * sum(part.count for part in parts)))
     groups = tuple(tuple(layers[start : start + most]) for start in range(0, len(layers), most))
-    return Passes(groups, sum(len(_batches(checkpoint, part)) for part in parts))
+    return ForwardPasses(groups, sum(len(_batches(checkpoint, part)) for part in parts))
 
 
 def by_layer(
-    checkpoint: Checkpoint, parts: Sequence[Pooled], passes: Passes, steps: Steps
+    checkpoint: Checkpoint, parts: Sequence[PooledTokens], passes: ForwardPasses, steps: StepCounter
 ) -> Iterator[list[torch.Tensor]]:
     """Of each layer in turn the vectors of each part, [vector, hidden]: float32, or float64 where the model
     computes in it.
@@ -134,7 +134,9 @@ def by_layer(
             yield [vectors[place] for vectors in held]
 
 
-def _of_part(checkpoint: Checkpoint, part: Pooled, layers: Sequence[int], steps: Steps) -> list[torch.Tensor]:
+def _of_part(
+    checkpoint: Checkpoint, part: PooledTokens, layers: Sequence[int], steps: StepCounter
+) -> list[torch.Tensor]:
     vectors: list[torch.Tensor] = []
     for group in _batches(checkpoint, part):
         output, _ = forward(checkpoint, [part.encodings[index] for index in group], states=True)
@@ -156,7 +158,7 @@ def _of_part(checkpoint: Checkpoint, part: Pooled, layers: Sequence[int], steps:
 def _keep(
     states: Sequence[torch.Tensor],
     bags: Sequence[tuple[int, ...]],
-    part: Pooled,
+    part: PooledTokens,
     group: Sequence[int],
     width: int,
     vectors: Sequence[torch.Tensor],
@@ -174,5 +176,5 @@ def _keep(
         vector[rows] = torch.nn.functional.embedding_bag(tokens, flat, starts, mode="mean")
 
 
-def _batches(checkpoint: Checkpoint, part: Pooled) -> list[list[int]]:
+def _batches(checkpoint: Checkpoint, part: PooledTokens) -> list[list[int]]:
     return batches([len(encoding) for encoding in part.encodings], BATCH_TOKENS, checkpoint.pads)

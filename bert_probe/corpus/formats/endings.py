@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from bert_probe.corpus.formats import json_lines, parquet, table, tagged, text
-from bert_probe.corpus.formats.row import Row
-from bert_probe.corpus.lines import PACKED, Line, lines_of, opened
+from bert_probe.corpus.formats.row import FileRow
+from bert_probe.corpus.lines import PACKED, InputLine, lines_of, opened
 
-Reader = Callable[[Iterator[Line], str, str | None], Iterator[Row]]
+Reader = Callable[[Iterator[InputLine], str, str | None], Iterator[FileRow]]
 """Rows of lines, the file's name, a column; a header that cannot be read is an error before any row."""
 
 PARQUET = ".parquet"
@@ -39,7 +39,7 @@ def ending_of(path: Path) -> str:
 
 
 @contextmanager
-def rows_of(path: Path, name: str, column: str | None) -> Iterator[Iterator[Row]]:
+def rows_of(path: Path, name: str, column: str | None) -> Iterator[Iterator[FileRow]]:
     """The rows of a file; one whose ending is unknown has a sentence a line.
 
     Args:

@@ -6,15 +6,15 @@ import json
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from bert_probe.corpus.formats.row import Row, refused, row_of
-from bert_probe.corpus.lines import Line
+from bert_probe.corpus.formats.row import FileRow, refused, row_of
+from bert_probe.corpus.lines import InputLine
 from bert_probe.text.sentence_files import column_of
 
 LOOKED_AT = 100
 """Lines at the beginning whose keys are taken for the columns: there is no header."""
 
 
-def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
+def rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """The rows of a file. Blank lines are none.
 
     Raises:
@@ -27,7 +27,7 @@ def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
     return (_row(line, key) for line in every if line.trouble or (line.text and line.text.strip()))
 
 
-def _keys(lines: list[Line]) -> list[str]:
+def _keys(lines: list[InputLine]) -> list[str]:
     keys: dict[str, None] = {}
     for line in lines:
         value = None if line.trouble else _value(line.text or "")[0]
@@ -36,7 +36,7 @@ def _keys(lines: list[Line]) -> list[str]:
     return list(keys)
 
 
-def _row(line: Line, key: str | None) -> Row:
+def _row(line: InputLine, key: str | None) -> FileRow:
     if line.trouble or line.text is None:
         return refused(line.number, line.trouble)
     value, trouble = _value(line.text)

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_probe.corpus.formats.row import Row, refused, row_of
+from bert_probe.corpus.formats.row import FileRow, refused, row_of
 from bert_probe.corpus.lines import broken_off, reason_of
 from bert_probe.errors import SelectionError, TextError
 from bert_probe.text.sentence_files import column_of
@@ -18,7 +18,7 @@ _BUFFER = 1 << 20
 _BROKEN = (OSError, pa.ArrowException)
 
 
-def rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[Row]:
+def rows(stream: BinaryIO, name: str, column: str | None) -> Iterator[FileRow]:
     """The rows of a table.
 
     Raises:
@@ -43,7 +43,7 @@ def _is_text(kind: Any) -> bool:
     )
 
 
-def _rows(table: Any, column: str) -> Iterator[Row]:
+def _rows(table: Any, column: str) -> Iterator[FileRow]:
     number = 0
     try:
         for group in range(table.num_row_groups):
@@ -55,7 +55,7 @@ def _rows(table: Any, column: str) -> Iterator[Row]:
         yield refused(number + 1, broken_off(error))
 
 
-def _row(number: int, cell: Any) -> Row:
+def _row(number: int, cell: Any) -> FileRow:
     try:
         return row_of(number, cell.as_py())
     except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from bert_probe.text.sentence_files import lines
 from bert_probe.text.tagged_sentences import TaggedSentence
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """A row of a file, wherever it is one of.
 
     Attributes:
@@ -25,12 +25,12 @@ class Row(NamedTuple):
     trouble: str = ""
 
 
-def refused(line: int, trouble: str) -> Row:
+def refused(line: int, trouble: str) -> FileRow:
     """A row without a text."""
-    return Row(line, None, trouble=trouble)
+    return FileRow(line, None, trouble=trouble)
 
 
-def row_of(line: int, value: object) -> Row:
+def row_of(line: int, value: object) -> FileRow:
     """A cell as a row: without the spaces around it, and a space for each line break."""
     if not isinstance(value, str):
         return refused(line, "There is no text." if value is None else f"The text is {_called(value)}.")
@@ -45,7 +45,7 @@ def row_of(line: int, value: object) -> Row:
         text.encode()
     except UnicodeEncodeError:
         return refused(line, "The text holds half a character, which UTF-8 has no bytes for.")
-    return Row(line, text)
+    return FileRow(line, text)
 
 
 def _called(value: object) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from bert_probe.corpus.formats.row import Row, refused, row_of
-from bert_probe.corpus.lines import MAX_LINE, Line
+from bert_probe.corpus.formats.row import FileRow, refused, row_of
+from bert_probe.corpus.lines import MAX_LINE, InputLine
 from bert_probe.errors import EmptyTextError, TextError
 from bert_probe.text.csv_reader import csv_reader, describe
 from bert_probe.text.sentence_files import column_of, separator_of
 
 
-def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
+def rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:
     """The rows of a table.
 
     Raises:
@@ -33,7 +33,7 @@ def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:
     return (_row(one, len(header), place) for one in written)
 
 
-def _row(written: _Written, columns: int, place: int) -> Row:
+def _row(written: _RawRow, columns: int, place: int) -> FileRow:
     count = len(written.cells)
     if written.trouble:
         return refused(written.line, written.trouble)
@@ -44,11 +44,11 @@ def _row(written: _Written, columns: int, place: int) -> Row:
     return row_of(written.line, written.cells[place])
 
 
-def _holds(line: Line) -> bool:
+def _holds(line: InputLine) -> bool:
     return bool(line.text and line.text.strip(" "))
 
 
-class _Written(NamedTuple):
+class _RawRow(NamedTuple):
     """A row as it is written: the line it begins on, its cells, and why they cannot be read or ""."""
 
     line: int
@@ -63,36 +63,36 @@ class _Table:
     it are read again, each as a row of its own, so that no line is read more than three times.
     """
 
-    def __init__(self, lines: Iterator[Line], separator: str) -> None:
+    def __init__(self, lines: Iterator[InputLine], separator: str) -> None:
         self._lines = lines
         self._separator = separator
-        self._swallowed: deque[Line] = deque()
+        self._swallowed: deque[InputLine] = deque()
         """The last of them broke the row, and may itself go on over several lines."""
 
-    def rows(self) -> Iterator[_Written]:
+    def rows(self) -> Iterator[_RawRow]:
         """Row by row."""
         while (line := self._next()) is not None:
             if line.text is None:
-                yield _Written(line.number, [], line.trouble)
+                yield _RawRow(line.number, [], line.trouble)
             elif line.trouble or _holds(line):
                 yield self._row(line, line.text)
 
-    def _next(self) -> Line | None:
+    def _next(self) -> InputLine | None:
         return self._swallowed.popleft() if self._swallowed else next(self._lines, None)
 
-    def _row(self, line: Line, text: str) -> _Written:
+    def _row(self, line: InputLine, text: str) -> _RawRow:
         if '"' not in text:
-            return _Written(line.number, text.split(self._separator), line.trouble)
+            return _RawRow(line.number, text.split(self._separator), line.trouble)
         taken = [line]
         written = iter([text]) if self._swallowed else chain([f"{text}\n"], self._following(taken))
         try:
             cells = next(csv_reader(written, self._separator))
         except csv.Error as error:
             self._swallowed.extendleft(reversed(taken[1:]))
-            return _Written(line.number, [], f"The row cannot be read: {describe(error)}.")
-        return _Written(line.number, cells, next((one.trouble for one in taken if one.trouble), ""))
+            return _RawRow(line.number, [], f"The row cannot be read: {describe(error)}.")
+        return _RawRow(line.number, cells, next((one.trouble for one in taken if one.trouble), ""))
 
-    def _following(self, taken: list[Line]) -> Iterator[str]:
+    def _following(self, taken: list[InputLine]) -> Iterator[str]:
         """Lines after the first, as far as they are asked for; each is noted."""
         size = 0
         while (line := self._next()) is not None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bert_probe.corpus.formats.row import Row, refused
-from bert_probe.corpus.lines import MAX_LINE, Line
+from bert_probe.corpus.formats.row import FileRow, refused
+from bert_probe.corpus.lines import MAX_LINE, InputLine
 from bert_probe.text.tagged_sentences import BlockReader, block_reader
-from bert_probe.text.validation import Faults
+from bert_probe.text.validation import ValidationErrors
 
 
-def treebank_rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:  # noqa: ARG001
+def treebank_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """The sentences of CoNLL-U."""
     return _rows(lines, name, treebank=True)
 
 
-def column_rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:  # noqa: ARG001
+def column_rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001
     """The sentences of CoNLL."""
     return _rows(lines, name, treebank=False)
 
 
-def places(lines: Iterator[Line], treebank: bool) -> Iterator[int]:
+def places(lines: Iterator[InputLine], treebank: bool) -> Iterator[int]:
     """The line that each sentence begins on, comments included: as many as there are rows, found sooner."""
     reader = block_reader(treebank)
     for block in _blocks(lines):
@@ -34,16 +34,16 @@ def _begins(line: str) -> bool:
     return bool(tab) and number.isdecimal()
 
 
-def _rows(lines: Iterator[Line], name: str, treebank: bool) -> Iterator[Row]:
+def _rows(lines: Iterator[InputLine], name: str, treebank: bool) -> Iterator[FileRow]:
     reader = block_reader(treebank)
     for block in _blocks(lines):
         if row := _row(reader, block, name):
             yield row
 
 
-def _row(reader: BlockReader, block: list[Line], name: str) -> Row | None:
+def _row(reader: BlockReader, block: list[InputLine], name: str) -> FileRow | None:
     """What a block says; None where it holds no words."""
-    faults = Faults(name)
+    faults = ValidationErrors(name)
     for line in block:
         if line.trouble:
             faults.add(line.number, line.trouble)
@@ -53,12 +53,12 @@ def _row(reader: BlockReader, block: list[Line], name: str) -> Row | None:
     if faults.count:
         number, what = faults.found[0]
         return refused(number, f"{what[0].upper()}{what[1:].rstrip('.')}.")
-    return None if sentence is None else Row(sentence.line, sentence.text, sentence)
+    return None if sentence is None else FileRow(sentence.line, sentence.text, sentence)
 
 
-def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:
+def _blocks(lines: Iterator[InputLine]) -> Iterator[list[InputLine]]:
     """Lines between blank ones. Of one that is too long, the line that makes it so stands for the rest."""
-    block: list[Line] = []
+    block: list[InputLine] = []
     size = 0
     for line in lines:
         if line.trouble or (line.text and line.text.strip()):
@@ -66,7 +66,9 @@ def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:
             if size <= MAX_LINE:
                 block.append(line)
             elif before <= MAX_LINE:
-                block.append(Line(line.number, None, f"The sentence is longer than {MAX_LINE:,} characters."))
+                block.append(
+                    InputLine(line.number, None, f"The sentence is longer than {MAX_LINE:,} characters.")
+                )
         else:
             if block:
                 yield block

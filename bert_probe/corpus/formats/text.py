@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bert_probe.corpus.formats.row import Row, refused
-from bert_probe.corpus.lines import Line
+from bert_probe.corpus.formats.row import FileRow, refused
+from bert_probe.corpus.lines import InputLine
 
 
-def rows(lines: Iterator[Line], name: str, column: str | None) -> Iterator[Row]:  # noqa: ARG001 - as all formats
+def rows(lines: Iterator[InputLine], name: str, column: str | None) -> Iterator[FileRow]:  # noqa: ARG001 - as all formats
     """The rows of a text, which has no name and no columns to be wrong."""
     for line in lines:
         if line.trouble or line.text is None:
             yield refused(line.number, line.trouble)
         elif text := line.text.strip():
-            yield Row(line.number, text)
+            yield FileRow(line.number, text)

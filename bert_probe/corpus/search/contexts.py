@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
-from bert_probe.core.field_types import Flag, Kind, Number, Optional
-from bert_probe.core.provenance import Subject
-from bert_probe.core.question import Question, asked, question
+from bert_probe.core.field_types import FieldType, Flag, Number, Optional
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.method import Searching, opened
+from bert_probe.corpus.search.method import LayerSearch, opened
 from bert_probe.corpus.search.neighbors import Hits
-from bert_probe.corpus.search.word_matches import FoundWord, FoundWords
+from bert_probe.corpus.search.word_matches import WordLookup, WordMatch
 from bert_probe.corpus.store import Store
 from bert_probe.errors import CheckpointError, SelectionError, TextError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, find_word, word_name
 
@@ -33,7 +33,7 @@ _UNITS = {False: "tokens, which may be pieces of words", True: "words, by the me
 
 
 @question("corpus near", is_analysis=False)
-class Near(Question):
+class NearestContexts(Question):
     """The contexts of a store whose vectors are nearest to that of a word in a text, by their cosine.
 
     The word's vector is the mean of its pieces'. What it is compared with are the store's units: tokens,
@@ -48,16 +48,16 @@ class Near(Question):
         exact: look at every vector even where there are so many that an index is used.
     """
 
-    word: str = asked(Kind(), about="A word of the text; WORD:2 is its second occurrence.")
-    layer: int | None = asked(
+    word: str = param(FieldType(), about="A word of the text; WORD:2 is its second occurrence.")
+    layer: int | None = param(
         Optional(VECTOR_LAYER), default=None, key="vector_layer", about=f"{FROM_0} Else the store's last."
     )
-    top: int = asked(Number(1, MOST), default=10, about="How many contexts.  [default: 10]")
-    every: bool = asked(Flag(), default=False, about="A row as often as a word of it is near, not once.")
-    others: bool = asked(Flag(), default=False, about="Leave out rows whose text is the given one.")
-    exact: bool = asked(Flag(), default=False, about="Look at every vector, however many there are.")
+    top: int = param(Number(1, MOST), default=10, about="How many contexts.  [default: 10]")
+    every: bool = param(Flag(), default=False, about="A row as often as a word of it is near, not once.")
+    others: bool = param(Flag(), default=False, about="Leave out rows whose text is the given one.")
+    exact: bool = param(Flag(), default=False, about="Look at every vector, however many there are.")
 
-    def of(self, store: Store, trace: Trace, report: Report = ignore) -> NearContexts:
+    def of(self, store: Store, trace: Trace, report: Progress = no_progress) -> NearestContextsResult:
         """Find them.
 
         Args:
@@ -81,8 +81,8 @@ class Near(Question):
         searching = kept.layer(layer, self.exact, report)
         vector = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype="float64")
         contexts = asked_for._found(kept.words, searching, vector, trace.encoding.text)
-        subject = replace(store.subject, texts=Subject.of(trace).texts)
-        return NearContexts(
+        subject = replace(store.subject, texts=InputRecord.of(trace).texts)
+        return NearestContextsResult(
             asked_for,
             subject,
             contexts,
@@ -110,8 +110,8 @@ class Near(Question):
         return layer
 
     def _found(
-        self, words: FoundWords, searching: Searching, vector: Array, text: str
-    ) -> tuple[NearContext, ...]:
+        self, words: WordLookup, searching: LayerSearch, vector: Array, text: str
+    ) -> tuple[ContextMatch, ...]:
         """The first of the nearest that are asked for, without special tokens and what else is left out."""
         search, count = searching.search(vector), 2 * self.top + 32
         while True:
@@ -122,7 +122,7 @@ class Near(Question):
             # From the beginning: an index that is asked for more may find nearer ones as well.
             count *= 4
 
-    def _kept(self, hits: Hits, words: FoundWords, text: str) -> Iterator[NearContext]:
+    def _kept(self, hits: Hits, words: WordLookup, text: str) -> Iterator[ContextMatch]:
         """Hits with their words, without what is left out."""
         rows = set[int]()
         columns = (column.tolist() for column in (hits.rows, hits.positions, hits.cosines))
@@ -133,7 +133,7 @@ class Near(Question):
             if word is None or (self.others and word.text == text):
                 continue
             rows.add(row)
-            yield NearContext(row, position, cosine, word)
+            yield ContextMatch(row, position, cosine, word)
 
 
 def _check(store: Store, trace: Trace) -> None:
@@ -152,7 +152,7 @@ def _check(store: Store, trace: Trace) -> None:
 
 
 @dataclass(frozen=True)
-class NearContext:
+class ContextMatch:
     """A word where it stands, and how near it is.
 
     Attributes:
@@ -164,11 +164,11 @@ class NearContext:
     row: int
     position: int
     cosine: float
-    at: FoundWord
+    at: WordMatch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NearContexts(Result):
+class NearestContextsResult(Result):
     """Words where they stand, nearest first.
 
     Attributes:
@@ -177,8 +177,8 @@ class NearContexts(Result):
         searched: how, among how many vectors, and what they are of.
     """
 
-    question: Near
-    contexts: tuple[NearContext, ...]
+    question: NearestContexts
+    contexts: tuple[ContextMatch, ...]
     unit: Unit
     searched: Mapping[str, Any]
 

@@ -8,12 +8,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.neighbors import Hits, LayerVectors, Scan
+from bert_probe.corpus.search.neighbors import ExactSearch, Hits, LayerVectors
 from bert_probe.corpus.search.vector_index import RECALLED, VectorIndex
-from bert_probe.corpus.search.word_matches import FoundWords
+from bert_probe.corpus.search.word_matches import WordLookup
 from bert_probe.corpus.store import Store
 from bert_probe.errors import UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 EXACT_UP_TO = 1_000_000
@@ -23,7 +23,7 @@ FOLDER = "index"
 """Of a store, where its indexes lie; they can be taken away, and are made again."""
 
 
-class Searching:
+class LayerSearch:
     """The vectors of a layer, and the way to the nearest of them.
 
     Attributes:
@@ -44,22 +44,22 @@ class Searching:
 
     def search(self, query: Array) -> Callable[[int], Hits]:
         """Called with a number, it gives as many of the nearest to the vector [hidden]."""
-        return Scan(self._vectors, query).best if self._index is None else self._index.search(query)
+        return ExactSearch(self._vectors, query).best if self._index is None else self._index.search(query)
 
 
-class Opened:
+class SearchCache:
     """What is kept of a store while somebody asks it: lengths of vectors, an index, a few sentences."""
 
     def __init__(self, store: Store) -> None:
         # Not the store itself, by which this is kept.
         self._files, self._digest, self._index = store.files(VECTORS), store.digest, store.folder / FOLDER
         self._name = store.folder.name
-        self.words = FoundWords(store)
+        self.words = WordLookup(store)
         self._vectors: dict[int, LayerVectors] = {}
-        self._searching: dict[tuple[int, bool], Searching] = {}
+        self._searching: dict[tuple[int, bool], LayerSearch] = {}
         self._lock = Lock()
 
-    def layer(self, layer: int, exact: bool, report: Report = ignore) -> Searching:
+    def layer(self, layer: int, exact: bool, report: Progress = no_progress) -> LayerSearch:
         """A layer that the store holds, ready to be searched.
 
         Args:
@@ -80,20 +80,20 @@ class Opened:
                 self._searching[key] = self._ready(vectors, *key, report)
             return self._searching[key]
 
-    def _ready(self, vectors: LayerVectors, layer: int, exact: bool, report: Report) -> Searching:
+    def _ready(self, vectors: LayerVectors, layer: int, exact: bool, report: Progress) -> LayerSearch:
         if not exact:
-            return Searching(vectors, VectorIndex.of(self._index, self._digest, layer, vectors, report))
+            return LayerSearch(vectors, VectorIndex.of(self._index, self._digest, layer, vectors, report))
         vectors.prepare(report)
-        return Searching(vectors, None)
+        return LayerSearch(vectors, None)
 
 
-_OPENED: WeakKeyDictionary[Store, Opened] = WeakKeyDictionary()
+_OPENED: WeakKeyDictionary[Store, SearchCache] = WeakKeyDictionary()
 _LOCK = Lock()
 
 
-def opened(store: Store) -> Opened:
+def opened(store: Store) -> SearchCache:
     """What is kept of it, as long as somebody holds the store."""
     with _LOCK:
         if store not in _OPENED:
-            _OPENED[store] = Opened(store)
+            _OPENED[store] = SearchCache(store)
         return _OPENED[store]

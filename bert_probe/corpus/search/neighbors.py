@@ -20,7 +20,7 @@ from torch.utils.dlpack import from_dlpack
 
 from bert_probe.analyses.cosine import unit_rows
 from bert_probe.errors import ShapeError, StoreError, UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only
 
 _LENGTHS = (1e-15, 1e15)
@@ -52,7 +52,7 @@ class Hits:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class VectorBatch:
     """The vectors of a layer in one batch of a file: views of it, which are read when they are looked at.
 
     Attributes:
@@ -85,7 +85,7 @@ class Part:
 
     def scan(self, query: Array) -> Array:
         """The cosine of each vector with a unit one, in float32: within `error` of what it is."""
-        # Not by BLAS or torch, whose threads wait for each other, on a busy machine for long: see `Scan`.
+        # Not BLAS or torch: on a busy machine their threads wait for each other; see `ExactSearch`.
         found = np.concatenate([np.einsum("ij,j->i", block, query) for block in self._blocks()])
         found *= self.scales
         return found
@@ -132,7 +132,7 @@ class LayerVectors:
             vectors[here] = part.vectors[within]
         return rows, positions, vectors
 
-    def prepare(self, report: Report = ignore) -> None:
+    def prepare(self, report: Progress = no_progress) -> None:
         """Read all lengths, which the first search needs; they are kept, 4 bytes a vector."""
         for end, part in zip(self.ends, self.parts, strict=True):
             _ = part.scales
@@ -152,7 +152,7 @@ class LayerVectors:
         return places[order], hits
 
 
-class Scan:
+class ExactSearch:
     """A search that looks at every vector; what it finds is exact.
 
     Args:
@@ -187,12 +187,12 @@ _NOTHING = -2.0
 
 
 def error(hidden: int) -> float:
-    """How far a cosine of a `Scan` may be off, whatever the order in which its products are added up.
+    """How far a cosine of a `ExactSearch` may be off, whatever the order in which its products are added up.
 
     With u = 2⁻²⁴, a sum of n products is off by at most n u ÷ (1 − n u) times the sum of their sizes (Higham
     2002, 3.1), which for a vector and a unit one is at most the vector's length, and its length by half as
     much of itself. The roundings of the unit vector, the root, the inverse, the product and the subtraction
-    in `Scan.best` add a few u.
+    in `ExactSearch.best` add a few u.
     """
     rounded = (1.5 * hidden + 16) * 2.0**-24
     return rounded / (1 - rounded)
@@ -213,7 +213,7 @@ def direction(vector: Array, hidden: int) -> Array:
     return unit
 
 
-def _parts(file: Path, layer: int) -> Iterator[Part]:
+def _parts(file: Path, layer: int) -> Iterator[VectorBatch]:
     try:
         # What is mapped stays so while somebody holds a view of it; the file itself may be closed.
         with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
@@ -225,7 +225,7 @@ def _parts(file: Path, layer: int) -> Iterator[Part]:
         ) from None
 
 
-def _part(batch: pa.RecordBatch, layer: int) -> Iterator[Part]:
+def _part(batch: pa.RecordBatch, layer: int) -> Iterator[VectorBatch]:
     if any(column.null_count for column in (*batch.columns, batch["vector"].flatten())):
         raise pa.ArrowInvalid("a row, position, layer or number is missing")
     layers = batch["layer"].to_numpy()
@@ -234,4 +234,4 @@ def _part(batch: pa.RecordBatch, layer: int) -> Iterator[Part]:
         return
     stored = batch["vector"].slice(some.start, some.stop - some.start)
     vectors = stored.flatten().to_numpy().reshape(-1, stored.type.list_size)
-    yield Part(batch["row"].to_numpy()[some], batch["position"].to_numpy()[some], vectors)
+    yield VectorBatch(batch["row"].to_numpy()[some], batch["position"].to_numpy()[some], vectors)

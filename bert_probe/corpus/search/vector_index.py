@@ -24,7 +24,7 @@ from bert_probe.corpus.manifest import read_bytes
 from bert_probe.corpus.search.neighbors import Hits, LayerVectors, direction
 from bert_probe.corpus.store import beside, write_json
 from bert_probe.errors import OutOfMemoryError, StoreError, UnavailableError
-from bert_probe.model.progress import Report, ignore
+from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class About:
+class IndexMetadata:
     """What is written beside an index.
 
     Attributes:
@@ -74,12 +74,12 @@ class VectorIndex:
         about: what is said of it.
     """
 
-    def __init__(self, lists: faiss.IndexIVF, about: About, vectors: LayerVectors) -> None:
+    def __init__(self, lists: faiss.IndexIVF, about: IndexMetadata, vectors: LayerVectors) -> None:
         self._lists, self.about, self._vectors = lists, about, vectors
 
     @classmethod
     def of(
-        cls, folder: Path, digest: str, layer: int, vectors: LayerVectors, report: Report = ignore
+        cls, folder: Path, digest: str, layer: int, vectors: LayerVectors, report: Progress = no_progress
     ) -> Self:
         """The index of a store's layer: the one that is there, or a new one.
 
@@ -129,7 +129,7 @@ def _places(lists: faiss.IndexIVF, unit: Array, count: int, probes: int) -> Arra
     return places
 
 
-def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Report) -> About:
+def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Progress) -> IndexMetadata:
     """An index in its place, written whole or not at all; those of the layer that were there before go."""
     _check_room(vectors)
     vectors.prepare()
@@ -139,7 +139,7 @@ def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Re
         lists = _read(part)
         measured = _measured(lists, vectors, lambda done, _: report(len(vectors) + done, count))
         size, sha256 = part.stat().st_size, _sha256(part)
-        about = About(digest, layer, lists.ntotal, lists.nlist, *measured, size, sha256)
+        about = IndexMetadata(digest, layer, lists.ntotal, lists.nlist, *measured, size, sha256)
     write_json(file.with_suffix(_ABOUT), asdict(about))
     for other in file.parent.glob(f"{layer:02}-*"):
         if other.stem != file.stem:
@@ -150,10 +150,10 @@ def _made(file: Path, digest: str, layer: int, vectors: LayerVectors, report: Re
 _LISTS, _ABOUT = ".faiss", ".json"
 
 
-def _said(file: Path) -> About | None:
+def _said(file: Path) -> IndexMetadata | None:
     """What is said of an index, which is written last; None where none is whole."""
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError, StoreError):
-        about = About(**json.loads(read_bytes(file.with_suffix(_ABOUT))))
+        about = IndexMetadata(**json.loads(read_bytes(file.with_suffix(_ABOUT))))
         if file.is_file() and file.stat().st_size == about.bytes:
             return about
     return None
@@ -186,7 +186,7 @@ def _read(file: Path) -> faiss.IndexIVF:
     return lists
 
 
-def _write(file: Path, vectors: LayerVectors, report: Report) -> None:
+def _write(file: Path, vectors: LayerVectors, report: Progress) -> None:
     """Put all vectors into lists, in memory, and these into a file."""
     lists = _trained(vectors)
     for places, units in _units(vectors):
@@ -241,7 +241,7 @@ def _drawn(vectors: LayerVectors, count: int) -> Array:
     return np.sort(drawn)
 
 
-def _measured(lists: faiss.IndexIVF, vectors: LayerVectors, report: Report) -> tuple[int, float, int]:
+def _measured(lists: faiss.IndexIVF, vectors: LayerVectors, report: Progress) -> tuple[int, float, int]:
     """How many lists are to be searched, the recall then, and of how many vectors that is the mean.
 
     A vector is asked for the ten others that are nearest to it; the first half of the vectors chooses.
@@ -268,7 +268,7 @@ _FEWEST = 8
 """Lists that are searched at least."""
 
 
-def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Report) -> Array:
+def _nearest(vectors: LayerVectors, places: Array, queries: Array, report: Progress) -> Array:
     """Of each query, itself a vector of the store, the places of the ten others that are nearest.
 
     All vectors are looked at; a few more than ten are then compared in float64.

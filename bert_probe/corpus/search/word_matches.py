@@ -21,7 +21,7 @@ _COLUMNS = ("row", "text", "word", "start", "end", "special")
 
 
 @dataclass(frozen=True)
-class FoundWord:
+class WordMatch:
     """A word where it stands.
 
     Attributes:
@@ -36,17 +36,17 @@ class FoundWord:
     end: int
 
 
-class FoundWords:
+class WordLookup:
     """Looks positions up, a shard at a time; the last few shards are kept."""
 
     def __init__(self, store: Store) -> None:
         self._shard_of = store.shard_of  # not the store, see `searching.Opened`
         self._name = store.folder.name
         self._files = [*zip(store.files(ROWS), store.files(TOKENS), strict=True)]
-        self._shards: OrderedDict[int, _Shard] = OrderedDict()
+        self._shards: OrderedDict[int, _ShardWords] = OrderedDict()
         self._lock = Lock()
 
-    def word(self, row: int, position: int) -> FoundWord | None:
+    def word(self, row: int, position: int) -> WordMatch | None:
         """The word at a position, both from 1; None for a special token."""
         with reading(self._name):
             return self._shard(self._shard_of(row)).word(row, position)
@@ -56,16 +56,16 @@ class FoundWords:
         with reading(self._name):
             return self._shard(self._shard_of(row)).text(row)
 
-    def _shard(self, number: int) -> _Shard:
+    def _shard(self, number: int) -> _ShardWords:
         with self._lock:
-            found = self._shards.pop(number, None) or _Shard(*map(str, self._files[number]))
+            found = self._shards.pop(number, None) or _ShardWords(*map(str, self._files[number]))
             self._shards[number] = found
             if len(self._shards) > _KEPT:
                 self._shards.popitem(last=False)
             return found
 
 
-class _Shard:
+class _ShardWords:
     """The sentences of a shard, and where their words stand."""
 
     def __init__(self, rows: str, tokens: str) -> None:
@@ -83,8 +83,8 @@ class _Shard:
             raise ValueError(f"row {row} has no text")
         return text
 
-    def word(self, row: int, position: int) -> FoundWord | None:
-        """See `FoundWords`."""
+    def word(self, row: int, position: int) -> WordMatch | None:
+        """See `WordLookup`."""
         place = self._place(row)
         start = int(self._ends[place - 1]) if place else 0
         lines = self._words.slice(start, int(self._ends[place]) - start).to_pylist()
@@ -95,7 +95,7 @@ class _Shard:
         (mine,) = (number for number, word in enumerate(words) if position - 1 in word)
         same = [number for number, name in enumerate(names) if name == names[mine]]
         named = names[mine] if len(same) == 1 else f"{names[mine]}:{same.index(mine) + 1}"
-        return FoundWord(text, named, *_span(words[mine]))
+        return WordMatch(text, named, *_span(words[mine]))
 
     def _place(self, row: int) -> int:
         return int(np.searchsorted(self._rows, row))

@@ -9,8 +9,8 @@ from bert_probe.model.trace import Trace
 from bert_probe.server import bertviz_frames
 from bert_probe.ui import blocks
 from bert_probe.ui.attention import shared
-from bert_probe.ui.attention.shared import ALL, Drawn
-from bert_probe.views.toolbar import Offer
+from bert_probe.ui.attention.shared import ALL, ViewModel
+from bert_probe.views.toolbar import ToolbarOptions
 
 PLAIN = ALL[:1]
 """It draws weights alone."""
@@ -18,9 +18,9 @@ PLAIN = ALL[:1]
 
 def head_view(trace: Trace) -> None:
     """BertViz's head view."""
-    drawn = Drawn.now(trace, PLAIN)
+    drawn = ViewModel.now(trace, PLAIN)
     view = drawn.view
-    shared.choose(drawn, Offer.of(trace, view, (), several=True, specials=False))
+    shared.choose(drawn, ToolbarOptions.of(trace, view, (), several=True, specials=False))
     heads = None if view.series == "mean" else [*view.series]
     try:
         frame = bertviz_frames.head_view(trace, view.layer - 1, heads, blocks.dark())
@@ -42,7 +42,7 @@ def model_view(trace: Trace) -> None:
     _show(frame)
 
 
-def _show(frame: bertviz_frames.Frame) -> None:
+def _show(frame: bertviz_frames.BertVizFrame) -> None:
     st.iframe(frame.url, height=frame.height, alt=frame.title)
     blocks.caveat(frame.caption)
 

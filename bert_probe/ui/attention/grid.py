@@ -7,25 +7,25 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention import AttentionMap
+from bert_probe.analyses.attention import AttentionResult
 from bert_probe.core import files
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks
 from bert_probe.ui.attention import shared
-from bert_probe.ui.attention.shared import ALL, Drawn
+from bert_probe.ui.attention.shared import ALL, ViewModel
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export
 from bert_probe.views import heatmaps
 from bert_probe.views.page import CAVEAT
-from bert_probe.views.toolbar import Offer
+from bert_probe.views.toolbar import ToolbarOptions
 
 
 def part(trace: Trace, as_table: bool) -> None:
     """Draw one matrix with its controls."""
-    drawn = Drawn.now(trace)
+    drawn = ViewModel.now(trace)
     more = ("renormalise",) if as_table else ("renormalise", "root")
-    shared.choose(drawn, Offer.of(trace, drawn.view, more, ALL, words=True))
+    shared.choose(drawn, ToolbarOptions.of(trace, drawn.view, more, ALL, words=True))
     if not shared.computed(drawn, [drawn.view.layer - 1]):
         return
     found = shared_cache.answers.of(drawn.one(drawn.view.head).of, trace)
@@ -40,7 +40,7 @@ def part(trace: Trace, as_table: bool) -> None:
         _exports(drawn, found)
 
 
-def _exports(drawn: Drawn, shown: AttentionMap) -> None:
+def _exports(drawn: ViewModel, shown: AttentionResult) -> None:
     layer, head = shown.question.layer + 1, shown.question.head
     number = "mean" if head == "mean" else str(int(head) + 1)
 
@@ -55,7 +55,7 @@ def _exports(drawn: Drawn, shown: AttentionMap) -> None:
     )
 
 
-def _table(shown: AttentionMap) -> None:
+def _table(shown: AttentionResult) -> None:
     """The matrix as numbers, with what each row adds up to."""
     frame = pd.DataFrame(
         shown.weights,
@@ -77,7 +77,7 @@ def _column(name: str) -> Any:
     return st.column_config.NumberColumn(format="%.4f", width="medium" if len(name) > 24 else None)
 
 
-def _row_sums(drawn: Drawn, shown: AttentionMap) -> str:
+def _row_sums(drawn: ViewModel, shown: AttentionResult) -> str:
     """What the rows add up to."""
     if not drawn.what.shared_out(drawn.trace) and not shown.question.renormalise:
         return "These are no shares: rows do not sum to 1."

@@ -10,20 +10,20 @@ import streamlit as st
 from bert_probe.analyses.attention import Head
 from bert_probe.model.trace import Trace
 from bert_probe.ui.attention import shared, shown
-from bert_probe.ui.attention.shared import ALL, Drawn
+from bert_probe.ui.attention.shared import ALL, ViewModel
 from bert_probe.ui.components import head_view
 from bert_probe.ui.export import export
 from bert_probe.views import head_view as views
-from bert_probe.views.toolbar import Offer
+from bert_probe.views.toolbar import ToolbarOptions
 
 KEY = "head_view"
 
 
 def part(trace: Trace) -> None:
     """Draw the view and what belongs to it."""
-    drawn = Drawn.now(trace)
+    drawn = ViewModel.now(trace)
     view, layer = drawn.view, drawn.view.layer - 1
-    offer = Offer.of(trace, view, views.MORE, ALL, several=True, words=True)
+    offer = ToolbarOptions.of(trace, view, views.MORE, ALL, several=True, words=True)
     if drawn.what.takes_long(trace, layer):
         # The picture brings its own toolbar, but it is not there yet.
         shared.choose(drawn, offer, "waiting")
@@ -53,7 +53,7 @@ def _is_needed() -> bool:
     return held is None or (isinstance(told, Mapping) and told.get("lost") is True)
 
 
-def _exports(drawn: Drawn) -> None:
+def _exports(drawn: ViewModel) -> None:
     """The numbers of the heads that are shown, whole rows of them, and the view as a page of its own."""
     view = drawn.view
     several = view.series if view.head != "mean" else "mean"

@@ -8,20 +8,22 @@ from bert_probe.analyses.heads import Heads
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import shared, shown
-from bert_probe.ui.attention.shared import OF_HEADS, Drawn
+from bert_probe.ui.attention.shared import OF_HEADS, ViewModel
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.ui.export import export
-from bert_probe.views.model_view import Head, of_trace, page
-from bert_probe.views.toolbar import Offer
+from bert_probe.views.model_view import HeadThumbnail, of_trace, page
+from bert_probe.views.toolbar import ToolbarOptions
 
 KEY = "model_view"
 
 
 def part(trace: Trace) -> None:
     """Draw them; a click opens one in the head view."""
-    drawn = Drawn.now(trace, OF_HEADS)
+    drawn = ViewModel.now(trace, OF_HEADS)
     view = drawn.view
-    shared.choose(drawn, Offer.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True))
+    shared.choose(
+        drawn, ToolbarOptions.of(trace, view, (), OF_HEADS, several=True, specials=False, words=True)
+    )
     profiles = shared_cache.answers.of(Heads(view.words).of, trace)
     data = of_trace(
         trace, profiles, key=KEY, words=view.words, measure=view.measure, chosen=(view.layer, view.series)
@@ -47,7 +49,7 @@ def part(trace: Trace) -> None:
         )
 
 
-def _open(chosen: Head) -> None:
+def _open(chosen: HeadThumbnail) -> None:
     """Show a head in the head view, before the script runs."""
     st.session_state["show"] = "heads"
     shown.look_at(chosen.layer + 1, (chosen.head,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.measures.rollout import MEASURE
-from bert_probe.analyses.reach import Reach
+from bert_probe.analyses.reach import TokenRollout
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state
 from bert_probe.ui.components.matrix import heatmap
@@ -27,7 +27,7 @@ def part(trace: Trace) -> None:
         with st.popover("More"):
             residual = _residual_share()
     token = usual if chosen is None else chosen
-    reached = Reach(token, direction, residual=residual).of(trace)
+    reached = TokenRollout(token, direction, residual=residual).of(trace)
     heatmap(of_reach(reached), key="reach")
     with st.container(horizontal=True, gap="medium"):
         export(reached, "reach")

@@ -11,19 +11,19 @@ from weakref import ref
 import streamlit as st
 
 from bert_probe.analyses.attention import Attention, AttentionLong, Head
-from bert_probe.analyses.measures import Measure, measures
+from bert_probe.analyses.measures import AttentionMeasure, measures
 from bert_probe.analyses.measures import measure as measure_named
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
-from bert_probe.server.layers import Link, labels
+from bert_probe.server.layers import LayerLink, labels
 from bert_probe.ui import blocks, jobs
 from bert_probe.ui.attention import shown
 from bert_probe.ui.components.toolbar import toolbar
 from bert_probe.views import toolbar as views
-from bert_probe.views.head_view import Picture
+from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.page import CAVEAT, caption_of
-from bert_probe.views.toolbar import Offer
-from bert_probe.views.view import Shown, View, to_address
+from bert_probe.views.toolbar import ToolbarOptions
+from bert_probe.views.view import VersionedView, View, to_address
 
 ALL: Final = tuple(measures().values())
 """Every measure there is."""
@@ -35,7 +35,7 @@ _LINK: Final = "layers"
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class ViewModel:
     """What a reader sees of a text.
 
     Attributes:
@@ -44,10 +44,10 @@ class Drawn:
     """
 
     trace: Trace
-    shown: Shown
+    shown: VersionedView
 
     @classmethod
-    def now(cls, trace: Trace, offered: Sequence[Measure] = ALL) -> Drawn:
+    def now(cls, trace: Trace, offered: Sequence[AttentionMeasure] = ALL) -> ViewModel:
         """What is to be drawn; a measure that is not offered gives way to the first one."""
         found = shown.now(trace)
         if measure_named(found.view.measure) not in offered:
@@ -60,12 +60,12 @@ class Drawn:
         return self.shown.view
 
     @property
-    def picture(self) -> Picture:
+    def picture(self) -> HeadViewData:
         """The numbers that the view is of."""
-        return Picture.of(self.trace, self.view, caption_of(self.trace))
+        return HeadViewData.of(self.trace, self.view, caption_of(self.trace))
 
     @property
-    def what(self) -> Measure:
+    def what(self) -> AttentionMeasure:
         """The measure itself."""
         return measure_named(self.view.measure)
 
@@ -95,7 +95,7 @@ class Drawn:
         return options.specials, again
 
 
-def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool:
+def computed(drawn: ViewModel, layers: Sequence[int], *, start: bool = True) -> bool:
     """Whether these layers, from 0, can be drawn at once; until then, the work that takes long.
 
     Args:
@@ -108,7 +108,7 @@ def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool
     if not any(what.takes_long(trace, layer) for layer in layers):
         return True
 
-    def work(report: Report) -> bool:
+    def work(report: Progress) -> bool:
         drawn.all(list(layers)).of(trace, report)
         return True  # nothing that would hold the trace for as long as the session has the job
 
@@ -124,15 +124,15 @@ def computed(drawn: Drawn, layers: Sequence[int], *, start: bool = True) -> bool
     return done is True
 
 
-def link(drawn: Drawn) -> Link:
+def link(drawn: ViewModel) -> LayerLink:
     """Where the browser fetches layers, and what heads do; the same as long as the numbers are."""
-    held: Link | None = st.session_state.get(_LINK)
+    held: LayerLink | None = st.session_state.get(_LINK)
     if held is None or not held.leads_to(drawn.picture):
-        held = st.session_state[_LINK] = Link(drawn.picture)
+        held = st.session_state[_LINK] = LayerLink(drawn.picture)
     return held
 
 
-def labelled(drawn: Drawn) -> Picture:
+def labelled(drawn: ViewModel) -> HeadViewData:
     """The picture with what heads do, for where nothing can be fetched later."""
     return replace(drawn.picture, labels=labels(drawn.trace))
 
@@ -143,14 +143,14 @@ def as_drawn(view: View, kind: Literal["lines", "model"]) -> dict[str, str]:
     return {"as": kind, **said}
 
 
-def choose(drawn: Drawn, offer: Offer, key: str = "toolbar") -> None:
+def choose(drawn: ViewModel, offer: ToolbarOptions, key: str = "toolbar") -> None:
     """The toolbar above a picture that has none of its own."""
     data = views.described(drawn.shown, offer, key=shown.KEY, source=link(drawn).address)
     toolbar(data, key=key, on_change=lambda: shown.report(key, drawn.trace))
 
 
 @contextmanager
-def foot(drawn: Drawn, said: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
+def foot(drawn: ViewModel, said: str = CAVEAT, *, why: bool = True) -> Iterator[None]:
     """Beneath a picture: the exports, drawn meanwhile, and beside them what it does not mean.
 
     Args:
@@ -162,7 +162,7 @@ def foot(drawn: Drawn, said: str = CAVEAT, *, why: bool = True) -> Iterator[None
             _caveats(drawn, said, why)
 
 
-def _caveats(drawn: Drawn, said: str, why: bool) -> None:
+def _caveats(drawn: ViewModel, said: str, why: bool) -> None:
     reason = shown.reason(drawn.trace, drawn.view) if why else None
     if reason is not None and reason.place == (drawn.view.layer, drawn.view.series):
         said = f"Layer {reason.layer}, head {reason.head + 1} stands out: it {reason.text}. {said}"

@@ -20,8 +20,8 @@ from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import state
 from bert_probe.views import view as views
-from bert_probe.views.head_view import Reason
-from bert_probe.views.view import Pins, Place, Series, Shown, View
+from bert_probe.views.head_view import HeadReason
+from bert_probe.views.view import Pins, Place, Series, VersionedView, View
 
 KEY = "view"
 """Session key of the one `Shown`."""
@@ -29,10 +29,10 @@ REPORT = "shown"
 """Name under which components report."""
 
 
-def now(trace: Trace) -> Shown:
+def now(trace: Trace) -> VersionedView:
     """What is to be shown of a trace; says what the address asks for in vain."""
     state.hold(KEY)  # its revision goes on where a reader goes back
-    held: Shown | None = st.session_state.get(KEY)
+    held: VersionedView | None = st.session_state.get(KEY)
     of = views.digest(trace.tokens)
     view, unknown = views.from_address(state.address(), trace, lambda: _usual(trace))
     for one in unknown:
@@ -42,9 +42,9 @@ def now(trace: Trace) -> Shown:
         view = replace(view, pins=Pins())  # they were of the text before
     if held is None:
         # By the clock: a session that begins anew outranks what a browser still knows of the one before.
-        shown = Shown(int(time.time()), of, view)
+        shown = VersionedView(int(time.time()), of, view)
     elif (held.of, held.view) != (of, view):
-        shown = Shown(held.revision + 1, of, view)
+        shown = VersionedView(held.revision + 1, of, view)
     else:
         shown = held
     _keep(shown)
@@ -56,7 +56,7 @@ def report(component: str, trace: Trace) -> None:
 
     At a tie the browser's counts: it is what the reader did last.
     """
-    held: Shown | None = st.session_state.get(KEY)
+    held: VersionedView | None = st.session_state.get(KEY)
     given: Any = st.session_state.get(component)
     told = views.read(given.get(REPORT) if isinstance(given, Mapping) else None, trace)
     if told is not None and (held is None or told.revision >= held.revision):
@@ -81,12 +81,12 @@ def first(trace: Trace) -> FirstLook:
     return shared_cache.answers.of(first_look, trace)
 
 
-def reason(trace: Trace, view: View) -> Reason | None:
+def reason(trace: Trace, view: View) -> HeadReason | None:
     """Why a head's weights are shown that nobody has chosen; None where somebody has, or none stands out."""
     if views.places_itself(state.address()) or view.measure != View.measure:
         return None
     look = first(trace)
-    return None if look.head == "mean" else Reason(look.layer + 1, look.head, look.reason)
+    return None if look.head == "mean" else HeadReason(look.layer + 1, look.head, look.reason)
 
 
 def _usual(trace: Trace) -> Place:
@@ -94,9 +94,9 @@ def _usual(trace: Trace) -> Place:
     return look.layer + 1, "mean" if look.head == "mean" else (look.head,)
 
 
-def _keep(shown: Shown) -> None:
+def _keep(shown: VersionedView) -> None:
     """Hold it, and spell it in the address; layer and heads only once somebody has chosen."""
-    held: Shown | None = st.session_state.get(KEY)
+    held: VersionedView | None = st.session_state.get(KEY)
     place = shown.view.layer, shown.view.series
     chosen = views.places_itself(state.address())
     if not chosen and held is not None and held.of == shown.of:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.answer_change import ChangedAnswers
-from bert_probe.analyses.baseline import BaselineCosines
-from bert_probe.analyses.vector_change import ChangedVectors
+from bert_probe.analyses.answer_change import AnswerChangeResult
+from bert_probe.analyses.baseline import SimilarityBaselineResult
+from bert_probe.analyses.vector_change import VectorChangeResult
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.common_spans import CommonSpans
-from bert_probe.text.truncation import shortened
+from bert_probe.text.truncation import truncate_text
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, ink, named_rows
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown
@@ -29,7 +29,7 @@ _NEAR = 4
 """Times the largest value that a curve may lie above it."""
 
 
-def moved_curves(found: ChangedVectors, baseline: BaselineCosines) -> Any:
+def moved_curves(found: VectorChangeResult, baseline: SimilarityBaselineResult) -> Any:
     """How far vectors turned by layer: their mean, the farthest, and, unless these would be a line on the
     ground beside it, what unrelated tokens of A are apart."""
     figure = go.Figure()
@@ -49,7 +49,7 @@ def moved_curves(found: ChangedVectors, baseline: BaselineCosines) -> Any:
     return figure
 
 
-def beside_unrelated(found: ChangedVectors, baseline: BaselineCosines) -> str:
+def beside_unrelated(found: VectorChangeResult, baseline: SimilarityBaselineResult) -> str:
     """Where the vectors turned most, beside how far unrelated tokens are apart there."""
     layer = int(np.nan_to_num(found.mean).argmax())
     if not found.most.any():
@@ -62,7 +62,7 @@ def beside_unrelated(found: ChangedVectors, baseline: BaselineCosines) -> str:
     )
 
 
-def _apart(baseline: BaselineCosines) -> Array:
+def _apart(baseline: SimilarityBaselineResult) -> Array:
     """1 − cosine of unrelated tokens, mean by layer."""
     apart: Array = 1 - np.array(baseline.unrelated.mean)
     return apart
@@ -121,7 +121,7 @@ def cuts(spans: CommonSpans, a: Trace, b: Trace, dark: bool) -> Any:
 
 def _named(trace: Trace, places: Sequence[int]) -> list[str]:
     """Tokens as they are drawn."""
-    return [shortened(shown(trace.tokens[place].display), _LONGEST) for place in places]
+    return [truncate_text(shown(trace.tokens[place].display), _LONGEST) for place in places]
 
 
 def _wide(name: str) -> float:
@@ -142,7 +142,7 @@ def _box(left: float, right: float, row: int, colour: str) -> dict[str, Any]:
     }
 
 
-def answer_bars(found: ChangedAnswers) -> Any:
+def answer_bars(found: AnswerChangeResult) -> Any:
     """A pair of bars for each answer, A's above B's."""
     names = [shown(name) for name in found.names[:MOST_BARS]]
     figure = go.Figure()
@@ -162,13 +162,13 @@ def answer_bars(found: ChangedAnswers) -> Any:
         margin={"l": 0, "r": 24, "t": 8, "b": 0},
         bargap=0.3,
         xaxis={"title": found.kind, "range": _range(found)},
-        yaxis=named_rows([shortened(name, 28) for name in names]),
+        yaxis=named_rows([truncate_text(name, 28) for name in names]),
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     )
     return figure
 
 
-def _range(found: ChangedAnswers) -> Sequence[float] | None:
+def _range(found: AnswerChangeResult) -> Sequence[float] | None:
     """From 0 to the next round number; of numbers that may be negative whatever fits."""
     both = np.nan_to_num(np.concatenate([found.a, found.b]))
     if found.kind != "probability" and both.min(initial=0.0) < 0:

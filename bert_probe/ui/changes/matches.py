@@ -8,7 +8,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.head_matches import HeadMatches, MatchedHeads
+from bert_probe.analyses.head_matches import HeadMatches, HeadMatchesResult
 from bert_probe.analyses.two_models import check_encodings, check_tokenizers
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
@@ -92,7 +92,7 @@ def _maps(frame: Callable[[], pd.DataFrame], csv_safe: bool) -> bytes:
     return files.to_bytes(frame(), "csv", csv_safe)
 
 
-def _tokens(found: MatchedHeads, a: Trace, b: Trace) -> None:
+def _tokens(found: HeadMatchesResult, a: Trace, b: Trace) -> None:
     """The tokens of both, one above the other where they are of the same characters."""
     spans = found.spans.spans
     table = pd.DataFrame(
@@ -127,7 +127,7 @@ def _tokens(found: MatchedHeads, a: Trace, b: Trace) -> None:
         )
 
 
-def _heads(found: MatchedHeads, a: Trace, b: Trace) -> tuple[int, int]:
+def _heads(found: HeadMatchesResult, a: Trace, b: Trace) -> tuple[int, int]:
     """All heads against all, and the two that are chosen, whose row and column it returns."""
     with st.container(key="judged_matches"):
         left, right = st.columns([1, 1], gap="large")

@@ -8,14 +8,14 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.answer_change import AnswerChange, ChangedAnswers, in_both
-from bert_probe.analyses.baseline import Baseline
+from bert_probe.analyses.answer_change import AnswerChange, AnswerChangeResult, in_both
+from bert_probe.analyses.baseline import SimilarityBaseline
 from bert_probe.analyses.fill_mask import to_mask, usual_word
-from bert_probe.analyses.head_change import ChangedHeads
-from bert_probe.analyses.layer_alikeness import LayerAlikeness
-from bert_probe.analyses.parameter_change import ChangedParameters
+from bert_probe.analyses.head_change import HeadChangeResult
+from bert_probe.analyses.layer_alikeness import LayerSimilarity
+from bert_probe.analyses.parameter_change import ParameterChangeResult
 from bert_probe.analyses.predicting import CERTAINTY
-from bert_probe.analyses.vector_change import ChangedVectors
+from bert_probe.analyses.vector_change import VectorChangeResult
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
@@ -56,7 +56,7 @@ def _not_to_be_had(error: ProbeError) -> None:
     st.info(state.plain(str(error), 600))
 
 
-def heads(found: ChangedHeads | UnavailableError) -> None:
+def heads(found: HeadChangeResult | UnavailableError) -> None:
     """How much every head changed, as a picture that leads to a head, and ranked."""
     corner = title("Which heads attend differently?")
     if isinstance(found, UnavailableError):
@@ -89,7 +89,7 @@ def heads(found: ChangedHeads | UnavailableError) -> None:
     )
 
 
-def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
+def vectors(found: VectorChangeResult | UnavailableError, a: Checkpoint) -> None:
     """How far the tokens' vectors turned, by layer and one by one."""
     corner = title("Which vectors turned?")
     if isinstance(found, UnavailableError):
@@ -102,7 +102,7 @@ def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
     with left:
         heatmap(of_changed_vectors(found), key="changed_vectors")
     with right:
-        baseline = shared_cache.answers.of(Baseline().of, a)
+        baseline = shared_cache.answers.of(SimilarityBaseline().of, a)
         st.markdown(beside_unrelated(found, baseline))
         st.plotly_chart(
             moved_curves(found, baseline),
@@ -128,7 +128,7 @@ def vectors(found: ChangedVectors | UnavailableError, a: Checkpoint) -> None:
         )
 
 
-def parameters(found: ChangedParameters) -> None:
+def parameters(found: ParameterChangeResult) -> None:
     """The parameters by their change."""
     corner = title("Which parameters changed?")
     with corner:
@@ -212,7 +212,7 @@ def answers(a: Trace, b: Checkpoint) -> None:
     )
 
 
-def _answered(a: Trace, b: Checkpoint, task: str) -> ChangedAnswers:
+def _answered(a: Trace, b: Checkpoint, task: str) -> AnswerChangeResult:
     """The answers for the text that the task reads: both sentences, or the one that is looked at.
 
     Raises:
@@ -235,7 +235,7 @@ def _answered(a: Trace, b: Checkpoint, task: str) -> ChangedAnswers:
         position = first if clicked is None else clicked
         state.remember("mask", None if position == usual else str(position))
         mask = to_mask(one, position)
-    found: ChangedAnswers = shared_cache.answers.of(AnswerChange(task, mask=mask).of, one, two)
+    found: AnswerChangeResult = shared_cache.answers.of(AnswerChange(task, mask=mask).of, one, two)
     return found
 
 
@@ -251,7 +251,7 @@ def alikeness(a: Checkpoint, b: Checkpoint) -> None:
         sentence_input.check_number(sentences, many.MOST)
         found = jobs.answered(
             "alikeness of layers",
-            LayerAlikeness().of,
+            LayerSimilarity().of,
             a,
             b,
             sentences,

@@ -22,14 +22,14 @@ _LEAVING = "leaving for attention"
 """Session key that a button sets which leads to another page, where A is by then what was B."""
 
 
-class Named(NamedTuple):
+class SecondModel(NamedTuple):
     """What somebody calls B."""
 
     model: str
     revision: str
 
 
-def field(exchange_too: bool = True) -> Named | None:
+def field(exchange_too: bool = True) -> SecondModel | None:
     """Draw the fields; None while no second model is named.
 
     Args:
@@ -46,17 +46,17 @@ def field(exchange_too: bool = True) -> Named | None:
     return named
 
 
-def _named() -> Named | None:
+def _named() -> SecondModel | None:
     """Return what the fields hold."""
     model, revision = (str(st.session_state[key]).strip() for key in (_MODEL, _REVISION))
-    return Named("" if model == BUILT_IN else model, revision) if model else None
+    return SecondModel("" if model == BUILT_IN else model, revision) if model else None
 
 
 def _choose() -> None:
     """Remember that the reader, and not a link, named B."""
     named = _named()
     if named is not None:
-        consent.choose(named, st.session_state.get(_NAMED) or Named("", ""))
+        consent.choose(named, st.session_state.get(_NAMED) or SecondModel("", ""))
 
 
 def _cancel() -> None:
@@ -77,7 +77,7 @@ def missing(a: Checkpoint) -> None:
         st.caption("Of a model and itself nothing differs: every number is exactly 0.")
 
 
-def opened(named: Named) -> Checkpoint | None:
+def opened(named: SecondModel) -> Checkpoint | None:
     """B, opened with its progress shown; None where it cannot be, which is said."""
     try:
         return workbench.open_model(
@@ -103,7 +103,7 @@ def refused(error: ProbeError, title: str) -> None:
 def exchange() -> None:
     """What is B becomes the model of the workbench, and the other way round."""
     now = workbench.request()
-    named = _named() or Named("", "")
+    named = _named() or SecondModel("", "")
     workbench.ask(replace(now, model=named.model, revision=named.revision))
     st.session_state[_MODEL], st.session_state[_REVISION] = now.model or BUILT_IN, now.revision
 

@@ -8,7 +8,7 @@ from typing import Any
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.components.mounting import mounted
 from bert_probe.views import head_view as views
-from bert_probe.views.head_view import Picture
+from bert_probe.views.head_view import HeadViewData
 from bert_probe.views.payload import packed
 from bert_probe.views.view import View
 
@@ -18,7 +18,9 @@ def head_view(data: bytes, *, key: str, on_change: Callable[[], None]) -> None:
     _component(key=key, data=data, on_shown_change=on_change)
 
 
-def payload(picture: Picture, layer: int, *, key: str, announced: Mapping[str, Any] | None = None) -> bytes:
+def payload(
+    picture: HeadViewData, layer: int, *, key: str, announced: Mapping[str, Any] | None = None
+) -> bytes:
     """See `views.head_view.payload`; what is asked for is kept for all sessions."""
     return views.payload(picture, layer, key=key, announced=announced, ask=shared_cache.answers.of)
 
@@ -28,7 +30,7 @@ def announced(said: Mapping[str, Any], *, key: str) -> bytes:
     return packed({**said, "key": key}, {})
 
 
-def page(picture: Picture, view: View) -> bytes:
+def page(picture: HeadViewData, view: View) -> bytes:
     """See `views.head_view.page`; what is asked for is kept for all sessions."""
     return views.page(picture, view, ask=shared_cache.answers.of).html().encode()
 

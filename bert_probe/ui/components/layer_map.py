@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.layer_map import MappedLayers
+from bert_probe.analyses.layer_map import TokenMapResult
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.layer_map import Chosen, Shown, chosen, digest, payload, reported
+from bert_probe.views.layer_map import MapSelection, MapView, chosen, digest, payload, reported
 
 
-def layer_map(found: MappedLayers, *, key: str, start: Shown) -> tuple[Chosen, Shown | None]:
+def layer_map(found: TokenMapResult, *, key: str, start: MapView) -> tuple[MapSelection, MapView | None]:
     """Draw it, and return what the reader chose and what is shown, if that was changed.
 
     `start` is shown first. It should stay while the same is drawn: another one sends all points anew.

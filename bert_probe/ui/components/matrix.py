@@ -7,11 +7,16 @@ from numpy.typing import ArrayLike
 
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.matrix import Cell, Drawing, Heatmap, digest, payload, pinned_cell
+from bert_probe.views.matrix import Cell, Heatmap, HeatmapSpec, digest, payload, pinned_cell
 
 
 def matrix(
-    values: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, key: str, **drawing: Unpack[Drawing]
+    values: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    key: str,
+    **drawing: Unpack[HeatmapSpec],
 ) -> Cell | None:
     """Draw `values` [row, column] and return the cell that the reader pinned, if any.
 

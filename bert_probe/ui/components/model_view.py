@@ -5,12 +5,12 @@ from collections.abc import Callable
 import streamlit as st
 
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.model_view import Head, opened
+from bert_probe.views.model_view import HeadThumbnail, opened
 
 
 def model_view(
-    data: bytes, shape: tuple[int, int], *, key: str, on_open: Callable[[Head], None] | None = None
-) -> Head | None:
+    data: bytes, shape: tuple[int, int], *, key: str, on_open: Callable[[HeadThumbnail], None] | None = None
+) -> HeadThumbnail | None:
     """Draw a `payload` of so many layers and heads, and return the head that was just clicked, told once.
 
     `on_open` is told of a click before the script runs again, and so may still set other widgets.

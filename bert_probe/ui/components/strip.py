@@ -5,11 +5,11 @@ from typing import Literal
 
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
-from bert_probe.views.strip import Piece, chosen, described, digest
+from bert_probe.views.strip import StripToken, chosen, described, digest
 
 
 def strip(
-    pieces: Sequence[Piece],
+    pieces: Sequence[StripToken],
     *,
     key: str,
     label: str,

@@ -11,12 +11,12 @@ from typing import Final
 import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.corpus.build import make_store
-from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, Gather
+from bert_probe.corpus.build import build_corpus
+from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import find_inputs, records
 from bert_probe.errors import StoreError, TextError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report
+from bert_probe.model.progress import Progress
 from bert_probe.server import sessions
 from bert_probe.text.sample_data import everyday_topics
 from bert_probe.ui import jobs, sentence_input, state
@@ -108,11 +108,11 @@ def _shipped() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*texts, *baseline_sentences(), *SENTENCES, *(text for text, _ in CONTEXT)]))
 
 
-def _question(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> Gather:
+def _question(checkpoint: Checkpoint, words: bool = False, tagged: bool = False) -> IngestConfig:
     """What is kept: a layer in the middle and the last one; of tagged sentences also where heads look."""
     last = checkpoint.description.layers
     keep = (PROFILES, VECTORS, *((NEIGHBOURS,) if tagged else ()))
-    return Gather(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
+    return IngestConfig(layers=tuple(sorted({(last + 1) // 2, last})), keep=keep, words=words).of(checkpoint)
 
 
 def _job(
@@ -120,7 +120,7 @@ def _job(
     label: str,
     checkpoint: Checkpoint,
     given: Uploaded,
-    question: Gather,
+    question: IngestConfig,
     column: str | None = None,
 ) -> None:
     """A button, then progress; then the page is run again with the store."""
@@ -144,12 +144,12 @@ def _job(
 
 
 def _work(
-    checkpoint: Checkpoint, uploaded: Uploaded, question: Gather, column: str | None, session: str
-) -> Callable[[Report], str]:
+    checkpoint: Checkpoint, uploaded: Uploaded, question: IngestConfig, column: str | None, session: str
+) -> Callable[[Progress], str]:
     """What the job does; it returns the store's name."""
     name, content = uploaded
 
-    def work(report: Report) -> str:
+    def work(report: Progress) -> str:
         _check_room(checkpoint, question, len(content))
         folder = stores.new_folder(PurePath(name).stem)
         try:
@@ -159,7 +159,7 @@ def _work(
                 raise TextError(
                     f"{name} has more than {MOST_ROWS:,} sentences. Give fewer, or use bert-probe corpus run."
                 )
-            make_store(
+            build_corpus(
                 checkpoint, question, [given], folder, column=column, shard_rows=_SHARD_ROWS, report=report
             )
         except BaseException:
@@ -170,7 +170,7 @@ def _work(
     return work
 
 
-def _check_room(checkpoint: Checkpoint, question: Gather, size: int) -> None:
+def _check_room(checkpoint: Checkpoint, question: IngestConfig, size: int) -> None:
     """Refuse what might not fit, before it is begun.
 
     Raises:

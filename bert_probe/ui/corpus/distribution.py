@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from bert_probe.corpus.head_rows import CorpusRows, HeadRows
-from bert_probe.corpus.head_summary import QUANTILES, CorpusHeads
-from bert_probe.corpus.histograms import CorpusHistograms, HeadHistograms
+from bert_probe.corpus.head_rows import HeadExamples, HeadExamplesResult
+from bert_probe.corpus.head_summary import QUANTILES, HeadStatistics
+from bert_probe.corpus.histograms import HeadHistograms, HeadHistogramsResult
 from bert_probe.corpus.store import Store
 from bert_probe.runtime import shared_cache as shared
 from bert_probe.ui import blocks, jobs, state
@@ -21,7 +21,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.heads.shared import choose_measure
 from bert_probe.views import histograms
 from bert_probe.views.measures import MEASURES
-from bert_probe.views.model_view import Head
+from bert_probe.views.model_view import HeadThumbnail
 
 ORDERS: Final = {
     "typical": "Most typical",
@@ -39,7 +39,7 @@ def part(corpus: Store) -> None:
     """Draw it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = choose_measure()
-        found = shared.answers.of(CorpusHistograms(measure).of, corpus)
+        found = shared.answers.of(HeadHistograms(measure).of, corpus)
         st.space("stretch")
         export(found, f"corpus-{measure}", label="Export heads")
     st.markdown(f":gray[{state.plain(about.meaning)}]")
@@ -49,14 +49,14 @@ def part(corpus: Store) -> None:
     one_head(corpus, found, head)
 
 
-def _usual_head(found: HeadHistograms) -> tuple[int, int]:
+def _usual_head(found: HeadHistogramsResult) -> tuple[int, int]:
     """The one that does most of it."""
     means = found.statistics.means
     layer, head = np.unravel_index(int(np.argmax(means)), means.shape)
     return int(layer), int(head)
 
 
-def _open(head: Head) -> None:
+def _open(head: HeadThumbnail) -> None:
     heads.remember(head.layer, head.head)
     _choose_bin(None)
 
@@ -66,7 +66,7 @@ def _choose_bin(number: int | None) -> None:
     st.session_state.pop(_BIN, None)
 
 
-def picture(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> None:
+def picture(corpus: Store, found: HeadHistogramsResult, head: tuple[int, int]) -> None:
     """Every head, and the same as numbers."""
     measure, told = found.question.measure, found.statistics
     about = MEASURES[measure]
@@ -100,7 +100,7 @@ def picture(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> None
         st.caption("Low and high: the 95 % interval of the mean, by Student's t.")
 
 
-def _table(found: HeadHistograms) -> pd.DataFrame:
+def _table(found: HeadHistogramsResult) -> pd.DataFrame:
     told = found.statistics
     layer, head = np.indices(told.means.shape)
     columns: dict[str, Any] = {
@@ -115,12 +115,12 @@ def _table(found: HeadHistograms) -> pd.DataFrame:
     return frame.sort_values("mean", ascending=False, kind="stable")
 
 
-def one_head(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> None:
+def one_head(corpus: Store, found: HeadHistogramsResult, head: tuple[int, int]) -> None:
     """Its histogram in full, and the rows."""
     measure = found.question.measure
     counts = found.statistics.bins[head]
     chosen = _chosen_bin(counts)
-    asked = CorpusHeads(measure, (head,))
+    asked = HeadStatistics(measure, (head,))
     summary = jobs.answered(
         "corpus quantiles", asked.of, corpus, label="Compute the quantiles", unit="parts", start=True
     )
@@ -158,7 +158,7 @@ def one_head(corpus: Store, found: HeadHistograms, head: tuple[int, int]) -> Non
         )
         number = _pick_bin(counts, found.edges)
         place = st.container(width="content")
-    listed = _rows(corpus, CorpusRows(head, measure, which, TOP, number))
+    listed = _rows(corpus, HeadExamples(head, measure, which, TOP, number))
     if listed is not None:
         with place:
             export(listed, "corpus-rows", label="Export rows")
@@ -183,11 +183,11 @@ def _pick_bin(counts: Any, edges: Any) -> int | None:
     return int(chosen) if chosen else None
 
 
-def _rows(corpus: Store, asked: CorpusRows) -> HeadRows | None:
+def _rows(corpus: Store, asked: HeadExamples) -> HeadExamplesResult | None:
     return jobs.answered("corpus rows", asked.of, corpus, label="Find the rows", unit="parts", start=True)
 
 
-def _show(corpus: Store, found: HeadRows, head: tuple[int, int]) -> None:
+def _show(corpus: Store, found: HeadExamplesResult, head: tuple[int, int]) -> None:
     st.caption(
         f"{len(found.sentences):,} of {found.among:,} rows; the median of all is {found.median:.4f}. "
         "Choose one to read it and to open it."

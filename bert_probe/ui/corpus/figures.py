@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.corpus.context_clusters import Around
+from bert_probe.corpus.context_clusters import ContextClusters
 from bert_probe.model.trace import Array
-from bert_probe.ui.corpus.lines import Line
+from bert_probe.ui.corpus.lines import ContextLine
 from bert_probe.ui.figures import ACCENT, SECOND, as_text
 
 _TICKS = 8
@@ -78,7 +78,11 @@ def histogram(
 
 
 def contexts(
-    placed: Around, lines: Sequence[Line], names: Sequence[str], colours: Mapping[str, str], chosen: int
+    placed: ContextClusters,
+    lines: Sequence[ContextLine],
+    names: Sequence[str],
+    colours: Mapping[str, str],
+    chosen: int,
 ) -> Any:
     """Contexts as points, in the colours of what surrounds them, with their words on hover."""
     figure = go.Figure()

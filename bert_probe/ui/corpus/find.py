@@ -6,9 +6,9 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.corpus.attention_search import FindRows, FoundPairs
+from bert_probe.corpus.attention_search import AttentionSearch, AttentionSearchResult
 from bert_probe.corpus.ingest import NEIGHBOURS
-from bert_probe.corpus.query import Query
+from bert_probe.corpus.query import SqlQuery
 from bert_probe.corpus.store import Store
 from bert_probe.runtime import shared_cache as shared
 from bert_probe.ui import blocks, jobs, state
@@ -42,7 +42,7 @@ def part(corpus: Store) -> None:
     if not (query or key or relation):
         st.info("Choose a tag of either word, or a relation.")
         return
-    asked = FindRows(head, query or None, key or None, relation or None, TOP)
+    asked = AttentionSearch(head, query or None, key or None, relation or None, TOP)
     found = jobs.answered("corpus find", asked.of, corpus, label="Find the rows", unit="seconds", start=True)
     if found is not None:
         with place:
@@ -56,7 +56,7 @@ def _names(corpus: Store, column: str) -> list[str]:
         f"SELECT {column}, count(*) AS words FROM tokens WHERE {column} IS NOT NULL "
         f"GROUP BY {column} ORDER BY words DESC, {column} LIMIT {_MOST}"
     )
-    names: list[str] = shared.answers.of(Query(sql).of, corpus).answer.column(0).to_pylist()
+    names: list[str] = shared.answers.of(SqlQuery(sql).of, corpus).answer.column(0).to_pylist()
     return names
 
 
@@ -66,7 +66,7 @@ def _choice(key: str, label: str, names: list[str], default: str) -> str:
         return state.choose(key, label, options, default, labelled=True)
 
 
-def _show(corpus: Store, found: FoundPairs, head: tuple[int, int]) -> None:
+def _show(corpus: Store, found: AttentionSearchResult, head: tuple[int, int]) -> None:
     where = f"layer {head[0] + 1}, head {head[1] + 1}"
     if not found.sentences:
         st.info(f"In no row does {where} look so. Choose other tags, or another head.")

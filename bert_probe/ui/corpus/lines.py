@@ -21,7 +21,7 @@ _WORD: Final = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Line:
+class ContextLine:
     """A word in its context.
 
     Attributes:
@@ -36,12 +36,12 @@ class Line:
     after: str
 
 
-def line(text: str, start: int, end: int) -> Line:
+def line(text: str, start: int, end: int) -> ContextLine:
     """The characters from ``start`` to ``end`` in their context."""
     left, right = text[:start], text[end:]
     # A word beyond so many characters is none: looking for it would take as long as the text is.
     before, after = _WORD.findall(left[-_FAR:]), _WORD.search(right[:_FAR])
-    return Line(
+    return ContextLine(
         shown(("…" if len(left) > AROUND else "") + left[-AROUND:].lstrip()),
         shown(text[start:end]),
         shown(right[:AROUND].rstrip() + ("…" if len(right) > AROUND else "")),

@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.corpus.query import Query, QueryAnswer
+from bert_probe.corpus.query import SqlQuery, SqlQueryResult
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
@@ -61,7 +61,7 @@ def part(corpus: Store) -> None:
     if sql not in _queries_run():
         st.caption("This query comes from the address of this page and has not run. Read it, then press Run.")
         return
-    asked = Query(sql)
+    asked = SqlQuery(sql)
     try:
         found = jobs.answered(
             "corpus query",
@@ -101,7 +101,7 @@ def _example() -> None:
         _run()
 
 
-def _show(found: QueryAnswer) -> None:
+def _show(found: SqlQueryResult) -> None:
     frame = found.frame()
     st.dataframe(
         frame.head(SHOWN),

@@ -9,8 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.core import snippets
-from bert_probe.core.provenance import Subject
-from bert_probe.corpus.columns import Sentence
+from bert_probe.core.provenance import InputRecord
+from bert_probe.corpus.columns import SentenceRow
 from bert_probe.corpus.store import Store
 from bert_probe.runtime import shared_cache as shared
 from bert_probe.server import paths, text_store
@@ -61,7 +61,7 @@ def listed(frame: pd.DataFrame, key: str, alt: str, numbers: Sequence[str] = ())
     return rows[0] if rows and rows[0] < len(frame) else 0
 
 
-def detail(corpus: Store, one: Sentence, choices: Mapping[str, Mapping[str, str]], said: str = "") -> None:
+def detail(corpus: Store, one: SentenceRow, choices: Mapping[str, Mapping[str, str]], said: str = "") -> None:
     """A row in full, and the ways from it to the other pages.
 
     Args:
@@ -89,16 +89,16 @@ def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
     return shown | ({"words": "1"} if corpus.question.words else {})
 
 
-def address_of(corpus: Store, one: Sentence) -> dict[str, str] | None:
+def address_of(corpus: Store, one: SentenceRow) -> dict[str, str] | None:
     """The parameters by which all pages read a row with the model of its store; None where there is none."""
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
-    given = snippets.address(Subject(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
+    given = snippets.address(InputRecord(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
     if given is None or url_texts.length(given) <= url_texts.IN_ADDRESS:
         return given
     return {**given, text_store.parameter("a"): text_store.put(given.pop("a"))}
 
 
-def _of_open_model(corpus: Store, one: Sentence) -> dict[str, str] | None:
+def _of_open_model(corpus: Store, one: SentenceRow) -> dict[str, str] | None:
     """With the model of the workbench, where that is the store's by its weights."""
     now = workbench.request()
     found = shared.opened(now.model, now.revision)

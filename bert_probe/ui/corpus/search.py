@@ -11,9 +11,9 @@ import streamlit as st
 
 from bert_probe.core import files, snippets
 from bert_probe.corpus.columns import sentences
-from bert_probe.corpus.context_clusters import Around, around, unrelated
+from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated
 from bert_probe.corpus.ingest import VECTORS
-from bert_probe.corpus.search.contexts import Near, NearContexts
+from bert_probe.corpus.search.contexts import NearestContexts, NearestContextsResult
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.tables import ROWS
 from bert_probe.errors import SelectionError
@@ -25,10 +25,10 @@ from bert_probe.ui import blocks, jobs, state, url_texts, workbench
 from bert_probe.ui import figures as plotly
 from bert_probe.ui.components.strip import strip
 from bert_probe.ui.corpus import figures, rows
-from bert_probe.ui.corpus.lines import OTHER, Line, line, named
+from bert_probe.ui.corpus.lines import OTHER, ContextLine, line, named
 from bert_probe.ui.export import export
 from bert_probe.views.palette import HEADS
-from bert_probe.views.strip import Piece, digest
+from bert_probe.views.strip import StripToken, digest
 from bert_probe.views.text import shown
 
 TOPS: Final = {"20": "20", "50": "50", "200": "200"}
@@ -72,7 +72,7 @@ def part(corpus: Store) -> None:
             "near_by", "Colour by", BY, "group", "What surrounds the word, in vectors or in words."
         )
         place = st.container(width="content")
-    asked = Near(word_name(trace, unit), layer, int(top), others=True)
+    asked = NearestContexts(word_name(trace, unit), layer, int(top), others=True)
     found = jobs.answered(
         "corpus near", asked.of, corpus, trace, label="Find the contexts", unit="vectors", start=True
     )
@@ -142,7 +142,7 @@ def _word(trace: Trace) -> Unit:
     if now is None:
         ordinary = [unit for unit in units if not unit.special] or list(units)
         now = max(ordinary, key=len)
-    pieces = [Piece(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
+    pieces = [StripToken(shown(unit.display), i, 0, unit.special, False, "") for i, unit in enumerate(units)]
     selected = [unit.positions for unit in units].index(now.positions)
     # A click counts until another text or word is asked for.
     text = f"{st.session_state.get(_REQUESTS, 0)} {digest(pieces)}"
@@ -174,7 +174,7 @@ def _layer(corpus: Store) -> int:
 # ---------------------------------------------------------------- what is found
 
 
-def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: int) -> None:
+def _show(corpus: Store, found: NearestContextsResult, placed: ContextClusters, by: str, layer: int) -> None:
     lines = [line(context.at.text, context.at.start, context.at.end) for context in found.contexts]
     names, said = _surroundings(lines, placed, by)
     colours = _colours(names)
@@ -221,7 +221,7 @@ def _show(corpus: Store, found: NearContexts, placed: Around, by: str, layer: in
         _row(corpus, found, at)
 
 
-def _surroundings(lines: Sequence[Line], placed: Around, by: str) -> tuple[list[str], str]:
+def _surroundings(lines: Sequence[ContextLine], placed: ContextClusters, by: str) -> tuple[list[str], str]:
     """A name for what surrounds each, and what these names are."""
     if by == "group":
         names = [f"group {group + 1}" for group in placed.groups]
@@ -243,7 +243,10 @@ def _colours(names: Sequence[str]) -> dict[str, str]:
 
 
 def _table(
-    found: NearContexts, lines: Sequence[Line], names: Sequence[str], colours: Mapping[str, str]
+    found: NearestContextsResult,
+    lines: Sequence[ContextLine],
+    names: Sequence[str],
+    colours: Mapping[str, str],
 ) -> Any:
     frame = pd.DataFrame(
         {
@@ -275,7 +278,7 @@ def _baseline(corpus: Store, layer: int) -> str:
     )
 
 
-def _row(corpus: Store, found: NearContexts, at: int) -> None:
+def _row(corpus: Store, found: NearestContextsResult, at: int) -> None:
     one = found.contexts[at]
     (sentence,) = sentences(corpus, [one.row])
     (asked,) = found.subject.texts
@@ -292,6 +295,6 @@ def _row(corpus: Store, found: NearContexts, at: int) -> None:
     st.button("Look from this context", on_click=look_for, args=(one.at.text, one.at.word))
 
 
-def _as_csv(found: NearContexts, placed: Around, csv_safe: bool) -> bytes:
+def _as_csv(found: NearestContextsResult, placed: ContextClusters, csv_safe: bool) -> bytes:
     frame = found.frame().assign(x=placed.points[:, 0], y=placed.points[:, 1], group=placed.groups + 1)
     return files.to_bytes(frame, "csv", csv_safe)

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from bert_probe.corpus.store import Store, open_store
+from bert_probe.corpus.store import Store, open_corpus
 from bert_probe.errors import StoreError
 from bert_probe.runtime.cache import Cache
 from bert_probe.server import sessions, store_paths
@@ -35,13 +35,13 @@ GRACE: Final = 60.0
 _OPEN: Final = 8
 """Stores that are kept open: their lists of shards, and no rows."""
 
-_made: dict[str, _Made] = {}
+_made: dict[str, _BuiltStore] = {}
 _lock = threading.Lock()
 _opened: Cache[tuple[Any, ...], Store] = Cache(_OPEN)
 
 
 @dataclass
-class _Made:
+class _BuiltStore:
     """A store that was made on a page.
 
     Attributes:
@@ -83,7 +83,7 @@ def opened(name: str) -> Store:
     folder = _made_folder(name) if name.startswith(MADE) else store_paths.stores().get(name)
     if folder is None:
         raise StoreError(missing(name))
-    return _opened.once((folder, _stamp(folder)), lambda: open_store(folder))
+    return _opened.once((folder, _stamp(folder)), lambda: open_corpus(folder))
 
 
 def missing(name: str) -> str:
@@ -122,7 +122,7 @@ def keep(title: str, folder: Path, session: str) -> str:
     name = MADE + folder.parent.name
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     with _lock:
-        _made[name] = _Made(title, folder, size, {session})
+        _made[name] = _BuiltStore(title, folder, size, {session})
     return name
 
 

@@ -8,11 +8,11 @@ import streamlit as st
 
 from bert_probe.analyses.ablation import (
     SIMILARITIES,
-    Ablate,
-    AblateEach,
-    Ablation,
-    EachAblation,
     Head,
+    HeadAblation,
+    HeadAblationResult,
+    HeadAblationSweep,
+    HeadAblationSweepResult,
     model_with_heads,
 )
 from bert_probe.analyses.heads import Heads, Labels
@@ -55,7 +55,7 @@ def _set(trace: Trace, replacement: str) -> None:
     if not heads:
         blocks.caveat("Choose one head or more above. A number without a point stands for a whole layer.")
         return
-    result = shared_cache.answers.of(Ablate(heads, replacement).of, trace)
+    result = shared_cache.answers.of(HeadAblation(heads, replacement).of, trace)
     with st.container(horizontal=True, vertical_alignment="center", gap="large"):
         _metric("Tokens, on average", result.mean_token_change)
         _metric("[CLS], the first token", result.cls_change)
@@ -109,7 +109,7 @@ def _metric(label: str, value: float | None, missing: str | None = None) -> None
     )
 
 
-def _token_changes(result: Ablation) -> None:
+def _token_changes(result: HeadAblationResult) -> None:
     names = blocks.labels(result.tokens)
     with st.container(key="judged"):
         picture, numbers = st.columns([2, 1], gap="large")
@@ -126,7 +126,7 @@ def _token_changes(result: Ablation) -> None:
         shared.head_table(shown, {"change": "1 − cosine"}, "Tokens by change", height=360)
 
 
-def _similarity(result: Ablation) -> None:
+def _similarity(result: HeadAblationResult) -> None:
     """Side by side; of long texts one at a time, as large as the page."""
     pictures = heatmaps.of_ablation(result)
     if len(pictures["before"].rows) > SIDE_BY_SIDE:
@@ -140,7 +140,7 @@ def _similarity(result: Ablation) -> None:
             heatmap(picture, key=f"ablation_{name}")
 
 
-def _set_exports(result: Ablation) -> None:
+def _set_exports(result: HeadAblationResult) -> None:
     names = {which: f"similarity-{which}" for which in SIMILARITIES}
     more = [
         (f"Similarity, {which}", f"{name}.zip", partial(zipped, result.showing(show=which), name))
@@ -155,7 +155,7 @@ def _each(trace: Trace, replacement: str) -> None:
     runs = f"{trace.layers * trace.heads:,} runs of the model on this text, batched."
     result = jobs.answered(
         "each head off",
-        AblateEach(replacement).of,
+        HeadAblationSweep(replacement).of,
         trace,
         label="Switch off each head in turn",
         unit="heads",
@@ -165,7 +165,7 @@ def _each(trace: Trace, replacement: str) -> None:
         _ranking(trace, result)
 
 
-def _ranking(trace: Trace, result: EachAblation) -> None:
+def _ranking(trace: Trace, result: HeadAblationSweepResult) -> None:
     table = result.table()
     first = (int(table["layer"].iloc[0]), int(table["head"].iloc[0]))
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.find_heads import FindHeads, Found, WordPairs, word_of
+from bert_probe.analyses.find_heads import FindHeads, HeadScore, WordPairs, word_of
 from bert_probe.analyses.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
@@ -22,7 +22,7 @@ from bert_probe.ui.export import export
 from bert_probe.ui.heads import shared
 from bert_probe.views.heatmaps import of_found_heads
 from bert_probe.views.scale import SHARES
-from bert_probe.views.strip import Piece
+from bert_probe.views.strip import StripToken
 from bert_probe.views.text import shown
 
 MOST_PAIRS = 6
@@ -35,7 +35,7 @@ _PAIRS, _ACTIVE = "find_pairs", "find_active"
 
 
 @dataclass(frozen=True)
-class Pair:
+class WordPair:
     """Two words that were picked, as indices into the text's words; the number stays when others go."""
 
     number: int
@@ -72,7 +72,7 @@ def part(trace: Trace) -> None:
     )
 
 
-def _picked(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
+def _picked(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     """The pairs, drawn so that the words of one of them can be clicked."""
     pairs = _held(trace, units)
     numbers = [pair.number for pair in pairs]
@@ -102,7 +102,7 @@ def _picked(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
     return pairs
 
 
-def _held(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
+def _held(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     """The pairs of this text: those of the session, else of the address, else the first guess."""
     text = (trace.encoding.text, trace.encoding.pair, len(trace.encoding))
     if st.session_state.get(_PAIRS, (None,))[0] != text:
@@ -114,12 +114,12 @@ def _held(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
     return pairs
 
 
-def _guess(units: Sequence[Unit]) -> Pair:
+def _guess(units: Sequence[Unit]) -> WordPair:
     words = [index for index, unit in enumerate(units) if unit.isalnum()] or [0]
-    return Pair(0, words[-1], words[max(0, len(words) - 3)])
+    return WordPair(0, words[-1], words[max(0, len(words) - 3)])
 
 
-def _from_address(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
+def _from_address(trace: Trace, units: Sequence[Unit]) -> list[WordPair]:
     written = state.address().get(_PAIRS)
     if written is None:
         return []
@@ -129,13 +129,13 @@ def _from_address(trace: Trace, units: Sequence[Unit]) -> list[Pair]:
         try:
             ((query, key),) = WordPairs().read(_PAIRS, one, trace)
             found = [place[word_of(trace, word).positions] for word in (query, key)]
-            pairs.append(Pair(number, *found))
+            pairs.append(WordPair(number, *found))
         except SelectionError:
             st.caption(f":orange[There is no pair of words {state.plain(one)} here; left out.]")
     return pairs
 
 
-def _remember(pairs: Sequence[Pair], units: Sequence[Unit]) -> None:
+def _remember(pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
     """By the positions of their first tokens, as tables give them."""
     written = ",".join(f"{units[pair.query].position}-{units[pair.key].position}" for pair in pairs)
     guess = _guess(units)
@@ -143,22 +143,22 @@ def _remember(pairs: Sequence[Pair], units: Sequence[Unit]) -> None:
     state.remember(_PAIRS, None if plain else written)
 
 
-def _add(pairs: list[Pair], units: Sequence[Unit]) -> None:
+def _add(pairs: list[WordPair], units: Sequence[Unit]) -> None:
     number = max(pair.number for pair in pairs) + 1
     pairs.append(replace(_guess(units), number=number))
     st.session_state[_ACTIVE] = number
 
 
-def _remove(pairs: list[Pair], active: int) -> None:
+def _remove(pairs: list[WordPair], active: int) -> None:
     del pairs[active]
     st.session_state[_ACTIVE] = pairs[max(0, active - 1)].number
 
 
-def _word(units: Sequence[Unit], pair: Pair, side: str, label: str, selected: int) -> int:
+def _word(units: Sequence[Unit], pair: WordPair, side: str, label: str, selected: int) -> int:
     """One word of the text, by clicking."""
     st.markdown(f"**{label}**")
     pieces = [
-        Piece(shown(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}")
+        StripToken(shown(unit.display), index, unit.segment, unit.special, False, f"position {unit.position}")
         for index, unit in enumerate(units)
     ]
     key = f"find_{side}_{pair.number}_{len(units)}"
@@ -171,7 +171,7 @@ def _word(units: Sequence[Unit], pair: Pair, side: str, label: str, selected: in
     return selected if chosen is None else chosen
 
 
-def _sentence(best: Found, chosen: Sequence[tuple[Unit, Unit]]) -> str:
+def _sentence(best: HeadScore, chosen: Sequence[tuple[Unit, Unit]]) -> str:
     where = f"Layer {best.layer + 1}, head {best.head + 1} attends most: **{best.weight:.4f}**"
     if len(chosen) == 1:
         return f"{where}, which is number {best.rank:.0f} in that word's row."
@@ -182,11 +182,11 @@ def _arrows(chosen: Sequence[tuple[Unit, Unit]]) -> str:
     return ", ".join(f"{query} → {key}" for query, key in chosen)
 
 
-def _named_pair(units: Sequence[Unit], pair: Pair) -> str:
+def _named_pair(units: Sequence[Unit], pair: WordPair) -> str:
     return state.plain(f"{units[pair.query]} → {units[pair.key]}")
 
 
-def _rows(trace: Trace, best: Sequence[Found], pairs: Sequence[Pair], units: Sequence[Unit]) -> None:
+def _rows(trace: Trace, best: Sequence[HeadScore], pairs: Sequence[WordPair], units: Sequence[Unit]) -> None:
     """What each query word attends to in each of the best heads, a row each."""
     queries = list(dict.fromkeys(pair.query for pair in pairs))
     rows: list[Array] = []

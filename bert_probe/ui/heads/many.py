@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.analyses.head_means import HeadMeans, ProfileMeans
+from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
@@ -76,7 +76,7 @@ def refusal(error: ProbeError) -> None:
         st.caption("Blank lines do not count. What you gave is still there.")
 
 
-def _result(means: ProfileMeans, sentences: tuple[str, ...]) -> None:
+def _result(means: HeadMeansResult, sentences: tuple[str, ...]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         measure, about = shared.choose_measure()
         st.space("stretch")

@@ -12,12 +12,12 @@ from bert_probe.ui import state
 from bert_probe.ui.attention import shown
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.views.matrix import Heatmap
-from bert_probe.views.measures import MEASURES, Measure
+from bert_probe.views.measures import MEASURES, HeadMeasure
 
 ATTENTION = paths.page("attention")
 
 
-def choose_measure() -> tuple[str, Measure]:
+def choose_measure() -> tuple[str, HeadMeasure]:
     """A list of the measures, what is chosen explained beneath."""
     with st.container(width=340):
         chosen = state.choose(

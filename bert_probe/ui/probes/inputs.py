@@ -9,9 +9,9 @@ from itertools import zip_longest
 import streamlit as st
 
 from bert_probe.errors import ProbeError
-from bert_probe.text.labeled_texts import Labelled, labelled_of
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import is_table
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from bert_probe.ui import blocks, sentence_input, state
 
 MOST = 20_000
@@ -41,18 +41,18 @@ Tagged = tuple[TaggedSentence, ...]
 
 
 @dataclass(frozen=True)
-class Given:
+class ProbeFiles:
     """What was uploaded: sentences to learn or choose from, and others to measure on, if there are any."""
 
-    data: Tagged | Labelled
-    held_out: Tagged | Labelled | None
+    data: Tagged | LabeledTexts
+    held_out: Tagged | LabeledTexts | None
 
 
-def chosen() -> Given | None:
+def chosen() -> ProbeFiles | None:
     """The files; None while there is nothing to learn from.
 
     Raises:
-        TextError: a file that cannot be read; see `tagged_of` and `labelled_of`.
+        TextError: a file that cannot be read; see `parse_tagged_sentences` and `parse_labeled_texts`.
     """
     left, right = st.columns(2, gap="large")
     with left:
@@ -63,7 +63,7 @@ def chosen() -> Given | None:
         raise data  # now that both fields are there
     if isinstance(held_out, ProbeError):
         raise held_out
-    return None if data is None else Given(data, held_out)
+    return None if data is None else ProbeFiles(data, held_out)
 
 
 def formats() -> None:
@@ -87,7 +87,7 @@ def formats() -> None:
         st.code(CONLLU, language=None)
 
 
-def _file(key: str, label: str) -> Tagged | Labelled | ProbeError | None:
+def _file(key: str, label: str) -> Tagged | LabeledTexts | ProbeError | None:
     size = f"{sentence_input.MAX_BYTES / 1e6:.0f} MB"
     about = f"CoNLL (also .gz) or a table in UTF-8, at most {size}. It stays on this machine, in memory."
     kept = sentence_input.kept_file(key, label, TYPES, about, _read)
@@ -96,7 +96,7 @@ def _file(key: str, label: str) -> Tagged | Labelled | ProbeError | None:
     name, found = kept
     if isinstance(found, ProbeError):
         return found
-    if isinstance(found, Labelled):
+    if isinstance(found, LabeledTexts):
         count = f"{len(found.rows):,} texts, {len(found.labels):,} labels"
     else:
         count = f"{len(found):,} sentences, {sum(len(one.words) for one in found):,} words"
@@ -110,12 +110,14 @@ def take(files: Sequence[tuple[str, bytes]]) -> None:
         sentence_input.hand_in(key, None if file is None else _read(*file))
 
 
-def _read(name: str, content: bytes) -> tuple[str, Tagged | Labelled | ProbeError]:
+def _read(name: str, content: bytes) -> tuple[str, Tagged | LabeledTexts | ProbeError]:
     """A file's name, and what is in it or why it cannot be read: read once, though the page runs often."""
     try:
         sentence_input.check_size(name, content)
-        found = labelled_of(content, name) if is_table(name) else tagged_of(content, name)
-        sentence_input.check_number(found.rows if isinstance(found, Labelled) else found, MOST)
+        found = (
+            parse_labeled_texts(content, name) if is_table(name) else parse_tagged_sentences(content, name)
+        )
+        sentence_input.check_number(found.rows if isinstance(found, LabeledTexts) else found, MOST)
     except ProbeError as error:
         return name, error
     return name, found

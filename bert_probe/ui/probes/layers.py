@@ -8,14 +8,14 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from bert_probe.analyses.pooling import offered
-from bert_probe.analyses.probes.layers import Probe, ProbedLayers
+from bert_probe.analyses.probes.layers import Probe, ProbeResult
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.ui import blocks, figures, jobs, state
 from bert_probe.ui.export import export
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
-from bert_probe.ui.probes.inputs import Given
+from bert_probe.ui.probes.inputs import ProbeFiles
 
 _TAGS = "tags"
 _POOLINGS = {"mean": "Mean of all tokens", "cls": "First token"}
@@ -23,11 +23,11 @@ _MOST_LABELS = 50
 """Values of a comment that is taken for a label; it has one for several sentences."""
 
 
-def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
+def part(given: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
     """Draw it."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large"):
-        label = None if isinstance(given.data, Labelled) else _label(given.data)
-        whole = label is not None or isinstance(given.data, Labelled)
+        label = None if isinstance(given.data, LabeledTexts) else _label(given.data)
+        whole = label is not None or isinstance(given.data, LabeledTexts)
         asked = Probe(label, _pooling(checkpoint) if whole else None)
     found = jobs.answered(
         "probe layers",
@@ -67,7 +67,7 @@ def _pooling(checkpoint: Checkpoint) -> str | None:
     return None if chosen == "mean" else chosen
 
 
-def _shown(found: ProbedLayers, given: Given) -> None:
+def _shown(found: ProbeResult, given: ProbeFiles) -> None:
     what = "words" if not found.of_sentences else "texts" if found.question.label is None else "sentences"
     best = int(found.accuracies.argmax())
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
@@ -113,7 +113,7 @@ def _shown(found: ProbedLayers, given: Given) -> None:
     blocks.caveat(_meaning(found))
 
 
-def _meaning(found: ProbedLayers) -> str:
+def _meaning(found: ProbeResult) -> str:
     by_form = (
         "The baseline is the most frequent label. In the control task each text has a random label (Hewitt "
         "and Liang 2019), which nothing can tell of a text that was not learned from: selectivity is here "
@@ -131,7 +131,7 @@ def _meaning(found: ProbedLayers) -> str:
     )
 
 
-def accuracy_curves(found: ProbedLayers) -> Any:
+def accuracy_curves(found: ProbeResult) -> Any:
     """Accuracy with its interval, baseline and control task."""
     figure, layers = go.Figure(), list(found.layers)
     figure.add_scatter(
@@ -157,7 +157,7 @@ def accuracy_curves(found: ProbedLayers) -> Any:
     return figure
 
 
-def compression_curve(found: ProbedLayers) -> Any:
+def compression_curve(found: ProbeResult) -> Any:
     """How many times shorter the online code is."""
     figure, layers = go.Figure(), list(found.layers)
     curve(figure, "compression", layers, found.compressions, {"color": ACCENT, "width": 3}, "%{y:.2f} ×")

@@ -10,14 +10,14 @@ import streamlit as st
 from bert_probe.analyses.probes.relations import (
     DIRECTIONS,
     RelationExample,
-    RelationHeads,
     Relations,
+    RelationsResult,
     examples,
 )
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
-from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tag_alignment import placed
 from bert_probe.text.tagged_sentences import TaggedSentence
 from bert_probe.text.words import word_lens
@@ -25,7 +25,7 @@ from bert_probe.ui import blocks, jobs, state, workbench
 from bert_probe.ui.attention import shown
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import export, written
-from bert_probe.ui.probes.inputs import Given
+from bert_probe.ui.probes.inputs import ProbeFiles
 from bert_probe.views.probes import of_relations
 
 _EASY = 8
@@ -33,13 +33,13 @@ _EASY = 8
 _DIRECTIONS = {"0": "From dependent to head", "1": "From head to dependent"}
 
 
-def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
+def part(given: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
     """Draw it."""
     if given.held_out is None:
         st.info("Heads are chosen on one treebank and reported on another: upload the second one, too.")
         return
     data, held_out = given.data, given.held_out
-    if isinstance(data, Labelled) or isinstance(held_out, Labelled):
+    if isinstance(data, LabeledTexts) or isinstance(held_out, LabeledTexts):
         st.info("Relations are those of a treebank: upload CoNLL-U, whose words have heads.")
         return
     found = jobs.answered(
@@ -58,7 +58,7 @@ def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
 
 
 def _shown(
-    found: RelationHeads,
+    found: RelationsResult,
     chosen: tuple[TaggedSentence, ...],
     sentences: tuple[TaggedSentence, ...],
     checkpoint: Checkpoint,

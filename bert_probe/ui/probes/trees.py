@@ -11,16 +11,16 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.probes.trees import PredictedTree, ProbedTrees, TreeProbe
+from bert_probe.analyses.probes.trees import PredictedTree, StructuralProbe, StructuralProbeResult
 from bert_probe.core import files
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.text.labeled_texts import Labelled
-from bert_probe.text.truncation import shortened
+from bert_probe.text.labeled_texts import LabeledTexts
+from bert_probe.text.truncation import truncate_text
 from bert_probe.ui import blocks, figures, jobs, state, workbench
 from bert_probe.ui.export import More, export
 from bert_probe.ui.figures import ACCENT, GRAY
-from bert_probe.ui.probes.inputs import Given
+from bert_probe.ui.probes.inputs import ProbeFiles
 from bert_probe.ui.probes.layers import curve, finish
 from bert_probe.views.text import shown
 
@@ -32,15 +32,19 @@ _LETTER, _GAP, _STEP = 8.5, 18, 26
 """Pixels: of a letter, between words, and from an arc to that over two words."""
 
 
-def part(given: Given, checkpoint: Checkpoint, truncate: bool) -> None:
+def part(given: ProbeFiles, checkpoint: Checkpoint, truncate: bool) -> None:
     """Draw it."""
     data, held_out = given.data, given.held_out
-    if isinstance(data, Labelled) or isinstance(held_out, Labelled) or not any(one.heads for one in data):
+    if (
+        isinstance(data, LabeledTexts)
+        or isinstance(held_out, LabeledTexts)
+        or not any(one.heads for one in data)
+    ):
         st.info("Trees are learned from a treebank: upload CoNLL-U, whose words have heads.")
         return
     found = jobs.answered(
         "probe trees",
-        TreeProbe().of,
+        StructuralProbe().of,
         checkpoint,
         data,
         held_out,
@@ -65,7 +69,7 @@ def _download(tree: PredictedTree) -> More:
     return "The tree of your sentence, CSV", "tree.csv", partial(files.to_bytes, tree.table(), "csv")
 
 
-def _shown(found: ProbedTrees, head: DeltaGenerator) -> None:
+def _shown(found: StructuralProbeResult, head: DeltaGenerator) -> None:
     best = found.layers.index(found.best)
     with head:
         st.markdown(
@@ -104,7 +108,7 @@ def _shown(found: ProbedTrees, head: DeltaGenerator) -> None:
     )
 
 
-def edge_curves(found: ProbedTrees) -> Any:
+def edge_curves(found: StructuralProbeResult) -> Any:
     """UUAS and its baseline."""
     figure, layers = go.Figure(), list(found.layers)
     curve(figure, "probe", layers, found.uuas, {"color": ACCENT, "width": 3}, "%{y:.2%}")
@@ -115,7 +119,9 @@ def edge_curves(found: ProbedTrees) -> Any:
     return figure.update_yaxes(tickformat=".0%", range=[max(0.0, least - 0.05), 1.01])
 
 
-def _of_sentence(found: ProbedTrees, checkpoint: Checkpoint, truncate: bool) -> PredictedTree | None:
+def _of_sentence(
+    found: StructuralProbeResult, checkpoint: Checkpoint, truncate: bool
+) -> PredictedTree | None:
     """Draw the tree of sentence A; None where there is none."""
     st.subheader("The tree in your sentence", anchor=False)
     try:
@@ -169,7 +175,7 @@ def _told(tree: PredictedTree) -> str:
 
 def arcs(tree: PredictedTree) -> Any:
     """Words in a row, and an arc over those that are joined; as wide as the words need."""
-    names = [shortened(word, _LONGEST) for word in tree.words]
+    names = [truncate_text(word, _LONGEST) for word in tree.words]
     widths = [_LETTER * len(name) + _GAP for name in names]
     centres = [end - width / 2 for end, width in zip(accumulate(widths), widths, strict=True)]
     turn = np.linspace(0, np.pi, 33)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from bert_probe.errors import ProbeError
 from bert_probe.reports import notes
-from bert_probe.reports.drafts import Entry, Tray
+from bert_probe.reports.drafts import Draft, DraftEntry
 from bert_probe.reports.view_files import asked_in, subject_of
 from bert_probe.ui import drafts, state
 
@@ -23,7 +23,7 @@ def title() -> None:
 
 
 def _retitle() -> None:
-    _safely(lambda: drafts.take(Tray(st.session_state[_TITLE].strip(), drafts.held().entries)))
+    _safely(lambda: drafts.take(Draft(st.session_state[_TITLE].strip(), drafts.held().entries)))
 
 
 def entries() -> None:
@@ -36,7 +36,7 @@ def entries() -> None:
             _note(place, entry)
 
 
-def _head(place: int, entry: Entry, count: int) -> None:
+def _head(place: int, entry: DraftEntry, count: int) -> None:
     view = entry.view
     title, asked = asked_in(view)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -67,7 +67,7 @@ def _head(place: int, entry: Entry, count: int) -> None:
     st.caption("  \n".join(line for line in lines if line))
 
 
-def _note(place: int, entry: Entry) -> None:
+def _note(place: int, entry: DraftEntry) -> None:
     key = f"report_note_{place}"
     # From the tray in every run: what is moved takes its note along.
     st.session_state[key] = entry.note

@@ -8,11 +8,11 @@ import streamlit as st
 
 from bert_probe.errors import ReportError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Report as Progress
-from bert_probe.reports.drafts import Tray
-from bert_probe.reports.numbers import Models
+from bert_probe.model.progress import Progress as Progress
+from bert_probe.reports.drafts import Draft
+from bert_probe.reports.numbers import NamedModels
 from bert_probe.reports.report import Report
-from bert_probe.reports.view_files import Named
+from bert_probe.reports.view_files import ModelReference
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import consent, jobs, state
 from bert_probe.ui.report import preview
@@ -21,7 +21,7 @@ MOST_BYTES: Final = 20_000_000
 """Of a page that is kept for a session, as of its files; the command line writes larger ones."""
 
 
-def part(tray: Tray) -> None:
+def part(tray: Draft) -> None:
     """The button that makes it, and the files."""
     named = [model for entry in tray.entries for model in entry.view.models]
     unknown = [(one.name, one.revision) for one in named if not consent.is_agreed(one.name, one.revision)]
@@ -63,8 +63,8 @@ def part(tray: Tray) -> None:
     preview.part(page)
 
 
-def _made(tray: Tray, report: Progress) -> tuple[bytes, bytes]:
-    made = Report.of(tray, Models(_opened), report)
+def _made(tray: Draft, report: Progress) -> tuple[bytes, bytes]:
+    made = Report.of(tray, NamedModels(_opened), report)
     page = made.html().encode()
     if len(page) > MOST_BYTES:
         raise ReportError(
@@ -74,7 +74,7 @@ def _made(tray: Tray, report: Progress) -> tuple[bytes, bytes]:
     return page, made.zip()
 
 
-def _opened(named: Named) -> Checkpoint:
+def _opened(named: ModelReference) -> Checkpoint:
     """A model for the report: one that is open already, where it computes in the usual type."""
     if named.dtype == "float32":
         return shared_cache.open_checkpoint(named.name, named.revision)

@@ -12,11 +12,11 @@ import pandas as pd
 import streamlit as st
 
 from bert_probe.analyses.evaluation import Rows
-from bert_probe.errors import FaultyFileError, TextError
-from bert_probe.text.labeled_texts import NUMBER, SEPARATOR, SEVERAL, Labelled, labelled_of
+from bert_probe.errors import InvalidFileError, TextError
+from bert_probe.text.labeled_texts import NUMBER, SEPARATOR, SEVERAL, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics
-from bert_probe.text.sentence_files import lines, sentences_of
-from bert_probe.text.tagged_sentences import tagged_of
+from bert_probe.text.sentence_files import lines, parse_sentences
+from bert_probe.text.tagged_sentences import parse_tagged_sentences
 from bert_probe.ui import sentence_input, state
 
 SHARES = {"0.1": "10 %", "0.2": "20 %", "0.3": "30 %", "0.5": "50 %", "file": "A file"}
@@ -44,11 +44,11 @@ Given = Rows | Sequence[str]
 
 def is_plain(rows: Given) -> TypeGuard[Sequence[str]]:
     """Whether these are lines without labels."""
-    return not isinstance(rows, Labelled) and all(isinstance(row, str) for row in rows)
+    return not isinstance(rows, LabeledTexts) and all(isinstance(row, str) for row in rows)
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class TrainingData:
     """Rows to learn from.
 
     Attributes:
@@ -64,7 +64,7 @@ class Data:
     name: str
 
 
-def part() -> Data | None:
+def part() -> TrainingData | None:
     """Draw the choice and what was chosen; None while there is nothing that can be learned from."""
     st.header("1 · Data", anchor=False)
     source = state.pick(
@@ -89,12 +89,12 @@ def part() -> Data | None:
             "class as large a share.",
         )
     if share != "file":
-        return Data(rows, None, float(share), name)
+        return TrainingData(rows, None, float(share), name)
     other = _file("train_held_out", "A file to be held out, of the same kind")
     if other is None:
         return None
     preview(other[1])
-    return Data(rows, other[1], 0.0, name)
+    return TrainingData(rows, other[1], 0.0, name)
 
 
 def _given(source: str) -> tuple[str, Given] | None:
@@ -150,7 +150,11 @@ def _read(name: str, content: bytes) -> tuple[str, Given | TextError]:
     """A file's name, and its rows or why it cannot be read: read once, though the page runs often."""
     ending = PurePath(name).suffix.lower().lstrip(".")
     reading: Callable[[bytes, str], Any] = (
-        labelled_of if ending in _TABLES else sentences_of if ending in _PLAIN else tagged_of
+        parse_labeled_texts
+        if ending in _TABLES
+        else parse_sentences
+        if ending in _PLAIN
+        else parse_tagged_sentences
     )
     try:
         sentence_input.check_size(name, content)
@@ -163,7 +167,7 @@ def _refused(error: TextError, name: str) -> None:
     """What is wrong with a file, its faults as a list."""
     with st.container(border=True, key=f"refusal {name}"):
         st.markdown("**This file cannot be read**")
-        if not isinstance(error, FaultyFileError):
+        if not isinstance(error, InvalidFileError):
             st.text(str(error))
             return
         faults = "fault" if error.count == 1 else "faults"
@@ -185,7 +189,7 @@ def preview(rows: Given) -> None:
             st.markdown(_MASKED)
             return
         rows = cast(Rows, rows)
-        if isinstance(rows, Labelled) and rows.kind == NUMBER:
+        if isinstance(rows, LabeledTexts) and rows.kind == NUMBER:
             numbers = pd.Series([row.label for row in rows.rows], dtype=float)
             st.markdown(f"**{len(numbers):,} texts with a number each**")
             st.markdown(f"{numbers.min():g} to {numbers.max():g}, on average {numbers.mean():.4g}.")
@@ -208,19 +212,19 @@ def preview(rows: Given) -> None:
 
 
 def _size(rows: Rows) -> str:
-    if isinstance(rows, Labelled):
+    if isinstance(rows, LabeledTexts):
         return f"{len(rows.rows):,} texts"
     return f"{len(rows):,} sentences"
 
 
 def _names(rows: Rows) -> str:
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         return "tags"
     return "labels" if rows.kind == SEVERAL else "classes"
 
 
 def _counts(rows: Rows) -> Counter[str]:
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         return Counter(tag for sentence in rows for tag in sentence.tags)
     found: Counter[str] = Counter()
     for row in rows.rows:
@@ -233,7 +237,7 @@ def _first(rows: Given) -> pd.DataFrame:
         numbered = [(getattr(row, "line", place), str(row)) for place, row in enumerate(rows[:_SHOWN], 1)]
         return pd.DataFrame(numbered, columns=["line", "text"])
     rows = cast(Rows, rows)
-    if not isinstance(rows, Labelled):
+    if not isinstance(rows, LabeledTexts):
         return pd.DataFrame(
             [(row.line, row.text, " ".join(row.tags)) for row in rows[:_SHOWN]],
             columns=["line", "text", "tags"],

@@ -8,23 +8,23 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import MAIN, Evaluation
+from bert_probe.analyses.evaluation import MAIN, EvaluateResult
 from bert_probe.analyses.guesses import ABOUT
 from bert_probe.analyses.judging import TAGS
-from bert_probe.analyses.mask_evaluation import AMONG, MasksJudged
+from bert_probe.analyses.mask_evaluation import AMONG, EvaluateMasksResult
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.model.trace import Array
 from bert_probe.server import callbacks
 from bert_probe.text.labeled_texts import NUMBER, SEVERAL
 from bert_probe.text.tables import as_file
 from bert_probe.text.tagged_sentences import TaggedSentence
-from bert_probe.training.training_result import Taught
+from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import blocks, figures, highlight, state
 from bert_probe.ui.components.matrix import heatmap
 from bert_probe.ui.export import More, export, written
 from bert_probe.ui.train import pictures, saving
 from bert_probe.ui.train.data import Given, is_plain
-from bert_probe.ui.train.running import Outcome
+from bert_probe.ui.train.running import TrainingOutcome
 from bert_probe.views.answers import of_confusion
 
 _LISTED = 10
@@ -32,7 +32,7 @@ _LISTED = 10
 _LISTS = {"wrong": "Surely wrong", "uncertain": "Least certain"}
 
 
-def part(found: Outcome) -> None:
+def part(found: TrainingOutcome) -> None:
     """Draw it."""
     taught, judged = found.taught, found.evaluation
     st.divider()
@@ -72,7 +72,7 @@ def part(found: Outcome) -> None:
         )
 
 
-def _compared(taught: Taught, judged: Evaluation) -> None:
+def _compared(taught: TrainingResult, judged: EvaluateResult) -> None:
     """One sentence, and a bar for the model and for each baseline."""
     measure, values = MAIN[judged.kind], judged.measures
     said = sentence(judged)
@@ -93,11 +93,11 @@ def _compared(taught: Taught, judged: Evaluation) -> None:
     )
 
 
-def _baselines(judged: Evaluation) -> list[tuple[str, float]]:
+def _baselines(judged: EvaluateResult) -> list[tuple[str, float]]:
     return [(ABOUT[name], judged.baselines[name]) for name in ABOUT if name in judged.baselines]
 
 
-def sentence(judged: Evaluation) -> str:
+def sentence(judged: EvaluateResult) -> str:
     """How good the answers are, in Markdown."""
     values, count, measure = judged.measures, len(judged.texts), MAIN[judged.kind]
     if judged.kind == NUMBER:
@@ -113,7 +113,7 @@ def sentence(judged: Evaluation) -> str:
     return f"On {count:,} held-out {units} the model {what} in **{judged.main:.1%}**{sure}{''.join(others)}."
 
 
-def _guesses(judged: MasksJudged, texts: int) -> None:
+def _guesses(judged: EvaluateMasksResult, texts: int) -> None:
     """How often masked words are guessed: one sentence, and a bar beside one guess for all."""
     values = judged.measures
     low, high = values["first_guess_low"], values["first_guess_high"]
@@ -133,7 +133,7 @@ def _guesses(judged: MasksJudged, texts: int) -> None:
     )
 
 
-def _to_fill(found: Outcome) -> None:
+def _to_fill(found: TrainingOutcome) -> None:
     """Texts in which words can be masked, those that were held out where there are any."""
     texts = found.taught.held_out or found.taught.data
     st.header("Mask a word and let it guess", anchor=False)
@@ -143,7 +143,7 @@ def _to_fill(found: Outcome) -> None:
         st.caption(f"The first {_LISTED} of {len(texts):,}.")
 
 
-def _classes(found: Outcome, judged: Evaluation) -> None:
+def _classes(found: TrainingOutcome, judged: EvaluateResult) -> None:
     """Precision and recall of each class, and which are taken for which."""
     if judged.kind == NUMBER:
         return
@@ -180,7 +180,7 @@ def _classes(found: Outcome, judged: Evaluation) -> None:
         _listed(found, judged, units, "cell")
 
 
-def _texts(found: Outcome, judged: Evaluation) -> None:
+def _texts(found: TrainingOutcome, judged: EvaluateResult) -> None:
     """Those to look at first."""
     if judged.kind == NUMBER:
         st.header("Furthest off", anchor=False)
@@ -194,7 +194,7 @@ def _texts(found: Outcome, judged: Evaluation) -> None:
     _listed(found, judged, units, which)
 
 
-def _listed(found: Outcome, judged: Evaluation, units: Array | Sequence[int], key: str) -> None:
+def _listed(found: TrainingOutcome, judged: EvaluateResult, units: Array | Sequence[int], key: str) -> None:
     """Texts with their answers, each to be opened with the model that gave them."""
     table = judged.listed(units[:_LISTED])
     for number, row in enumerate(table.to_dict("records")):
@@ -207,7 +207,7 @@ def _listed(found: Outcome, judged: Evaluation, units: Array | Sequence[int], ke
         st.caption(f"The first {_LISTED} of {len(units):,}; the export has all.")
 
 
-def _row(found: Outcome, written: str, key: str, text: str, pair: str | None = None) -> None:
+def _row(found: TrainingOutcome, written: str, key: str, text: str, pair: str | None = None) -> None:
     """A text in Markdown, and the button that opens it with the model that was taught."""
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         with st.container(width="stretch"):
@@ -217,12 +217,12 @@ def _row(found: Outcome, written: str, key: str, text: str, pair: str | None = N
                 st.switch_page(saving.ANSWER)
 
 
-def _in_sentence(found: Outcome, judged: Evaluation, unit: int) -> tuple[str, str]:
+def _in_sentence(found: TrainingOutcome, judged: EvaluateResult, unit: int) -> tuple[str, str]:
     """The sentence of a word, as it is, and in Markdown with the word and its answer marked."""
     sentence: TaggedSentence = found.taught.held_out[judged.rows[unit]]
     answered = judged.named(judged.predicted[unit])
     start, end = sentence.spans[judged.words[unit]]
-    mark = highlight.Mark(start, end, answered, highlight.COLOURS[0])
+    mark = highlight.HighlightSpan(start, end, answered, highlight.COLOURS[0])
     return sentence.text, highlight.markdown(sentence.text, [mark])
 
 
@@ -233,7 +233,7 @@ def _answered(row: Mapping[Any, Any]) -> str:
     return f"line {row['line']:,} · right is **{right}** · answered **{answered}**{sure}"
 
 
-def _more(taught: Taught, judged: Evaluation) -> list[More]:
+def _more(taught: TrainingResult, judged: EvaluateResult) -> list[More]:
     """Further tables, and the files that the lines read."""
     shows = {"classes": "Class by class", "confusion": "Confusion matrix", "texts": "Every text"}
     missing = {NUMBER: ("classes", "confusion"), SEVERAL: ("confusion",)}.get(judged.kind, ())
@@ -247,7 +247,7 @@ def _more(taught: Taught, judged: Evaluation) -> list[More]:
     return [*tables, *((label, said[name]["file"], partial(_file, rows)) for label, name, rows in files)]
 
 
-def _data(found: Outcome) -> list[More]:
+def _data(found: TrainingOutcome) -> list[More]:
     """The files that the lines of a training read."""
     given = {"data": found.data.rows, "held_out": found.data.held_out}
     return [

@@ -7,7 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bert_probe.training.training_loop import Evaluation as Reached
+from bert_probe.training.training_loop import EvaluationPoint as Reached
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 
 

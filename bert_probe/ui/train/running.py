@@ -9,25 +9,25 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import Evaluate, Evaluation
-from bert_probe.analyses.mask_evaluation import EvaluateMasks, MasksJudged
+from bert_probe.analyses.evaluation import Evaluate, EvaluateResult
+from bert_probe.analyses.mask_evaluation import EvaluateMasks, EvaluateMasksResult
 from bert_probe.errors import EmptyTextError, ProbeError
-from bert_probe.model.progress import Cancelled, Report
+from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job
 from bert_probe.server import sessions
 from bert_probe.server.downloads import Download
-from bert_probe.training.train import Plan
-from bert_probe.training.training_loop import Evaluation as Reached
-from bert_probe.training.training_result import Taught
+from bert_probe.training.train import TrainingPlan
+from bert_probe.training.training_loop import EvaluationPoint as Reached
+from bert_probe.training.training_result import TrainingResult
 from bert_probe.ui import figures, jobs, state
 from bert_probe.ui.train import pictures
-from bert_probe.ui.train.data import Data, is_plain
+from bert_probe.ui.train.data import TrainingData, is_plain
 
 _RUN, _OUTCOME, _SAID = "train_run", "train_outcome", "train_said"
 
 
 @dataclass(eq=False)
-class Outcome:
+class TrainingOutcome:
     """What came of a training.
 
     Attributes:
@@ -39,17 +39,17 @@ class Outcome:
         download: where its browser fetches it; None while nobody has looked at it.
     """
 
-    data: Data
-    taught: Taught
-    evaluation: Evaluation | None
-    guessed: MasksJudged | None = None
+    data: TrainingData
+    taught: TrainingResult
+    evaluation: EvaluateResult | None
+    guessed: EvaluateMasksResult | None = None
     folder: str = ""
     lent: str = ""
     download: Download | None = None
 
 
 @dataclass(eq=False)
-class Run:
+class TrainingRun:
     """A training that somebody watches.
 
     Attributes:
@@ -59,13 +59,13 @@ class Run:
         began: when, by the monotonic clock.
     """
 
-    data: Data
-    plan: Plan
+    data: TrainingData
+    plan: TrainingPlan
     reached: list[Reached] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     began: float = field(default_factory=time.monotonic)
 
-    def work(self, report: Report) -> Outcome:
+    def work(self, report: Progress) -> TrainingOutcome:
         """In a thread of its own."""
 
         def told(done: int, total: int) -> None:
@@ -74,7 +74,7 @@ class Run:
             report(done, total)
 
         taught = self.plan.carried_out(told, self.reached.append)
-        return Outcome(self.data, taught, _evaluated(taught), _guessed(taught))
+        return TrainingOutcome(self.data, taught, _evaluated(taught), _guessed(taught))
 
     def left(self, done: int, total: int) -> str:
         """About how long it will take, in words; "" while nobody can tell."""
@@ -85,14 +85,14 @@ class Run:
         return f"about {seconds:.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} minutes left"
 
 
-def _evaluated(taught: Taught) -> Evaluation | None:
+def _evaluated(taught: TrainingResult) -> EvaluateResult | None:
     """Of the held-out texts, beside baselines that learned from the same rows."""
     if taught.held_out is None or is_plain(taught.held_out):
         return None
     return Evaluate().of(taught.checkpoint, taught.held_out, taught.data, truncate=True)
 
 
-def _guessed(taught: Taught) -> MasksJudged | None:
+def _guessed(taught: TrainingResult) -> EvaluateMasksResult | None:
     """Of held-out lines, masked once more; None also where they have no word that can be masked."""
     if taught.held_out is None or not is_plain(taught.held_out):
         return None
@@ -102,10 +102,10 @@ def _guessed(taught: Taught) -> MasksJudged | None:
         return None
 
 
-def start(data: Data, plan: Plan) -> None:
+def start(data: TrainingData, plan: TrainingPlan) -> None:
     """Begin; what an earlier one gave is let go."""
-    run = Run(data, plan)
-    job: Job[Outcome] = Job(run, run.work, partial(sessions.is_here, sessions.current()))
+    run = TrainingRun(data, plan)
+    job: Job[TrainingOutcome] = Job(run, run.work, partial(sessions.is_here, sessions.current()))
     st.session_state[_RUN] = (run, job)
     st.session_state.pop(_OUTCOME, None)
     st.session_state.pop(_SAID, None)
@@ -114,7 +114,7 @@ def start(data: Data, plan: Plan) -> None:
 
 def is_running() -> bool:
     """Whether there is a training that is not over; of one that is, the outcome is kept, or what it said."""
-    held: tuple[Run, Job[Outcome]] | None = st.session_state.get(_RUN)
+    held: tuple[TrainingRun, Job[TrainingOutcome]] | None = st.session_state.get(_RUN)
     if held is None:
         return False
     _, job = held
@@ -131,9 +131,9 @@ def is_running() -> bool:
     return False
 
 
-def outcome() -> Outcome | None:
+def outcome() -> TrainingOutcome | None:
     """What the last training gave."""
-    found: Outcome | None = st.session_state.get(_OUTCOME)
+    found: TrainingOutcome | None = st.session_state.get(_OUTCOME)
     return found
 
 
@@ -152,7 +152,7 @@ def watch() -> None:
 
 
 @st.fragment(run_every=jobs.PATIENCE)
-def _watch(run: Run, job: Job[Outcome]) -> None:
+def _watch(run: TrainingRun, job: Job[TrainingOutcome]) -> None:
     done, total = job.progress or (0, 0)
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
         st.progress(min(done / total, 1.0) if total else 0.0, _progress(run, job, done, total))
@@ -172,7 +172,7 @@ def _watch(run: Run, job: Job[Outcome]) -> None:
         st.rerun()
 
 
-def _progress(run: Run, job: Job[Outcome], done: int, total: int) -> str:
+def _progress(run: TrainingRun, job: Job[TrainingOutcome], done: int, total: int) -> str:
     if run.stop.is_set():
         return "Ending …"
     if job.state == "waiting" or not total:

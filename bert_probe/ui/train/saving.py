@@ -12,13 +12,13 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import callbacks, paths
 from bert_probe.server.downloads import Download
 from bert_probe.ui import consent, state, workbench
-from bert_probe.ui.train.running import Outcome
+from bert_probe.ui.train.running import TrainingOutcome
 
 _PLACE, _REPLACE = "train_folder", "train_replace"
 ANSWER = paths.page("answer")
 
 
-def part(found: Outcome) -> None:
+def part(found: TrainingOutcome) -> None:
     """Draw where it may go: a folder of this machine, the reader's own machine, the workbench."""
     with st.container(border=True, key="save"):
         st.markdown("**Keep it**")
@@ -55,7 +55,7 @@ def part(found: Outcome) -> None:
             )
 
 
-def _write(found: Outcome, place: str, replaces: bool) -> None:
+def _write(found: TrainingOutcome, place: str, replaces: bool) -> None:
     try:
         if not place:
             raise ExportError("No folder is given. Write one, such as the one shown in gray.")
@@ -66,32 +66,32 @@ def _write(found: Outcome, place: str, replaces: bool) -> None:
     found.folder = folder
 
 
-def _address(found: Outcome) -> str:
+def _address(found: TrainingOutcome) -> str:
     """Where the browser fetches it."""
     if found.download is None:
         found.download = Download(found.taught)
     return found.download.address
 
 
-def ask(found: Outcome, text: str, pair: str | None) -> None:
+def ask(found: TrainingOutcome, text: str, pair: str | None) -> None:
     """Let the workbench hold the trained model and a text."""
     asked = replace(workbench.request(), a=text, b=pair or "")
     _open(found, replace(asked, relation="pair") if pair else asked)
 
 
-def _use(found: Outcome) -> None:
+def _use(found: TrainingOutcome) -> None:
     """Let the workbench hold the trained model, with the text that it has."""
     _open(found, workbench.request())
 
 
-def _open(found: Outcome, asked: workbench.Request) -> None:
+def _open(found: TrainingOutcome, asked: workbench.Request) -> None:
     model = _name(found)
     consent.agree([(model, "")])
     workbench.ask(replace(asked, model=model, revision=""))
     st.session_state["task"] = found.taught.task
 
 
-def _name(found: Outcome) -> str:
+def _name(found: TrainingOutcome) -> str:
     """By which the pages open the model: its folder, or the name that it is lent by."""
     if not found.folder:
         found.lent = shared_cache.lend(found.taught.checkpoint, found.lent)

@@ -1,4 +1,4 @@
-"""What is updated, how long and how fast: a question `Teach`, put together by hand."""
+"""What is updated, how long and how fast: a question `Train`, put together by hand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import streamlit as st
 
 from bert_probe.analyses.evaluation import Rows
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
-from bert_probe.text.labeled_texts import Labelled
+from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.training.schedule import BATCHES, EPOCHS, RATES, usual
-from bert_probe.training.train import Plan, Teach
-from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, Count, counts
+from bert_probe.training.train import Train, TrainingPlan
+from bert_probe.training.trainable_parameters import ALL, HEAD, LORA, TOP, ParameterCount, counts
 from bert_probe.ui import state
-from bert_probe.ui.train.data import Data, is_plain
+from bert_probe.ui.train.data import TrainingData, is_plain
 
 _WAYS = {HEAD: "Head only", TOP: "Top layers", ALL: "All", LORA: "LoRA"}
 _ABOUT = {
@@ -28,7 +28,7 @@ _MOST_EPOCHS = 1_000
 _PLAN, _DEPTH = "train_plan", "top_layers"
 
 
-def part(checkpoint: Checkpoint, data: Data) -> Plan:
+def part(checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     """Draw all choices and what they would take.
 
     Raises:
@@ -47,20 +47,20 @@ def part(checkpoint: Checkpoint, data: Data) -> Plan:
     return planned
 
 
-def _counts(checkpoint: Checkpoint, data: Data) -> list[Count]:
+def _counts(checkpoint: Checkpoint, data: TrainingData) -> list[ParameterCount]:
     """How many parameters each way changes, for so many labels."""
     if is_plain(data.rows):
         return [*counts(checkpoint, FILLING)]
     rows = cast(Rows, data.rows)
-    if isinstance(rows, Labelled):
+    if isinstance(rows, LabeledTexts):
         return [*counts(checkpoint, CLASSIFYING, len(rows.labels) or 1)]
     tags = {tag for sentence in rows for tag in sentence.tags}
     return [*counts(checkpoint, LABELLING, len(tags))]
 
 
-def _plan(asked: Teach, checkpoint: Checkpoint, data: Data) -> Plan:
+def _plan(asked: Train, checkpoint: Checkpoint, data: TrainingData) -> TrainingPlan:
     """What it would take; worked out again only when something changes, as it reads all texts."""
-    held: tuple[Hashable, Data, Plan] | None = st.session_state.get(_PLAN)
+    held: tuple[Hashable, TrainingData, TrainingPlan] | None = st.session_state.get(_PLAN)
     cause = (asked, checkpoint.cause)
     if (
         held is None
@@ -74,7 +74,7 @@ def _plan(asked: Teach, checkpoint: Checkpoint, data: Data) -> Plan:
     return held[2]
 
 
-def update(known: Sequence[Count]) -> str:
+def update(known: Sequence[ParameterCount]) -> str:
     """What is to be updated, each way with the number of its parameters."""
     by_name = {one.update: one for one in known}
     tops = [one for one in by_name if one.startswith(TOP)]
@@ -107,12 +107,12 @@ def _layers(place: Any, most: int) -> int:
         return chosen
 
 
-def _counted(one: Count) -> str:
+def _counted(one: ParameterCount) -> str:
     """How many parameters change, in words for a caption."""
     return f"{one.trainable:,} of {one.parameters:,} parameters ({one.trainable / one.parameters:.1%})."
 
 
-def _question(chosen: str, data: Data, checkpoint: Checkpoint) -> Teach:
+def _question(chosen: str, data: TrainingData, checkpoint: Checkpoint) -> Train:
     """All settings. What is as usual for this way of updating is left to the question.
 
     Raises:
@@ -142,7 +142,7 @@ def _question(chosen: str, data: Data, checkpoint: Checkpoint) -> Teach:
     given |= {"whole_words": "1"} if whole_words else {}
     given |= {} if epochs == meant.epochs else {"epochs": str(epochs)}
     given |= {} if rate == f"{meant.rate:g}" else {"rate": rate}
-    return Teach.from_address(given, checkpoint.description)
+    return Train.from_address(given, checkpoint.description)
 
 
 def number(key: str, label: str, default: int, least: int, most: int, of: str = "") -> int:

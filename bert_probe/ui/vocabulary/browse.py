@@ -7,13 +7,13 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.neighbours import Neighbours, PieceNeighbours, named
-from bert_probe.analyses.vocabulary import ALL, ModelVocabulary
+from bert_probe.analyses.neighbours import Neighbors, NeighborsResult, named
+from bert_probe.analyses.vocabulary import ALL, VocabularyResult
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache
 from bert_probe.text.matching import MATCHES
-from bert_probe.text.pieces import KINDS, WORD, Pieces
+from bert_probe.text.pieces import KINDS, WORD, VocabularyTokens
 from bert_probe.ui import blocks, figures, state, workbench
 from bert_probe.ui.export import export
 from bert_probe.ui.vocabulary.figures import beside_random
@@ -31,7 +31,7 @@ _MARKS = {
 """What a reader should know of each way to write where words begin."""
 
 
-def searched(whole: ModelVocabulary) -> ModelVocabulary:
+def searched(whole: VocabularyResult) -> VocabularyResult:
     """Draw what narrows the vocabulary down; what is left comes back.
 
     Raises:
@@ -56,7 +56,7 @@ def _script(name: str) -> str:
     return {"none": "No letters", "several": "Several", "other": "Other"}.get(name, name.replace("_", " "))
 
 
-def table(found: ModelVocabulary) -> None:
+def table(found: VocabularyResult) -> None:
     """The pieces, of which one can be chosen.
 
     Raises:
@@ -92,7 +92,7 @@ def table(found: ModelVocabulary) -> None:
     blocks.caveat(f"{_MARKS.get(marks.continuing or marks.space, '')} Choose a row to see its neighbours.")
 
 
-def _first_row(found: ModelVocabulary) -> int:
+def _first_row(found: VocabularyResult) -> int:
     """The row that the table begins with, from 0; more rows than a browser likes are shown in parts."""
     count = len(found.found)
     if count <= _ROWS:
@@ -102,7 +102,7 @@ def _first_row(found: ModelVocabulary) -> int:
     return int(state.choose("vocabulary_row", "Rows", parts, "0"))
 
 
-def _choose(key: str, pieces: Pieces, shown: Sequence[int]) -> None:
+def _choose(key: str, pieces: VocabularyTokens, shown: Sequence[int]) -> None:
     """Take the piece of the row that was chosen in a table."""
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(shown):
@@ -110,12 +110,12 @@ def _choose(key: str, pieces: Pieces, shown: Sequence[int]) -> None:
         st.session_state[_NEAR] = f"id:{name}" if isinstance(name, int) else name
 
 
-def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
+def neighbours(checkpoint: Checkpoint, whole: VocabularyResult) -> None:
     """A piece, the length of its vector, and the pieces nearest to it."""
     usual = _usual(checkpoint, whole.pieces)
     near = state.words(_NEAR, "Neighbours of", usual) or usual
     try:
-        found = shared_cache.answers.of(Neighbours(near).of, checkpoint, whole)
+        found = shared_cache.answers.of(Neighbors(near).of, checkpoint, whole)
     except ProbeError as error:
         with st.container(border=True, key="no_neighbours"):
             st.text(str(error))
@@ -155,7 +155,7 @@ def neighbours(checkpoint: Checkpoint, whole: ModelVocabulary) -> None:
     export(found, "neighbours", label="Export neighbours")
 
 
-def _about(found: PieceNeighbours) -> None:
+def _about(found: NeighborsResult) -> None:
     pieces, one = found.pieces, found.one
     st.header(state.plain(found.name), anchor=False)
     st.markdown(
@@ -165,7 +165,7 @@ def _about(found: PieceNeighbours) -> None:
     )
 
 
-def _usual(checkpoint: Checkpoint, pieces: Pieces) -> str:
+def _usual(checkpoint: Checkpoint, pieces: VocabularyTokens) -> str:
     """The longest word of the text that is a single piece; else the first word of the vocabulary."""
     try:
         ids = checkpoint.encode(workbench.request().a, truncate=True).ids

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.neighbours import PieceNeighbours
+from bert_probe.analyses.neighbours import NeighborsResult
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 
 _BINS = 60
@@ -47,7 +47,7 @@ def _percent(share: float) -> str:
     return f"{share:.1%}" if share >= 0.001 or share == 0 else "under 0.1%"
 
 
-def beside_random(found: PieceNeighbours) -> Any:
+def beside_random(found: NeighborsResult) -> Any:
     """The cosines of random pairs as a histogram, and each neighbour's as a mark upon it."""
     low = min(-0.1, float(found.unrelated[0]))
     counts, edges = np.histogram(found.unrelated, bins=_BINS, range=(low, 1.0))

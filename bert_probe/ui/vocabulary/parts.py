@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.fragmentation import Fragmentation, TextFragmentation
-from bert_probe.analyses.fragmentation_change import FragmentationChange
-from bert_probe.analyses.vocabulary import ModelVocabulary
+from bert_probe.analyses.fragmentation import Fertility, FertilityResult
+from bert_probe.analyses.fragmentation_change import FertilityChange
+from bert_probe.analyses.vocabulary import VocabularyResult
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import KINDS, visible
@@ -21,7 +21,7 @@ _MOST_SCRIPTS = 16
 """Bars of scripts; the table has all."""
 
 
-def kinds(whole: ModelVocabulary) -> None:
+def kinds(whole: VocabularyResult) -> None:
     """How many pieces there are of each kind, and in each script."""
     with st.container(horizontal=True, vertical_alignment="bottom", horizontal_alignment="distribute"):
         st.header("Kinds", anchor=False)
@@ -64,12 +64,12 @@ def of_text(checkpoint: Checkpoint) -> None:
     """How the text is cut up, also by a second model."""
     now = workbench.request()
     texts = workbench.traced(checkpoint, now.texts, now.truncate)
-    study = workbench.Study(now, checkpoint, texts[0], texts[1] if len(texts) > 1 else None)
+    study = workbench.TracedRequest(now, checkpoint, texts[0], texts[1] if len(texts) > 1 else None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         trace = workbench.chosen_text(study)
         named = second.field(exchange_too=False)
     blocks.truncation_notice(trace)
-    found = Fragmentation().of(trace)
+    found = Fertility().of(trace)
     if named is not None:
         b = second.opened(named)
         if b is not None:
@@ -98,7 +98,7 @@ def of_text(checkpoint: Checkpoint) -> None:
 def _both(trace: Trace, b: Checkpoint) -> None:
     now = workbench.request()
     other = workbench.traced(b, [(trace.encoding.text, trace.encoding.pair)], now.truncate)[0]
-    both = FragmentationChange().of(trace, other)
+    both = FertilityChange().of(trace, other)
     left, right = st.columns(2, gap="large")
     for column, letter, found, model in ((left, "A", both.a, trace.checkpoint), (right, "B", both.b, b)):
         with column:
@@ -128,7 +128,7 @@ def _both(trace: Trace, b: Checkpoint) -> None:
     _what_a_word_is()
 
 
-def _metrics(found: TextFragmentation, letter: str) -> None:
+def _metrics(found: FertilityResult, letter: str) -> None:
     with st.container(horizontal=True, gap="large", key=f"fragmentation_{letter}"):
         st.metric(
             "Pieces a word",

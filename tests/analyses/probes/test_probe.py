@@ -14,25 +14,25 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from bert_probe import Probe, TreeProbe
+from bert_probe import Probe, StructuralProbe
 from bert_probe.analyses.probes import vectors
 from bert_probe.analyses.probes.layers import _control, _rows, _task
-from bert_probe.analyses.probes.linear import BLOCKS, Space, fit, learn, log_probabilities
-from bert_probe.analyses.probes.reading import Read, Texts, parted, read
+from bert_probe.analyses.probes.linear import BLOCKS, ProbeSpace, fit, learn, log_probabilities
+from bert_probe.analyses.probes.reading import EncodedTexts, Texts, parted, read
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint
-from bert_probe.model.progress import Cancelled, ignore
-from bert_probe.text.labeled_texts import Labelled, labelled_of
-from bert_probe.text.tagged_sentences import TaggedSentence, tagged_of
+from bert_probe.model.progress import Cancelled, no_progress
+from bert_probe.text.labeled_texts import LabeledTexts, parse_labeled_texts
+from bert_probe.text.tagged_sentences import TaggedSentence, parse_tagged_sentences
 from tests.helpers.command_line import bert_probe
 from tests.helpers.exactness import assert_alike
 from tests.helpers.raw import Raw
 from tests.helpers.treebank import SAILING, SLEEPING, TAGGED, TAGGED_FILE
 
 
-def table(content: str) -> Labelled:
-    return labelled_of(content.encode(), "data.csv")
+def table(content: str) -> LabeledTexts:
+    return parse_labeled_texts(content.encode(), "data.csv")
 
 
 WEATHER = table(
@@ -60,7 +60,7 @@ def told_often(rows: int, classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("penalty", [0.1, 1.0, 30.0])
 def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
     given, classes = told_often(90, 4)
-    space = Space.of(given, 4, penalty)
+    space = ProbeSpace.of(given, 4, penalty)
     rows = space.within(given)
     weights = fit(rows, classes, np.zeros((7, 4)), space.penalties, tolerance=1e-15)
     standard = (given - given.mean(dim=0)) / given.std(dim=0, correction=0)
@@ -74,9 +74,9 @@ def test_the_fit_is_the_optimum_that_scikit_learn_finds(penalty: float) -> None:
 def test_a_dead_dimension_does_no_harm(faint: float) -> None:
     given, classes = told_often(40, 3)
     given = given.float()
-    alone = Space.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
+    alone = ProbeSpace.of(torch.cat([given[:, :2], given[:, 3:]], dim=1), 3)
     given[:, 2] *= faint
-    space = Space.of(given, 3)
+    space = ProbeSpace.of(given, 3)
     rows = space.within(given)
     assert torch.isfinite(rows).all()
     others = alone.within(torch.cat([given[:, :2], given[:, 3:]], dim=1))
@@ -89,7 +89,7 @@ def test_a_dead_dimension_does_no_harm(faint: float) -> None:
 
 def test_the_code_is_as_long_as_its_blocks_cost() -> None:
     given, classes = told_often(300, 3)
-    space = Space.of(given, 3)
+    space = ProbeSpace.of(given, 3)
     rows = space.within(given)
     learned = learn(rows, classes, 3, space, lambda: None)
     ends = sorted({max(1, round(share * 300)) for share in BLOCKS})
@@ -112,11 +112,11 @@ def test_words_are_the_mean_of_their_pieces_at_every_layer(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint]
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    part = Read(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
+    part = EncodedTexts(SAILING, tuple(checkpoint.encode(one.text) for one in SAILING))
     pooled, sentences, words = vectors.of_words(part)
     layers = range(4)
     passes = vectors.planned(checkpoint, [pooled], layers)
-    steps = vectors.Steps(ignore, 1)
+    steps = vectors.StepCounter(no_progress, 1)
     for layer, (found,) in zip(layers, vectors.by_layer(checkpoint, [pooled], passes, steps), strict=True):
         for row, (sentence, word) in enumerate(zip(sentences, words, strict=True)):
             encoding, (start, end) = part.encodings[sentence], SAILING[sentence].spans[word]
@@ -134,10 +134,10 @@ def test_a_text_is_the_mean_of_its_tokens_or_its_first(
     family_folder: Callable[[str], Path], double_family: Callable[[str], Checkpoint], pooling: str
 ) -> None:
     checkpoint, raw = double_family("bert"), Raw(family_folder("bert"), "float64")
-    (part,) = read(checkpoint, {"data": PAIRS}, False, ignore, tables=True)
+    (part,) = read(checkpoint, {"data": PAIRS}, False, no_progress, tables=True)
     pooled = vectors.of_sentences(part, pooling)
     passes = vectors.planned(checkpoint, [pooled], range(4))
-    by_layer = vectors.by_layer(checkpoint, [pooled], passes, vectors.Steps(ignore, 1))
+    by_layer = vectors.by_layer(checkpoint, [pooled], passes, vectors.StepCounter(no_progress, 1))
     for layer, (found,) in enumerate(by_layer):
         for vector, row in zip(found, PAIRS.rows, strict=True):
             states = raw.run(checkpoint.encode(row.text, row.pair)).hidden_states[layer][0]
@@ -155,7 +155,9 @@ def test_more_passes_give_the_same(minilm: Checkpoint, monkeypatch: pytest.Monke
 
 def words(text: str) -> tuple[TaggedSentence, ...]:
     """Sentences with slashes between words and tags."""
-    return tagged_of(text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll")
+    return parse_tagged_sentences(
+        text.replace(" ", "\n").replace("/", " ").replace("|", "\n\n").encode(), "a.conll"
+    )
 
 
 def test_the_baseline_and_the_interval_by_hand(minilm: Checkpoint) -> None:
@@ -186,7 +188,7 @@ def test_texts_of_a_table_and_their_control(minilm: Checkpoint) -> None:
     assert (again.labels, again.counts, again.baseline) == (("dry", "wet"), (12, 12), 0.5)
     assert again.accuracies[0] == 1.0
     assert again.controls[0] > 0.8, "a linear map in 384 dimensions learns a dozen labels by heart"
-    rows = _rows(Read(WEATHER.rows * 2, ("abc",) * 24), None, True, None)  # type: ignore[arg-type]
+    rows = _rows(EncodedTexts(WEATHER.rows * 2, ("abc",) * 24), None, True, None)  # type: ignore[arg-type]
     task = _task(rows, rows)
     data, held_out = _control(task, [rows, rows], np.random.default_rng(0))
     assert torch.equal(data, held_out)
@@ -199,7 +201,7 @@ def test_a_text_is_never_on_both_sides() -> None:
     rows = [replace(row, line=line) for line, row in enumerate(WEATHER.rows * 3, 2)]
     for seed in range(5):
         numbers: Any = tuple(range(len(rows)))
-        numbered = Read(tuple(rows), numbers)
+        numbered = EncodedTexts(tuple(rows), numbers)
         learned, held_out = parted([numbered], np.random.default_rng(seed))
         assert not {*learned.texts} & {*held_out.texts}
         assert {*learned.encodings, *held_out.encodings} == {*numbers}
@@ -258,7 +260,7 @@ BLANK = (replace(TAGGED[0], about=MappingProxyType({})),)
         (Probe("genre"), WEATHER, None, SelectionError, "has one label for each text, and no comments"),
         (Probe(pooling="cls"), TAGGED, None, SelectionError, "is the mean of its pieces"),
         (Probe(), table("text,label\na,0.5\nb,1\n"), None, TextError, "data has a number of each text"),
-        (TreeProbe(), WEATHER, None, TextError, "must be a list of tagged sentences"),
+        (StructuralProbe(), WEATHER, None, TextError, "must be a list of tagged sentences"),
         (
             Probe(),
             (replace(SAILING[0], text="go " * 600),),

@@ -12,7 +12,7 @@ import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.stats import spearmanr
 
-from bert_probe import TreeProbe
+from bert_probe import StructuralProbe
 from bert_probe.analyses.probes import tree_map, vectors
 from bert_probe.analyses.probes.tree_map import batched, learned
 from bert_probe.analyses.probes.tree_paths import (
@@ -22,7 +22,7 @@ from bert_probe.analyses.probes.tree_paths import (
     spanning_tree,
     squared_distances,
 )
-from bert_probe.analyses.probes.trees import ProbedTrees
+from bert_probe.analyses.probes.trees import StructuralProbeResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
@@ -39,8 +39,8 @@ BOAT = (1, 2, ROOT, 4, 2, 2)
 
 
 @pytest.fixture(scope="module")
-def found(minilm: Checkpoint) -> ProbedTrees:
-    return TreeProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
+def found(minilm: Checkpoint) -> StructuralProbeResult:
+    return StructuralProbe(rank=8, layers=[0, 4]).of(minilm, SAILING, SLEEPING)
 
 
 def test_distances_by_hand() -> None:
@@ -131,7 +131,7 @@ def test_a_map_that_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         assert abs(apart - tree.distances).mean() < 0.01
 
 
-def test_the_measures_by_hand(minilm: Checkpoint, found: ProbedTrees) -> None:
+def test_the_measures_by_hand(minilm: Checkpoint, found: StructuralProbeResult) -> None:
     # Every engineer reads a map: reads a is no edge, engineer reads is one. Night falls slowly: both are.
     assert found.baseline == 5 / 6
     assert found.edges == 6
@@ -150,17 +150,19 @@ def test_the_measures_by_hand(minilm: Checkpoint, found: ProbedTrees) -> None:
         assert found.spearman[place] == pytest.approx(np.mean(of_words))
 
 
-def test_a_layer_is_the_same_whatever_others_are_asked_for(minilm: Checkpoint, found: ProbedTrees) -> None:
-    alone = TreeProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
+def test_a_layer_is_the_same_whatever_others_are_asked_for(
+    minilm: Checkpoint, found: StructuralProbeResult
+) -> None:
+    alone = StructuralProbe(rank=8, layers=[4]).of(minilm, SAILING, SLEEPING)
     assert_alike(alone.maps[0], found.maps[1])
-    other = TreeProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
+    other = StructuralProbe(rank=8, layers=[4], seed=1).of(minilm, SAILING, SLEEPING)
     assert not np.allclose(other.maps[0], alone.maps[0], atol=0.01)
-    whole = TreeProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
+    whole = StructuralProbe(rank=5000, layers=[4]).of(minilm, SAILING * 2)
     assert whole.question.rank == 384
     assert sum(whole.counts) == 6
 
 
-def test_the_tree_of_a_sentence(minilm: Checkpoint, found: ProbedTrees) -> None:
+def test_the_tree_of_a_sentence(minilm: Checkpoint, found: StructuralProbeResult) -> None:
     trace = minilm.trace(SENTENCE)
     tree = found.tree(trace, -3)
     assert tree.layer == 4
@@ -181,7 +183,7 @@ def test_the_tree_of_a_sentence(minilm: Checkpoint, found: ProbedTrees) -> None:
 
 
 def test_the_tree_of_what_was_not_probed(
-    found: ProbedTrees, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
+    found: StructuralProbeResult, minilm: Checkpoint, trained_on: Callable[[str, str], Checkpoint]
 ) -> None:
     with pytest.raises(SelectionError, match="Layer 2 was not probed; these were: 0, 4"):
         found.tree(minilm.trace(SENTENCE), 2)
@@ -199,7 +201,7 @@ def heads(*given: int) -> TaggedSentence:
 
 def test_what_has_no_tree_is_left_out_and_a_forest_is_several(minilm: Checkpoint) -> None:
     alone, forest, long = heads(0), heads(0, 1, 0, 3), heads(0, *range(1, 256))
-    asked = TreeProbe(rank=2, layers=[0])
+    asked = StructuralProbe(rank=2, layers=[0])
     found = asked.of(minilm, (*SAILING, alone, long, forest, TAGGED[0]), SLEEPING, truncate=True)
     assert sum(found.counts) == 3 + 2 + 2
     assert found.left_out == 3
@@ -231,19 +233,19 @@ def test_what_cannot_be_asked(
     told: str,
 ) -> None:
     with pytest.raises(TextError) as refused:
-        TreeProbe(layers=[0]).of(minilm, data, held_out)
+        StructuralProbe(layers=[0]).of(minilm, data, held_out)
     assert told in str(refused.value)
 
 
 def test_vectors_that_are_not_finite(minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "by_layer", lambda *_: [[torch.full((15, 4), torch.nan)] * 2])
     with pytest.raises(UnavailableError, match="Layer 0 has vectors that are not finite"):
-        TreeProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
+        StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING)
 
 
 def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
     seen: list[tuple[int, int]] = []
-    TreeProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
+    StructuralProbe(rank=2, layers=[0]).of(minilm, SAILING, SLEEPING, report=lambda *one: seen.append(one))
     assert seen[-1] == (2 + tree_map.MOST_EPOCHS,) * 2
 
     def report(done: int, total: int) -> None:
@@ -251,7 +253,7 @@ def test_it_can_be_ended_and_counts_all_its_steps(minilm: Checkpoint) -> None:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        TreeProbe(layers=[0]).of(minilm, SAILING, SLEEPING, report=report)
+        StructuralProbe(layers=[0]).of(minilm, SAILING, SLEEPING, report=report)
 
 
 def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
@@ -259,7 +261,7 @@ def test_the_command(minilm: Checkpoint, tmp_path: Path) -> None:
     file.write_text(SAILING_FILE, encoding="utf-8")
     given = ["trees", str(file), "--held-out", str(file), "--layers", "0,last", "--rank", "4"]
     ended = bert_probe(*given, built_in=minilm)
-    assert ended.text == files.to_csv(TreeProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
+    assert ended.text == files.to_csv(StructuralProbe(4, [0, -1]).of(minilm, SAILING, SAILING).table())
     assert ended.text.splitlines()[0] == "layer,uuas,baseline,spearman"
     assert "no tree in data" in bert_probe("trees", write(tmp_path), built_in=minilm).refusal
 

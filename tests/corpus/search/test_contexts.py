@@ -17,10 +17,10 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe import Gather, Near, make_store, open_store
+from bert_probe import IngestConfig, NearestContexts, build_corpus, open_corpus
 from bert_probe.corpus.search import method
-from bert_probe.corpus.search.contexts import NearContexts
-from bert_probe.corpus.search.word_matches import FoundWords
+from bert_probe.corpus.search.contexts import NearestContextsResult
+from bert_probe.corpus.search.word_matches import WordLookup
 from bert_probe.errors import CheckpointError, SelectionError, TextError, UnavailableError
 from bert_probe.text.words import find_word, word_lens
 from tests.helpers import families
@@ -40,7 +40,7 @@ class Made:
     store: bert_probe.Store
     checkpoint: bert_probe.Checkpoint
 
-    def near(self, question: Near, text: str = TEXT) -> NearContexts:
+    def near(self, question: NearestContexts, text: str = TEXT) -> NearestContextsResult:
         return question.of(self.store, self.checkpoint.trace(text))
 
 
@@ -52,8 +52,8 @@ def made(
 ) -> Made:
     folder = tmp_path_factory.mktemp("near")
     (folder / "texts.txt").write_text("".join(f"{one}\n" for one in TEXTS), encoding="utf-8")
-    question = Gather(layers=(1, 3), keep=("vectors",), words=request.param == "words")
-    store = make_store(family("bert"), question, [folder / "texts.txt"], folder / "a store", shard_rows=4)
+    question = IngestConfig(layers=(1, 3), keep=("vectors",), words=request.param == "words")
+    store = build_corpus(family("bert"), question, [folder / "texts.txt"], folder / "a store", shard_rows=4)
     return Made(store, family("bert"))
 
 
@@ -94,7 +94,7 @@ def test_it_is_a_loop_over_the_raw_model(
 
     encodings = [made.checkpoint.encode(one) for one in (TEXT, *TEXTS)]
     expected = Raw(family_folder("bert")).expect_of(encodings, best)
-    found = made.near(Near("map", layer=layer, top=50))
+    found = made.near(NearestContexts("map", layer=layer, top=50))
     assert [context.row for context in found.contexts] != sorted(context.row for context in found.contexts)
     by_row = sorted(found.contexts, key=lambda one: one.row)
     assert [one.row for one in by_row] == [*range(1, len(TEXTS) + 1)]
@@ -107,7 +107,7 @@ def test_it_is_a_loop_over_the_raw_model(
 
 
 def test_words_are_named_as_they_are_asked_for(made: Made) -> None:
-    found = made.near(Near("river", top=1000, every=True))
+    found = made.near(NearestContexts("river", top=1000, every=True))
     units = [unit_positions(made, text) for text in TEXTS]
     assert len(found.contexts) == sum(1 for of_row in units for places in of_row if places)
     traces = made.checkpoint.traces(TEXTS)
@@ -121,7 +121,7 @@ def test_words_are_named_as_they_are_asked_for(made: Made) -> None:
 
 
 def test_a_table_counts_as_people_do(made: Made) -> None:
-    found = made.near(Near("river", top=3))
+    found = made.near(NearestContexts("river", top=3))
     table = found.table()
     assert [*table.columns] == ["rank", "cosine", "row", "text", "word"]
     first = table.iloc[0]
@@ -138,54 +138,56 @@ def test_a_table_counts_as_people_do(made: Made) -> None:
 
 
 def test_the_given_text_may_be_left_out(made: Made) -> None:
-    every = made.near(Near("river", top=50)).contexts
-    others = made.near(Near("river", top=50, others=True)).contexts
+    every = made.near(NearestContexts("river", top=50)).contexts
+    others = made.near(NearestContexts("river", top=50, others=True)).contexts
     assert others == tuple(one for one in every if one.at.text != TEXT)
     assert len(others) == len(every) - 1
     # Far fewer are looked at first than are to be left out.
     assert (
-        made.near(Near("the:1", top=2, others=True)).contexts
-        == made.near(Near("the:1", top=50, others=True)).contexts[:2]
+        made.near(NearestContexts("the:1", top=2, others=True)).contexts
+        == made.near(NearestContexts("the:1", top=50, others=True)).contexts[:2]
     )
 
 
 def test_an_index_finds_the_same(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = made.near(Near("river"))
+    exact = made.near(NearestContexts("river"))
     monkeypatch.setattr(method, "EXACT_UP_TO", 20)
-    again = replace(made, store=open_store(made.store.folder))
+    again = replace(made, store=open_corpus(made.store.folder))
     told: list[tuple[int, int]] = []
-    found = Near("river").of(again.store, again.checkpoint.trace(TEXT), lambda *one: told.append(one))
+    found = NearestContexts("river").of(
+        again.store, again.checkpoint.trace(TEXT), lambda *one: told.append(one)
+    )
     assert told[-1] == (2 * made.store.tokens, 2 * made.store.tokens)
     assert found.facts["recall_at_10"] > 0.9
     assert "lists, ordered anew" in found.facts["search"]
     assert [context.row for context in found.contexts][:3] == [context.row for context in exact.contexts][:3]
     cosines = {
         (context.row, context.position): context.cosine
-        for context in made.near(Near("river", top=50)).contexts
+        for context in made.near(NearestContexts("river", top=50)).contexts
     }
     for one in found.contexts:
         assert one.cosine == cosines.get((one.row, one.position), one.cosine)
-    whole = again.near(Near("river", exact=True))
+    whole = again.near(NearestContexts("river", exact=True))
     assert whole.contexts == exact.contexts
     assert whole.facts["search"] == "exact"
 
 
 @pytest.mark.usefixtures("folder")
 def test_the_python_line_gives_the_same(made: Made) -> None:
-    found = made.near(Near("the:2", layer=1, top=4, every=True, others=True))
+    found = made.near(NearestContexts("the:2", layer=1, top=4, every=True, others=True))
     *lines, last = found.python.splitlines()
     names: dict[str, Any] = {}
     exec("\n".join(lines), names)
     again = eval(last, names)
     pd.testing.assert_frame_equal(found.table(), again)
     assert again.attrs["provenance"] == found.table().attrs["provenance"]
-    assert found.question == Near.from_plain(found.question.plain(), made.store.sizes)
-    assert found.question == Near.from_address(found.question.address(), made.store.sizes)
+    assert found.question == NearestContexts.from_plain(found.question.plain(), made.store.sizes)
+    assert found.question == NearestContexts.from_address(found.question.address(), made.store.sizes)
     assert found.http.startswith("# A store")
 
 
 def test_the_shell_line_gives_the_same(made: Made, folder: Path) -> None:
-    found = made.near(Near("the:2", layer=1, top=4, every=True, others=True, exact=True))
+    found = made.near(NearestContexts("the:2", layer=1, top=4, every=True, others=True, exact=True))
     program, *words = shlex.split(found.shell)
     assert program == "bert-probe"
     ended = command(*words, "--out", "near.csv")
@@ -200,36 +202,46 @@ def test_what_cannot_be_answered_is_said(
     made: Made, family: Checkpoints, double_family: Checkpoints, tmp_path: Path
 ) -> None:
     for question, error, said in (
-        (Near("ship"), SelectionError, "There is no word ship in this text. Its words are: Nobody"),
-        (Near("the"), SelectionError, "the occurs 2 times. Say which: the:1 to the:2"),
-        (Near("the:3"), SelectionError, "there is no the:3"),
-        (Near("map", layer=2), SelectionError, "holds no vectors of layer 2; it has those of 1, 3"),
-        (Near("map", layer=99), SelectionError, "holds no vectors of layer 99"),
+        (
+            NearestContexts("ship"),
+            SelectionError,
+            "There is no word ship in this text. Its words are: Nobody",
+        ),
+        (NearestContexts("the"), SelectionError, "the occurs 2 times. Say which: the:1 to the:2"),
+        (NearestContexts("the:3"), SelectionError, "there is no the:3"),
+        (
+            NearestContexts("map", layer=2),
+            SelectionError,
+            "holds no vectors of layer 2; it has those of 1, 3",
+        ),
+        (NearestContexts("map", layer=99), SelectionError, "holds no vectors of layer 99"),
     ):
         with pytest.raises(error, match=said):
             made.near(question)
-    assert made.near(Near("map", layer=-3)).question.layer == 1
+    assert made.near(NearestContexts("map", layer=-3)).question.layer == 1
     for top in (0, 1001):
         with pytest.raises(SelectionError, match="top is"):
-            Near("map", top=top)
+            NearestContexts("map", top=top)
     with pytest.raises(TextError, match="not as a pair"):
-        Near("map").of(made.store, made.checkpoint.trace(TEXT, TEXT))
+        NearestContexts("map").of(made.store, made.checkpoint.trace(TEXT, TEXT))
     with pytest.raises(CheckpointError, match="was made with"):
-        Near("map").of(made.store, family("electra").trace(TEXT))
+        NearestContexts("map").of(made.store, family("electra").trace(TEXT))
     with pytest.raises(CheckpointError, match="was made in float32, and the text was read in float64"):
-        Near("map").of(made.store, double_family("bert").trace(TEXT))
+        NearestContexts("map").of(made.store, double_family("bert").trace(TEXT))
     (tmp_path / "one.txt").write_text(TEXT)
-    bare = make_store(made.checkpoint, Gather(keep=("profiles",)), [tmp_path / "one.txt"], tmp_path / "bare")
+    bare = build_corpus(
+        made.checkpoint, IngestConfig(keep=("profiles",)), [tmp_path / "one.txt"], tmp_path / "bare"
+    )
     with pytest.raises(UnavailableError, match="holds no vectors"):
-        Near("map").of(bare, made.checkpoint.trace(TEXT))
+        NearestContexts("map").of(bare, made.checkpoint.trace(TEXT))
     (tmp_path / "long.txt").write_text(families.LONG)
-    empty = make_store(made.checkpoint, Gather(), [tmp_path / "long.txt"], tmp_path / "empty")
+    empty = build_corpus(made.checkpoint, IngestConfig(), [tmp_path / "long.txt"], tmp_path / "empty")
     with pytest.raises(UnavailableError, match="holds no sentence"):
-        Near("map").of(empty, made.checkpoint.trace(TEXT))
+        NearestContexts("map").of(empty, made.checkpoint.trace(TEXT))
 
 
 def test_only_the_last_shards_are_kept(made: Made) -> None:
-    words = FoundWords(made.store)
+    words = WordLookup(made.store)
     assert words.text(8) == TEXT
     assert words.word(8, 1) is None
     for number in range(len(made.store.shards)):
@@ -238,7 +250,7 @@ def test_only_the_last_shards_are_kept(made: Made) -> None:
 
 
 def test_a_store_that_nobody_holds_is_let_go_of(made: Made) -> None:
-    store = open_store(made.store.folder)
+    store = open_corpus(made.store.folder)
     method.opened(store).words.text(1)
     held = weakref.ref(store)
     del store
@@ -264,7 +276,7 @@ def test_built_in_weights_need_no_consent_whatever_the_manifest_names(
     minilm: bert_probe.Checkpoint, tmp_path: Path
 ) -> None:
     (tmp_path / "lines.txt").write_text(f"{TEXT}\n")
-    store = make_store(minilm, Gather(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
+    store = build_corpus(minilm, IngestConfig(layers=(1,)), [tmp_path / "lines.txt"], tmp_path / "store")
     assert store.unfamiliar_model is None
     model = {**store.manifest["model"], "model": "/nowhere", "origin": "local folder"}
     renamed = replace(store, manifest={**store.manifest, "model": model})

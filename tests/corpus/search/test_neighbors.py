@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe.corpus.search import vector_index
-from bert_probe.corpus.search.neighbors import Hits, LayerVectors, Scan, error
+from bert_probe.corpus.search.neighbors import ExactSearch, Hits, LayerVectors, error
 from bert_probe.corpus.search.vector_index import RECALLED, VectorIndex
 from bert_probe.errors import OutOfMemoryError, ShapeError, StoreError, UnavailableError
 from tests.helpers.gate import examples
@@ -75,7 +75,7 @@ def test_a_scan_finds_what_a_loop_finds(
     files = written(tmp_path_factory.mktemp("vectors"), shards, layers=(0, 6))
     query = rng.normal(size=8)
     for layer in (0, 6):
-        hits = Scan(LayerVectors(files, layer), query).best(count)
+        hits = ExactSearch(LayerVectors(files, layer), query).best(count)
         assert_found(hits, looped(files, layer, query)[:count])
 
 
@@ -88,7 +88,7 @@ def test_the_order_is_exact_where_float32_cannot_tell(tmp_path: Path) -> None:
     vectors = LayerVectors(files, 6)
     expected = looped(files, 6, base)[:20]
     assert expected[0][0] - expected[-1][0] < error(384)
-    hits = Scan(vectors, base).best(20)
+    hits = ExactSearch(vectors, base).best(20)
     assert [*zip(hits.rows.tolist(), hits.positions.tolist(), strict=True)] == [one[1:] for one in expected]
 
 
@@ -98,7 +98,7 @@ def test_a_scan_is_off_by_no_more_than_is_said(tmp_path: Path, size: float) -> N
     vectors = (size * np.exp(rng.normal(size=(150, 64)))).astype(np.float32)
     files = written(tmp_path, [vectors])
     query = np.exp(rng.normal(size=64))
-    scan = Scan(LayerVectors(files, 6), query)
+    scan = ExactSearch(LayerVectors(files, 6), query)
     plain = vectors.astype(np.float64)
     exact = plain @ query / np.linalg.norm(plain, axis=1) / np.linalg.norm(query)
     assert np.abs(scan._about - exact).max() < error(64) / 2
@@ -107,7 +107,7 @@ def test_a_scan_is_off_by_no_more_than_is_said(tmp_path: Path, size: float) -> N
 
 def test_by_hand(tmp_path: Path) -> None:
     vectors = np.array([[3, 4], [-1, 0], [0, 2], [0, 0], [np.inf, 1]], np.float32)
-    hits = Scan(LayerVectors(written(tmp_path, [vectors]), 6), np.array([5.0, 0.0])).best(9)
+    hits = ExactSearch(LayerVectors(written(tmp_path, [vectors]), 6), np.array([5.0, 0.0])).best(9)
     assert hits.cosines.tolist() == [0.6, 0.0, -1.0]
     assert hits.rows.tolist() == [1, 1, 1]
     assert hits.positions.tolist() == [1, 3, 2]
@@ -115,7 +115,7 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_equal_vectors_are_ordered_by_row_and_position(tmp_path: Path) -> None:
     vectors = np.tile(np.array([[3, 4]], np.float32), (5, 1))
-    hits = Scan(LayerVectors(written(tmp_path, [vectors]), 6), np.array([5.0, 0.0])).best(5)
+    hits = ExactSearch(LayerVectors(written(tmp_path, [vectors]), 6), np.array([5.0, 0.0])).best(5)
     assert hits.rows.tolist() == [1, 1, 1, 2, 2]
     assert hits.positions.tolist() == [1, 2, 3, 1, 2]
 
@@ -125,9 +125,9 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     vectors = LayerVectors(files, 6)
     for nothing in (np.zeros(4), np.full(4, np.nan)):
         with pytest.raises(UnavailableError, match="no direction"):
-            Scan(vectors, nothing)
+            ExactSearch(vectors, nothing)
     with pytest.raises(ShapeError, match=r"\(4,\) is needed"):
-        Scan(vectors, np.ones(5))
+        ExactSearch(vectors, np.ones(5))
     assert len(LayerVectors(files, 5)) == 0
     other = written(tmp_path / "..", [np.eye(3, dtype=np.float32)])
     with pytest.raises(ShapeError, match="different lengths"):
@@ -160,7 +160,9 @@ def test_an_index_finds_what_it_says(clouds: list[Path], tmp_path: Path) -> None
     found = []
     for place in range(7, 1200, 24):
         query = vectors.take(np.array([place]))[2][0].astype(np.float64)
-        hits, exact = (search(RECALLED + 1) for search in (index.search(query), Scan(vectors, query).best))
+        hits, exact = (
+            search(RECALLED + 1) for search in (index.search(query), ExactSearch(vectors, query).best)
+        )
         true = {*zip(exact.rows[1:].tolist(), exact.positions[1:].tolist(), strict=True)}
         found.append(len(true & {*zip(hits.rows.tolist(), hits.positions.tolist(), strict=True)}) / RECALLED)
     assert about.recall >= 0.95
