@@ -9,7 +9,7 @@ setup(
     packages=[*find_packages(include=["bert_probe", "bert_probe.*"]), "bert_probe.server.top"],
     package_dir={"bert_probe.server.top": "."},
     package_data={
-        "bert_probe": ["data/*", "py.typed"],
+        "bert_probe": ["data/*", "py.typed", "*.pyi"],
         "bert_probe.reports": ["*.css", "*.html"],
         "bert_probe.views": ["*.json", "*.html", "built/*"],
         "bert_probe.api": ["static/*"],

@@ -60,7 +60,7 @@ def lines() -> Iterator[Line]:
         )
         seconds, found = timed(exact=False)
         recall = statistics.mean(map(_share, found, exact))
-        stated = found[0].facts
+        stated = found[0].metadata
         yield Line(
             f"The same with an index, {stated['search'].partition(',')[0]}: recall@10 of the contexts",
             f"the exact ones; the index itself states {stated['recall_at_10']:.3f}",

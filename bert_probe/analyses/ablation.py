@@ -53,14 +53,14 @@ class HeadAblation(Question):
         default="tokens",
         key="ablation_table",
         option="",
-        facet=True,
+        display_only=True,
     )
     specials: bool = param(
         Flag(),
         default=False,
         key="ablation_specials",
         about="With --similarity: keep [CLS], [SEP] and the like.",
-        facet=True,
+        display_only=True,
     )
 
     def of(self, trace: Trace) -> HeadAblationResult:
@@ -156,7 +156,7 @@ class HeadAblationResult(Result):
         return float(self.token_change.mean())
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The changes that are one number each."""
         return {
             "cls_change": self.cls_change,

@@ -156,7 +156,7 @@ class AnswerChangeResult(Result):
         return change
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the numbers are."""
         return {"numbers": self.kind}
 

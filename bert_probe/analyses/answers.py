@@ -178,7 +178,7 @@ class FindAnswerResult(PredictionResult):
         )
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The windows."""
         return {"windows": self.windows}
 

@@ -166,7 +166,7 @@ class AttentionResult(Result):
         return sums
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the measure says of itself."""
         return self.said
 
@@ -180,8 +180,8 @@ class AttentionResult(Result):
         rows, columns = (np.array([unit.position for unit in side]) for side in (self.queries, self.keys))
         return pd.DataFrame(
             {
-                "layer": LAYER.plain(self.question.layer),
-                "head": HEAD.plain(self.question.head),
+                "layer": LAYER.to_json(self.question.layer),
+                "head": HEAD.to_json(self.question.head),
                 "query_position": np.repeat(rows, len(keys)),
                 "query_token": np.repeat(queries, len(keys)),
                 "key_position": np.tile(columns, len(queries)),
@@ -214,7 +214,7 @@ class AttentionLongResult(Result):
             yield single.of(self.trace)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the measure says of itself."""
         return said_of(measure(self.question.measure), self.trace)
 

@@ -138,7 +138,7 @@ class SimilarityBaselineResult(Result):
         return less
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many sentences and pairs there are behind it."""
         found = {"sentences": self.sentences, "token_pairs": self.unrelated.pairs}
         return found if self.same_word is None else {**found, "same_word_pairs": self.same_word.pairs}

@@ -46,7 +46,7 @@ class WordInContext(Question):
         Optional(VECTOR_LAYER),
         default=None,
         key="vector_layer",
-        facet=True,
+        display_only=True,
         about=f"The matrix of all words at one layer. {FROM_0}",
     )
 
@@ -120,7 +120,7 @@ class WordInContextResult(Result):
     baseline: SimilarityBaselineResult
 
     def __post_init__(self) -> None:
-        if self.baseline.subject.model != self.subject.model:
+        if self.baseline.inputs.model != self.inputs.model:
             raise SelectionError("The baseline is of another model than the texts. Measure it in theirs.")
         shape = (self.baseline.layers + 1, len(self.units), len(self.units))
         if self.cosines.shape != shape:
@@ -163,13 +163,13 @@ class WordInContextResult(Result):
         return found
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Where each word stands, and what the baseline rests on."""
         words = [
             {"word": str(unit), "position": unit.position, "pieces": len(unit.positions)}
             for unit in self.units
         ]
-        return {"words": words, "baseline": dict(self.baseline.facts)}
+        return {"words": words, "baseline": dict(self.baseline.metadata)}
 
     def frame(self) -> pd.DataFrame:
         """The matrix at a layer; or all pairs: layer, a, b, cosine, baseline_mean, baseline_p95, corrected.

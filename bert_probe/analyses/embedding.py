@@ -41,7 +41,7 @@ class Embedding(Question):
         default=None,
         key="embedding_token",
         about="A word, or a position; else the text's first token.",
-        facet=True,
+        display_only=True,
     )
 
     def resolved(self, trace: Trace) -> Self:
@@ -161,7 +161,7 @@ class EmbeddingResult(Result):
         return tuple(sentences)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The token by its name, and how far the steps are off."""
         return {"token": str(self.trace.tokens[self.chosen]), "difference_to_model": self.difference}
 

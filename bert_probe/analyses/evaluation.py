@@ -59,7 +59,9 @@ class Evaluate(Question):
 
     files: ClassVar[Mapping[str, str]] = {"training": "--training"}
 
-    show: str = param(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
+    show: str = param(
+        Choice(SHOWS), default="measures", option="--what", about="Which table.", display_only=True
+    )
 
     def of(
         self,

@@ -215,7 +215,7 @@ class FillMaskResult(PredictionResult):
         return (*self.replaced, alone)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The text that the model read, where a word was masked for the question, and the notes."""
         changed = self.question.mask is not None
         encoding = self.read.encoding

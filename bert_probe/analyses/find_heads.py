@@ -45,7 +45,7 @@ class WordPairs(FieldType):
         query_keys = [[word_name(trace, word_of(trace, word)) for word in pair] for pair in value]
         return tuple((query, key) for query, key in query_keys)
 
-    def plain(self, value: Any) -> list[list[Word]]:
+    def to_json(self, value: Any) -> list[list[Word]]:
         """A list of pairs."""
         return [[*pair] for pair in value]
 
@@ -160,7 +160,7 @@ class FindHeadsResult(Result):
         )
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Where the words stand: the positions of each pair's tokens."""
         return {"positions": [[[*word.positions] for word in pair] for pair in self.words]}
 

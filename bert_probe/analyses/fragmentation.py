@@ -110,7 +110,7 @@ class FertilityResult(Result):
         return tuple(sorted(self.words, key=lambda word: -len(word.pieces)))
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Words, pieces, pieces a word, the share of words that are cut, unknown pieces."""
         return {
             "words": len(self.words),

@@ -63,9 +63,9 @@ class FertilityChangeResult(Result):
         return tuple(sorted(self.words, key=lambda both: -max(len(word.pieces) for word in both)))
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What is said of each of them."""
-        return {"a": dict(self.a.facts), "b": dict(self.b.facts)}
+        return {"a": dict(self.a.metadata), "b": dict(self.b.metadata)}
 
     def frame(self) -> pd.DataFrame:
         """One row a word: word, segment, start, end, pieces_a, pieces_b, cut_a, cut_b."""

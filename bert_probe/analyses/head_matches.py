@@ -36,7 +36,7 @@ class HeadMatches(ModelChange):
     what: ClassVar[str] = "matches"
 
     show: str = param(
-        Choice(SHOWS), default="best", about="For each head the best, or all pairs.", facet=True
+        Choice(SHOWS), default="best", about="For each head the best, or all pairs.", display_only=True
     )
 
     def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> HeadMatchesResult:
@@ -90,7 +90,7 @@ class HeadMatchesResult(Result):
             )
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """How many spans both models have."""
         return {"spans": len(self.spans.rows)}
 

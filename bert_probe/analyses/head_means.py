@@ -148,12 +148,12 @@ class HeadMeansResult(Result):
     @property
     def sentences(self) -> int:
         """How many there were."""
-        return int(self.subject.sentences["sentences"])
+        return int(self.inputs.sentences["sentences"])
 
     @property
     def tokens_dropped(self) -> int:
         """Tokens that were cut off, over all sentences."""
-        return int(self.subject.sentences["tokens_dropped"])
+        return int(self.inputs.sentences["tokens_dropped"])
 
     def frame(self) -> pd.DataFrame:
         """A row for each head: layer, head, each measure's mean and its ``_low`` and ``_high``, label."""

@@ -155,7 +155,7 @@ class HeadPruningResult(Result):
             raise ShapeError(f"accuracies {self.accuracies.shape} for {len(self.removed)} steps.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The accuracy of the model as it is."""
         return {"accuracy": float(self.accuracies[0, 0])}
 

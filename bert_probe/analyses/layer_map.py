@@ -203,7 +203,7 @@ class TokenMapResult(Result):
         return len(self.planes.points) - 1
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Shares of the variance along the two axes: of all layers together, and of each one from 0."""
         explained, of_each = self.planes.explained, self.planes.by_layer.tolist()
         by_layer = [[None if np.isnan(share) else share for share in row] for row in of_each]

@@ -63,7 +63,11 @@ class Lens(Question):
         Optional(FileName()), default=None, key="lens_tuned", about="At masks: read through this tuned lens."
     )
     show: str = param(
-        Choice(("answers", "entropy")), default="answers", key="lens_show", facet=True, about="The table."
+        Choice(("answers", "entropy")),
+        default="answers",
+        key="lens_show",
+        display_only=True,
+        about="The table.",
     )
 
     def of(self, trace: Trace) -> LensResult:
@@ -119,7 +123,7 @@ class Lens(Question):
             chosen,
             likely,
             entropy,
-            {} if tuned is None else {"sha256": tuned.digest, **tuned.facts, "verdict": tuned.verdict},
+            {} if tuned is None else {"sha256": tuned.digest, **tuned.metadata, "verdict": tuned.verdict},
         )
 
 
@@ -172,7 +176,7 @@ class LensResult(Result):
         return layers
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The head, the text that it read where a word was masked for the question, and the tuned lens."""
         encoding = self.read.encoding
         changed = self.question.mask is not None

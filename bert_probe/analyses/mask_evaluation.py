@@ -51,7 +51,9 @@ class EvaluateMasks(Question):
     """
 
     seed: int = param(Number(0), default=0, about="Of which tokens are masked.  [default: 0]")
-    show: str = param(Choice(SHOWS), default="measures", option="--what", about="Which table.", facet=True)
+    show: str = param(
+        Choice(SHOWS), default="measures", option="--what", about="Which table.", display_only=True
+    )
 
     def of(
         self,

@@ -46,12 +46,14 @@ class MinimalPair(Question):
     """
 
     words: bool = param(Flag(), default=False, about=WORDS)
-    show: str = param(Choice(("heads", "moved")), default="heads", option="", key="compare_show", facet=True)
+    show: str = param(
+        Choice(("heads", "moved")), default="heads", option="", key="compare_show", display_only=True
+    )
     by: str = param(
         Choice(CHANGES),
         default="total_variation",
         key="change",
-        facet=True,
+        display_only=True,
         about="Measure by which heads are ranked.",
     )
 
@@ -253,7 +255,7 @@ class MinimalPairRowResult(Result):
         return change
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The query by its name."""
         return {"query": str(self.query)}
 

@@ -93,8 +93,8 @@ class ModelSizesResult(Result):
     sizes: tuple[ModelSize, ...]
 
     def __post_init__(self) -> None:
-        if len(self.sizes) != len(self.subject.configs):
-            raise ShapeError(f"{len(self.sizes)} sizes for {len(self.subject.configs)} models.")
+        if len(self.sizes) != len(self.inputs.configs):
+            raise ShapeError(f"{len(self.sizes)} sizes for {len(self.inputs.configs)} models.")
 
     @property
     def part_names(self) -> tuple[str, ...]:

@@ -43,11 +43,11 @@ class VocabularyToken(FieldType):
         """The name, or id: and the id."""
         return f"id:{value}" if isinstance(value, int) else str(value)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """As it is written."""
         return self.write(value)
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `plain` gave: a text, whatever it names."""
         return self.check(name, super().check(name, value))
 
@@ -87,7 +87,7 @@ class Neighbors(Question):
         with torch.inference_mode(), checkpoint.running() as model:
             ids, cosines = nearest(table_of(model, checkpoint), whole.norms, one, self.count)
         asked_for = replace(self, token=named(whole.pieces, one))
-        return NeighborsResult(asked_for, whole.subject, whole, one, read_only(ids), read_only(cosines))
+        return NeighborsResult(asked_for, whole.inputs, whole, one, read_only(ids), read_only(cosines))
 
     def _find(self, checkpoint: Checkpoint, pieces: VocabularyTokens) -> int:
         if isinstance(self.token, int):
@@ -172,7 +172,7 @@ class NeighborsResult(Result):
         return found
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The piece, its norm, and what pairs drawn at random reach."""
         random = {f"p{share}": self.percentile(share / 100) for share in (5, 50, 95)}
         return {

@@ -169,7 +169,7 @@ class HighlightsResult(Result):
 
     def link(self, finding: Highlight) -> str:
         """The address, within the app, of the view behind a finding; "" for what is in memory only."""
-        texts = address(self.subject)
+        texts = address(self.inputs)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
 
     @property
@@ -183,7 +183,7 @@ class HighlightsResult(Result):
         return super().nbytes + sum(grids)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What was compared with: shipped sentences and their tokens."""
         return {} if self.tokens is None else {"tokens_of_shipped_sentences": [*self.tokens]}
 

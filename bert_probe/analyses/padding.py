@@ -44,7 +44,7 @@ class PaddingEffect(Question):
         default="inputs",
         key="padding_show",
         about="What to list.",
-        facet=True,
+        display_only=True,
     )
 
     def of(self, traces: Sequence[Trace]) -> PaddingEffectResult:
@@ -89,7 +89,7 @@ class PaddingEffectResult(Result):
 
     Attributes:
         encodings: the texts, in their order.
-        inputs: what the model is given, name → [text, place].
+        arrays: what the model is given, name → [text, place].
         filling: the token that fills up shorter texts.
         differences: the largest between the vectors of a text alone and in the batch, [text, layer + 1].
         unmasked: the same where the mask says of padding that it is text.
@@ -99,7 +99,7 @@ class PaddingEffectResult(Result):
 
     question: PaddingEffect
     encodings: tuple[Encoding, ...]
-    inputs: Mapping[str, Array]
+    arrays: Mapping[str, Array]
     filling: str
     differences: Array
     unmasked: Array
@@ -114,7 +114,7 @@ class PaddingEffectResult(Result):
     @property
     def length(self) -> int:
         """Places of each text in the batch."""
-        return int(self.inputs["input_ids"].shape[1])
+        return int(self.arrays["input_ids"].shape[1])
 
     @property
     def padding(self) -> Array:
@@ -149,7 +149,7 @@ class PaddingEffectResult(Result):
         return self.difference <= self.allowed
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The differences, and how much of one rounding explains."""
         return {
             "difference": self.difference,
@@ -171,7 +171,7 @@ class PaddingEffectResult(Result):
     def _inputs(self) -> pd.DataFrame:
         texts, places = (part.ravel() for part in np.indices((len(self.encodings), self.length)))
         tokens = [self.token(*one) for one in zip(texts.tolist(), places.tolist(), strict=True)]
-        given = {COLUMNS[name]: self.inputs[name].ravel() for name in COLUMNS if name in self.inputs}
+        given = {COLUMNS[name]: self.arrays[name].ravel() for name in COLUMNS if name in self.arrays}
         return pd.DataFrame(
             {
                 "text": texts + 1,

@@ -198,7 +198,7 @@ class SimilarityAttributionResult(Result):
         return read_only(100 * self.contributions)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The cosine, what the baselines have in it, and the error."""
         return {
             "cosine": self.cosine,

@@ -102,7 +102,7 @@ class ParameterChangeResult(Result):
         return _ratio(math.hypot(*(one.change for one in chosen)), math.hypot(*(one.norm for one in chosen)))
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The change of all that is compared, as one vector; how many tensors are not."""
         whole = self.relative()
         return {"relative": None if math.isnan(whole) else whole, "not_compared": len(self.others)}

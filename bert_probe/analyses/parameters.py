@@ -143,7 +143,7 @@ class Parameters(Question):
             group, shape, count, dtype and bytes.
     """
 
-    columns: str = param(Choice(COLUMNS), default="all", option="", facet=True)
+    columns: str = param(Choice(COLUMNS), default="all", option="", display_only=True)
 
     def of(self, checkpoint: Checkpoint) -> ParametersResult:
         """Those of a model."""
@@ -167,7 +167,7 @@ class ParametersResult(Result):
     inventory: Inventory
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many numbers there are, shared ones counted once."""
         return {"total": self.inventory.total}
 

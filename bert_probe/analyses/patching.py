@@ -192,7 +192,7 @@ class ActivationPatchingResult(Result):
         return share
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """B's own answer, what all parts of each layer do together, and whether these are all of the text."""
         answer = {"number": self.number, "of_a": self.goal, "of_b": self.nothing} if self.number else {}
         return {

@@ -78,7 +78,7 @@ class PoolerResult(Result):
         return off_by(self.replay, self.model_output)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How far the replay is off."""
         return {"difference_to_model": self.difference}
 

@@ -51,7 +51,7 @@ class Positions(Question):
     """
 
     show: str | None = param(
-        Optional(Choice(SHOWN)), default=None, key="positions_show", about="What to list.", facet=True
+        Optional(Choice(SHOWN)), default=None, key="positions_show", about="What to list.", display_only=True
     )
 
     def of(self, checkpoint: Checkpoint) -> PositionsResult:
@@ -122,7 +122,7 @@ class PositionsResult(Result):
         show = question.show or self.available[0]
         if show not in self.available:
             raise UnavailableError(
-                f"{self.subject.model['architecture']} has nothing to show as {show}; there is "
+                f"{self.inputs.model['architecture']} has nothing to show as {show}; there is "
                 f"{', '.join(self.available)}. Choose one of them."
             )
         return replace(question, show=show)
@@ -162,7 +162,7 @@ class PositionsResult(Result):
         return {one.name: one.alike(distances) for one in self.rotary}
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How far a learned table is from the sinusoids, and in how many directions most of it lies."""
         if self.learned is None:
             return {}

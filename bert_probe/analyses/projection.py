@@ -65,7 +65,7 @@ class SentenceMap(Question):
                 "Ask for a map of these."
             )
         layout = METHODS[self.method](vectors.vectors, report)
-        return SentenceMapResult(self, vectors.subject, vectors.sentences, layout, vectors.facts)
+        return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
 
     def options(self) -> list[str]:
         """Without it the command gives cosines."""
@@ -92,7 +92,7 @@ class SentenceMapResult(Result):
             raise ShapeError(f"{len(self.sentences)} sentences do not fit {len(self.layout.points)} points.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the pooling did, what the method was told, and the variance along the axes."""
         explained = self.layout.explained
         shares = {} if explained is None else {"explained_variance": list(explained)}

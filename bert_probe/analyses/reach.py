@@ -95,7 +95,7 @@ class TokenRolloutResult(Result):
             raise ShapeError(f"values has shape {self.values.shape}; [layer, {len(self.units)}] is needed.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The token by its name."""
         return {"token": str(self.units[self.chosen])}
 

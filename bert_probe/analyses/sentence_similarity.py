@@ -40,7 +40,7 @@ class SentenceSimilarity(Prediction):
         Choice(("cosine", "contributions")),
         default="cosine",
         key="similarity_part",
-        facet=True,
+        display_only=True,
         about=SHOWN,
     )
 
@@ -143,7 +143,7 @@ class SentenceSimilarityResult(PredictionResult):
         return float(cells.sum() - cells[np.ix_(*words)].sum())
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The pooling; the cosine that the contributions add up to."""
         return {"pooling": self.recipe.about, "cosine": self.cosine}
 

@@ -67,14 +67,14 @@ class Sentences(Question):
     show: str = param(
         SentencesTable(("cosines", "vectors", "nearest")),
         default="cosines",
-        facet=True,
+        display_only=True,
         key="sentences_part",
         option="",
     )
     order: str = param(
-        Choice(("given", "tree")), default="given", facet=True, key="sentences_order", about=ORDERED
+        Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
-    count: int = param(Number(1), default=50, facet=True, key="sentences_count", option="")
+    count: int = param(Number(1), default=50, display_only=True, key="sentences_count", option="")
 
     def of(
         self,
@@ -119,9 +119,9 @@ class Sentences(Question):
             dropped,
         )
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """A number of pairs is said where pairs are shown."""
-        said = super().plain()
+        said = super().to_json()
         return said if self.show == "nearest" else {name: said[name] for name in said if name != "count"}
 
     def options(self) -> list[str]:
@@ -250,7 +250,7 @@ class SentencesResult(Result):
         return tuple(index for index, dropped in enumerate(self.dropped) if dropped)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the pooling did, and what was cut of which sentence, counted from 1."""
         cut = {str(index + 1): self.dropped[index] for index in self.cut}
         return {"recipe": self.recipe.about, "tokens_dropped_of_sentence": cut}

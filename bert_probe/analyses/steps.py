@@ -42,7 +42,10 @@ class AttentionSteps(Question):
     head: int = param(HEAD, default=0, about="Head, counted from 1.")
     query: int | str | None = param(TOKEN, default=None, about="Token that looks: a word, or its position.")
     key: int | str | None = param(
-        TOKEN, default=None, about="Give the vectors behind the weight of this token instead.", facet=True
+        TOKEN,
+        default=None,
+        about="Give the vectors behind the weight of this token instead.",
+        display_only=True,
     )
 
     def resolved(self, trace: Trace) -> Self:
@@ -274,7 +277,7 @@ class AttentionStepsResult(Result):
         return tuple(int(key) for key in first), rows
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The tokens by their names, the scaling, and how far the output is off."""
         key = self.question.key
         named = {} if key is None else {"key_token": str(self.tokens[_position(key)])}

@@ -207,7 +207,7 @@ class LabelTokensResult(PredictionResult):
         return tuple(dict.fromkeys(map(_bare, self.labels)))
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many tokens were looked at, as those without a label are left out."""
         return {"tokens_labelled": sum(not token.special for token in self.trace.tokens)}
 

@@ -147,7 +147,7 @@ class TuneLensResult(Result):
     Attributes:
         weights, biases: A and b of every layer but the last, from that of the embeddings on,
             [layer, hidden, hidden] and [layer, hidden].
-        plain, tuned: the divergence of what the head makes of a layer from the model's answer, mean over the
+        logit_lens, tuned: the divergence of what the head makes of a layer from the model's answer, mean over the
             masked words held out, by the plain lens and by this one, in bits, float64 [layer].
         learned, kept: masked words that it has learned from, and by which it is judged.
     """
@@ -155,7 +155,7 @@ class TuneLensResult(Result):
     question: TuneLens
     weights: Array
     biases: Array
-    plain: Array
+    logit_lens: Array
     tuned: Array
     learned: int
     kept: int
@@ -163,16 +163,16 @@ class TuneLensResult(Result):
     def __post_init__(self) -> None:
         layers, size = self.biases.shape
         fits = self.weights.shape == (layers, size, size)
-        if not fits or not self.plain.shape == self.tuned.shape == (layers,):
+        if not fits or not self.logit_lens.shape == self.tuned.shape == (layers,):
             raise ShapeError(
-                f"maps {self.weights.shape} and {self.biases.shape}, losses {self.plain.shape} and "
+                f"maps {self.weights.shape} and {self.biases.shape}, losses {self.logit_lens.shape} and "
                 f"{self.tuned.shape} do not fit together."
             )
 
     @property
     def worse(self) -> tuple[int, ...]:
         """Layers at which it is no nearer to the model's answer than the plain lens."""
-        return tuple(np.flatnonzero(~(self.tuned < self.plain)).tolist())
+        return tuple(np.flatnonzero(~(self.tuned < self.logit_lens)).tolist())
 
     @property
     def verdict(self) -> str:
@@ -199,18 +199,20 @@ class TuneLensResult(Result):
         return (wide + F.linear(wide, weight.to(kind), bias.to(kind))).to(states.dtype)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The losses, and of how many masked words."""
         return {
-            "plain_loss_bits": self.plain.tolist(),
+            "plain_loss_bits": self.logit_lens.tolist(),
             "tuned_loss_bits": self.tuned.tolist(),
             "masked_words": {"learned_from": self.learned, "held_out": self.kept},
         }
 
     def frame(self) -> pd.DataFrame:
         """A row for each layer but the last: layer, plain_loss_bits, tuned_loss_bits, on held-out lines."""
-        layers = np.arange(len(self.plain))
-        return pd.DataFrame({"layer": layers, "plain_loss_bits": self.plain, "tuned_loss_bits": self.tuned})
+        layers = np.arange(len(self.logit_lens))
+        return pd.DataFrame(
+            {"layer": layers, "plain_loss_bits": self.logit_lens, "tuned_loss_bits": self.tuned}
+        )
 
     def save(self, path: str | Path, csv_safe: bool = False, overwrite: bool = True) -> list[Path]:
         """Write the lens itself where the ending is .safetensors, else the table; see `Result.save`.

@@ -42,19 +42,19 @@ class Vocabulary(Question):
         show: "pieces", a row for each; "kinds" or "scripts", how many there are of each.
     """
 
-    search: str = param(FieldType(), default="", about="Pieces in which this is found.", facet=True)
+    search: str = param(FieldType(), default="", about="Pieces in which this is found.", display_only=True)
     match: str = param(
-        Choice(matching.MATCHES), default=matching.CONTAINS, about="What --search is.", facet=True
+        Choice(matching.MATCHES), default=matching.CONTAINS, about="What --search is.", display_only=True
     )
-    case: bool = param(Flag(), default=False, about="Capitals differ from small letters.", facet=True)
+    case: bool = param(Flag(), default=False, about="Capitals differ from small letters.", display_only=True)
     kind: str = param(
-        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Pieces of this kind.", facet=True
+        Choice((ALL, *KINDS)), default=ALL, key="piece_kind", about="Pieces of this kind.", display_only=True
     )
     script: str | None = param(
-        Optional(FieldType()), default=None, about="Pieces in this script, such as Latin.", facet=True
+        Optional(FieldType()), default=None, about="Pieces in this script, such as Latin.", display_only=True
     )
     show: str = param(
-        Choice(_SHOWN), default="pieces", key="vocabulary_show", about="What to list.", facet=True
+        Choice(_SHOWN), default="pieces", key="vocabulary_show", about="What to list.", display_only=True
     )
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class VocabularyResult(Result):
         return tuple(name for name, _ in Counter(self.pieces.scripts).most_common())
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many pieces there are, and how many were found."""
         return {"pieces": len(self.pieces), "found": len(self.found)}
 

@@ -135,7 +135,7 @@ def explanation(
         value,
         what.units,
         read_only(scores.units.astype(np.float64)),
-        scores.facts,
+        scores.metadata,
     )
 
 
@@ -174,7 +174,7 @@ class AttributionResult(Result):
         return shares
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The number by name, its value, and what the method tells."""
         return {"number": self.number, "value": self.value, **self.said}
 

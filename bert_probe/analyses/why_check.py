@@ -54,7 +54,7 @@ class AttributionFaithfulness(TargetQuestion):
         Choice(("methods", "words")),
         default="methods",
         key="why_rows",
-        facet=True,
+        display_only=True,
         about="With --check: the table.",
     )
 
@@ -177,7 +177,7 @@ class AttributionFaithfulnessResult(Result):
         return max(foretelling or self.explanations, key=lambda name: self.effects[name][0])
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The number, and the methods that there are not."""
         first = next(iter(self.explanations.values()))
         return {"number": first.number, "value": first.value, "not_available": dict(self.refused)}

@@ -41,7 +41,7 @@ class HeadAttribution(TargetQuestion):
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
     show: str = param(
-        Choice(SHOWN), default="heads", key="why_heads", facet=True, about="With --heads: the table."
+        Choice(SHOWN), default="heads", key="why_heads", display_only=True, about="With --heads: the table."
     )
 
     def of(
@@ -137,7 +137,7 @@ class HeadAttributionResult(Result):
         return float(spearmanr(self.importance.ravel(), np.abs(self.changes).ravel()).statistic)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The number by name, its value, and how far gradient and effect agree."""
         return {"number": self.number, "value": self.value, "rank_correlation": self.agreement}
 

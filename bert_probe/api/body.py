@@ -95,7 +95,7 @@ class Body:
         """
         checkpoints = [shared.open_checkpoint(*model, report) for model in self.models]
         report(0, 0)
-        question = self.served.question.from_plain(self.asked, checkpoints[0].description)
+        question = self.served.question.from_json(self.asked, checkpoints[0].description)
 
         def check() -> None:
             report(0, 0)

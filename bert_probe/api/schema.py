@@ -48,7 +48,7 @@ def _field(one: Field[Any]) -> Schema:
     if one.default is True and about:
         about = f"If false: {about[0].lower()}{about[1:]}"  # of the option that says no
     about = about[:1].upper() + about[1:]
-    usual = {} if one.default is MISSING else {"default": kind.plain(one.default)}
+    usual = {} if one.default is MISSING else {"default": kind.to_json(one.default)}
     return {**kind.schema, **usual, **({"description": about} if about else {})}
 
 

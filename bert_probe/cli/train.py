@@ -149,4 +149,4 @@ def _say(sentence: str) -> None:
 def _logging(file: Path | None, force: bool) -> Iterator[Told]:
     """Writes each evaluation into a file, as it comes."""
     with lines_of_json(file, "w" if force else "x") as write:
-        yield lambda evaluation: write(evaluation.plain())
+        yield lambda evaluation: write(evaluation.to_json())

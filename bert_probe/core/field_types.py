@@ -72,7 +72,7 @@ class FieldType:
         """
         return self.check(name, text)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """As it stands in JSON; layers and heads count from 1."""
         return value
 
@@ -81,7 +81,7 @@ class FieldType:
         """What `plain` may give."""
         return {"type": "string"}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """What `plain` gave.
 
         Raises:
@@ -142,7 +142,7 @@ class Number(FieldType):
         bounds = {"minimum": self.least, "maximum": min(self.most, MOST)}
         return {"type": "integer" if self.whole else "number", **bounds}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> int | float:  # noqa: ARG002
         """A number that is not too large to be meant."""
         number = self.check(name, value)
         if number > MOST:
@@ -182,7 +182,7 @@ class Index(FieldType):
         """Negative ones count from the end."""
         return value if value == "mean" else resolve(value, self.count(trace), name)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """From 1; last, and last-1 the one before."""
         if value == "mean":
             return value
@@ -195,7 +195,7 @@ class Index(FieldType):
         number = {"type": "integer", "minimum": self.first, "maximum": _PLACES}
         return {"anyOf": [number, {"type": "string", "pattern": word}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """The same; in JSON a number is no text."""
         words = isinstance(value, str) and not value.isdigit()
         if not words and (isinstance(value, bool) or not isinstance(value, int)):
@@ -204,7 +204,7 @@ class Index(FieldType):
 
     def write(self, value: Any) -> str:
         """As `plain`."""
-        return str(self.plain(value))
+        return str(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:  # noqa: ARG002
         """A number as people count, or a word for it."""
@@ -304,18 +304,18 @@ class Optional(FieldType):
         """As the kind does."""
         return None if value is None else self.kind.resolve(name, value, trace)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """As the kind does."""
-        return None if value is None else self.kind.plain(value)
+        return None if value is None else self.kind.to_json(value)
 
     @property
     def schema(self) -> Schema:
         """As the kind has it, or null."""
         return {"anyOf": [self.kind.schema, {"type": "null"}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """As the kind does."""
-        return None if value is None else self.kind.from_plain(name, value, sizes)
+        return None if value is None else self.kind.from_json(name, value, sizes)
 
     def write(self, value: Any) -> str:
         """As the kind does; an empty text for None."""

@@ -31,20 +31,20 @@ class ListOf(FieldType):
         """As the kind does."""
         return tuple(self.kind.resolve(name, one, trace) for one in value)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """A list."""
-        return [self.kind.plain(one) for one in value]
+        return [self.kind.to_json(one) for one in value]
 
     @property
     def schema(self) -> Schema:
         """A list."""
         return {"type": "array", "items": self.kind.schema, "minItems": self.least}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each as the kind does."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list, not {value!r}.")
-        return self.check(name, [self.kind.from_plain(name, one, sizes) for one in value])
+        return self.check(name, [self.kind.from_json(name, one, sizes) for one in value])
 
     def write(self, value: Any) -> str:
         """A line each."""
@@ -72,7 +72,7 @@ class ChoiceList(FieldType):
             raise SelectionError(f"{name} must be a list of {', '.join(self.one.words)}, not {value!r}.")
         return tuple(dict.fromkeys(self.one.check(name, one) for one in value))
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """A list."""
         return list(value)
 
@@ -113,9 +113,9 @@ class Indices(FieldType):
             return None
         return tuple(self.one.resolve(name, one, trace) for one in value)
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """A list, or all."""
-        return "all" if value is None else [self.one.plain(one) for one in value]
+        return "all" if value is None else [self.one.to_json(one) for one in value]
 
     @property
     def schema(self) -> Schema:
@@ -123,13 +123,13 @@ class Indices(FieldType):
         listed = {"type": "array", "items": self.one.schema, "minItems": 1}
         return {"anyOf": [{"const": "all"}, listed]}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each of them there."""
         if value == "all":
             return None
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be all or a list of numbers, not {value!r}.")
-        return self.check(name, [self.one.from_plain(name, one, sizes) for one in value])
+        return self.check(name, [self.one.from_json(name, one, sizes) for one in value])
 
     def write(self, value: Any) -> str:
         """With commas between."""
@@ -176,7 +176,7 @@ class HeadSet(FieldType):
         ]
         return tuple(dict.fromkeys(resolved))
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """Names as people write them."""
         return [f"{self.layer.write(layer)}.{self.head.write(head)}" for layer, head in value]
 
@@ -186,7 +186,7 @@ class HeadSet(FieldType):
         named = {"type": "string", "pattern": self._pattern}
         return {"type": "array", "items": named, "minItems": 1}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:
         """Each of them there."""
         if not isinstance(value, list):
             raise SelectionError(f"{name} must be a list of heads such as 8.10, not {value!r}.")
@@ -201,7 +201,7 @@ class HeadSet(FieldType):
 
     def write(self, value: Any) -> str:
         """With commas between."""
-        return ",".join(self.plain(value))
+        return ",".join(self.to_json(value))
 
     def read(self, name: str, text: str, sizes: Dimensions) -> Any:
         """What `write` wrote."""
@@ -235,7 +235,7 @@ class OneHead(FieldType):
         layer, head = value
         return self.layer.resolve("layer", layer, trace), self.head.resolve("head", head, trace)
 
-    def plain(self, value: Any) -> str:
+    def to_json(self, value: Any) -> str:
         """Its name as people write it."""
         return self.write(value)
 
@@ -244,7 +244,7 @@ class OneHead(FieldType):
         """Its name."""
         return {"type": "string", "pattern": rf"^{_PLACE}\.{_PLACE}$"}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> tuple[int, int]:
         """It is there."""
         if not isinstance(value, str):
             raise SelectionError(f"{name} must be a head such as 8.10, not {value!r}.")

@@ -31,7 +31,7 @@ class WordList(FieldType):
                 raise SelectionError(f"{name} must be a list of words, not of {one!r}.")
         return tuple(dict.fromkeys(value))
 
-    def plain(self, value: Any) -> Any:
+    def to_json(self, value: Any) -> Any:
         """A list."""
         return list(value)
 
@@ -68,7 +68,7 @@ class TokenSelector(FieldType):
         """A position or a name."""
         return {"anyOf": [POSITION, {"type": "string"}]}
 
-    def from_plain(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
+    def from_json(self, name: str, value: Any, sizes: Dimensions) -> Any:  # noqa: ARG002
         """The same; only Python counts from the end."""
         if isinstance(value, int) and not 0 <= value <= POSITION["maximum"]:
             raise SelectionError(f"{name} is {value}; a position from 0 can be given, or a word.")

@@ -31,7 +31,7 @@ def param(
     key: str | None = None,
     option: str | None = None,
     about: str = "",
-    facet: bool = False,
+    display_only: bool = False,
 ) -> Any:
     """A field of a question.
 
@@ -41,9 +41,9 @@ def param(
         key: its parameter in an address; its own name unless given.
         option: its option on the command line; from its name unless given, "" for an argument or none at all.
         about: a line of help.
-        facet: it chooses what the table shows of an answer, and changes nothing in what is computed.
+        display_only: whether the field selects what the table shows and changes no computed number.
     """
-    metadata = {"kind": kind, "key": key, "option": option, "about": about, "facet": facet}
+    metadata = {"kind": kind, "key": key, "option": option, "about": about, "display_only": display_only}
     return field(default=default, metadata=metadata)
 
 
@@ -154,18 +154,18 @@ class Question:
         }
         return replace(self, **found)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """All fields for JSON, and so for provenance and HTTP; layers and heads count from 1."""
-        values = {field.name: field_type(field).plain(getattr(self, field.name)) for field in fields(self)}
+        values = {field.name: field_type(field).to_json(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
     def said(self) -> dict[str, Any]:
         """`plain` without what goes without saying."""
-        plain = self.plain()
+        plain = self.to_json()
         return {one.name: plain[one.name] for one in self._unusual() if one.name in plain}
 
     @classmethod
-    def from_plain(cls, given: Mapping[str, Any], sizes: Dimensions) -> Self:
+    def from_json(cls, given: Mapping[str, Any], sizes: Dimensions) -> Self:
         """The question that `plain` gave; what is left out is as usual.
 
         Raises:
@@ -179,7 +179,7 @@ class Question:
                 f"{cls.analysis} knows no {wrong[:100]!r}; it has {', '.join(known) or 'no fields'}."
             )
         values = {
-            name: field_type(one).from_plain(name, given[name], sizes)
+            name: field_type(one).from_json(name, given[name], sizes)
             for name, one in known.items()
             if name in given
         }

@@ -35,22 +35,22 @@ class Result(ABC):
     """
 
     question: Question
-    subject: InputRecord
+    inputs: InputRecord
 
     @abstractmethod
     def frame(self) -> pd.DataFrame:
         """The table without its provenance; `table` is what people want."""
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What a file should say beside the table, and the question does not: a difference, a spread."""
         return {}
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Model, digest, libraries, texts, and what was asked, as people count."""
-        facts = {"facts": dict(self.facts)} if self.facts else {}
-        return {**self.subject.record, "question": self.question.plain(), **facts}
+        facts = {"facts": dict(self.metadata)} if self.metadata else {}
+        return {**self.inputs.record, "question": self.question.to_json(), **facts}
 
     def table(self) -> pd.DataFrame:
         """The numbers as a DataFrame; ``frame.attrs["provenance"]`` says where they come from."""
@@ -74,7 +74,7 @@ class Result(ABC):
         Raises:
             SelectionError: a field that is no facet, for which it would have to be computed again.
         """
-        free = {field.name for field in fields(self.question) if field.metadata["facet"]}
+        free = {field.name for field in fields(self.question) if field.metadata["display_only"]}
         if set(facets) - free:
             names = ", ".join(sorted(set(facets) - free))
             raise SelectionError(
@@ -118,38 +118,38 @@ class Result(ABC):
     @property
     def python(self) -> str:
         """A script whose last line makes this table again."""
-        return self.spelled()[0]
+        return self.snippets()[0]
 
     @property
     def shell(self) -> str:
         """The command that prints this table again."""
-        return self.spelled()[1]
+        return self.snippets()[1]
 
     @property
     def http(self) -> str:
         """The request that gives this table again, for curl."""
-        return snippets.http(self.question, self.subject)
+        return snippets.http(self.question, self.inputs)
 
-    def spelled(self, csv_safe: bool = False) -> tuple[str, str]:
+    def snippets(self, csv_safe: bool = False) -> tuple[str, str]:
         """Both, in Python and in the shell.
 
         Args:
             csv_safe: they write CSV in which no text is a formula.
         """
-        asked = self.question, self.subject, csv_safe
+        asked = self.question, self.inputs, csv_safe
         return snippets.python(*asked), snippets.shell(*asked)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays and texts that it holds."""
-        return _bytes(self.subject.texts) + sum(_bytes(getattr(self, field.name)) for field in fields(self))
+        return _bytes(self.inputs.texts) + sum(_bytes(getattr(self, field.name)) for field in fields(self))
 
     def __repr__(self) -> str:
-        texts = [text.get("text") for text in self.subject.texts]
+        texts = [text.get("text") for text in self.inputs.texts]
         of = ", ".join(f"“{truncate_text(text)}”" for text in texts if text)
-        if self.subject.sentences:
-            of = f"{self.subject.sentences['sentences']:,} sentences"
-        models = ", ".join(str(model.get("model", "given")) for model in self.subject.models)
+        if self.inputs.sentences:
+            of = f"{self.inputs.sentences['sentences']:,} sentences"
+        models = ", ".join(str(model.get("model", "given")) for model in self.inputs.models)
         return f"<{self.question!r} of {of or 'the model'} · {models}>"
 
     def _repr_html_(self) -> str:

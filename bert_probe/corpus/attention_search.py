@@ -88,7 +88,7 @@ class AttentionSearch(Question):
         pins = [{} if store.question.words else {"pins": f"query.{query - 1}"} for query in queries]
         return AttentionSearchResult(
             replace(self, head=(layer, head)),
-            store.subject,
+            store.inputs,
             found,
             queries,
             keys,

@@ -96,7 +96,7 @@ def build_corpus(
             with closing(runner.shards(job, parts)) as made:
                 for shard in made:
                     progress.of(shard.number)(shard.records, shard.records)
-                    told({"shard": shard.number, "refusals": shard.refusals, **progress.plain()})
+                    told({"shard": shard.number, "refusals": shard.refusals, **progress.to_json()})
         store = open_corpus(place)
         with written(place):
             write_summary(store)
@@ -142,7 +142,7 @@ class _Progress:
         """Nobody wants more of them: shards that are worked on are given up at their next report."""
         self._over = True
 
-    def plain(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         """For a log."""
         return {"records": sum(list(self._done.values())), "of": self._total}
 
@@ -168,7 +168,7 @@ def _manifest(
             "hidden_size": about.hidden_size,
             "max_tokens": about.max_tokens,
         },
-        "question": question.plain(),
+        "question": question.to_json(),
         "column": column,
         "inputs": [{"name": one.name, "bytes": one.size, "sha256": one.sha256} for one in inputs],
         "records": count,

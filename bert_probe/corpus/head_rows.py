@@ -80,7 +80,7 @@ class HeadExamples(Question):
         shown = {"layer": str(layer + 1), "head": str(head + 1)}
         return HeadExamplesResult(
             replace(self, head=(layer, head)),
-            store.subject,
+            store.inputs,
             found,
             values[best],
             median,
@@ -114,7 +114,7 @@ class HeadExamplesResult(Result):
             raise ShapeError(f"{len(self.values)} values are not of {len(self.sentences)} rows.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """The median, and how many rows there were to choose from."""
         return {"median": self.median, "among": self.among}
 

@@ -69,7 +69,7 @@ class HeadStatistics(Question):
 
         return HeadStatisticsResult(
             replace(self, heads=None if self.heads is None else heads),
-            store.subject,
+            store.inputs,
             heads,
             measures,
             store.rows,
@@ -140,7 +140,7 @@ class HeadStatisticsResult(Result):
                 raise ShapeError(f"{one.shape} is not of {shape} measures and heads.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What the interval is."""
         return {"confidence": CONFIDENCE, "interval": "Student's t, as if rows were independent"}
 

@@ -35,7 +35,7 @@ class HeadHistograms(Question):
             UnavailableError: a store without profiles, or without sentences.
         """
         found = head_statistics(store)[self.measure]
-        return HeadHistogramsResult(self, store.subject, found, edges(self.measure, store.max_tokens))
+        return HeadHistogramsResult(self, store.inputs, found, edges(self.measure, store.max_tokens))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -45,7 +45,7 @@ class SqlQuery(Question):
                 SELECT, an answer that is too large, or one that takes too long or needs too much memory.
         """
         with opened(store) as tables:
-            return SqlQueryResult(self, store.subject, tables.select(self.sql, seconds, report))
+            return SqlQueryResult(self, store.inputs, tables.select(self.sql, seconds, report))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

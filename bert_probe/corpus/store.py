@@ -84,7 +84,7 @@ class Store:
     @cached_property
     def question(self) -> IngestConfig:
         """What was gathered of each sentence."""
-        return IngestConfig.from_plain(self.manifest["question"], self.sizes)
+        return IngestConfig.from_json(self.manifest["question"], self.sizes)
 
     @property
     def sizes(self) -> StoreDimensions:
@@ -228,7 +228,7 @@ class Store:
             )
 
     @property
-    def subject(self) -> InputRecord:
+    def inputs(self) -> InputRecord:
         """Who is asked where this store is."""
         return InputRecord.of_store(self.manifest["model"], self.folder.name, self.rows, self.digest)
 

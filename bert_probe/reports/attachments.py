@@ -58,7 +58,7 @@ class Attachment:
         return held
 
     @classmethod
-    def from_plain(cls, held: Any) -> Self:
+    def from_json(cls, held: Any) -> Self:
         """What `plain` made, checked.
 
         Raises:
@@ -78,7 +78,7 @@ class Attachment:
             raise ReportError(f"{file.file[:60]} in this view says {file.kind[:60]!r} as its kind of labels.")
         return file
 
-    def plain(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str]:
         """For JSON."""
         said = {"file": self.file, "content": self.content, "kind": self.kind}
         return {name: value for name, value in said.items() if value}

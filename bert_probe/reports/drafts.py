@@ -34,7 +34,7 @@ class Draft:
 
     def to_bytes(self) -> bytes:
         """A file that opens again."""
-        views = [{"view": entry.view.plain(), "note": entry.note} for entry in self.entries]
+        views = [{"view": entry.view.to_json(), "note": entry.note} for entry in self.entries]
         text = json.dumps({KIND: FORMAT, "title": self.title, "views": views}, ensure_ascii=False)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
@@ -50,7 +50,7 @@ class Draft:
             title = one.text("title")
             for held in one.several("views"):
                 with given(held, f"A view of {name}") as entry:
-                    entries.append(DraftEntry(ViewFile.from_plain(entry.record("view")), entry.text("note")))
+                    entries.append(DraftEntry(ViewFile.from_json(entry.record("view")), entry.text("note")))
         return cls(title, tuple(entries))
 
 

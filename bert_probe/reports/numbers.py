@@ -146,16 +146,16 @@ class ViewTolerances:
             ),
         )
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON."""
         return {
-            "table": [one.plain() for one in self.table],
-            "said": [one.plain() for one in self.said],
-            "drawn": [[one.plain() for one in part] for part in self.drawn],
+            "table": [one.to_json() for one in self.table],
+            "said": [one.to_json() for one in self.said],
+            "drawn": [[one.to_json() for one in part] for part in self.drawn],
         }
 
     @classmethod
-    def from_plain(cls, held: Any) -> Self:
+    def from_json(cls, held: Any) -> Self:
         """What `plain` made, checked.
 
         Raises:
@@ -164,9 +164,9 @@ class ViewTolerances:
         with given(held, "The tolerances of the report") as one:
             table, said, drawn = (one.several(name) for name in ("table", "said", "drawn"))
         return cls(
-            tuple(map(Tolerance.from_plain, table)),
-            tuple(map(Tolerance.from_plain, said)),
-            tuple(tuple(map(Tolerance.from_plain, part)) for part in drawn if isinstance(part, list)),
+            tuple(map(Tolerance.from_json, table)),
+            tuple(map(Tolerance.from_json, said)),
+            tuple(tuple(map(Tolerance.from_json, part)) for part in drawn if isinstance(part, list)),
         )
 
 

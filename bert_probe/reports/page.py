@@ -93,12 +93,12 @@ def _contents(views: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _view(number: int, one: Mapping[str, Any]) -> str:
-    table = Table.from_plain(one["table"])
+    table = Table.from_json(one["table"])
     return (
         f'<article id="view-{number}"><h2><span class=number>{number}</span> {_text(one["title"])}</h2>'
         f"{_texts(one['provenance'])}{_note(one['note'], table)}{_picture(number, one)}"
         f"{_table(number, table, is_open=not one['picture'].get('component'))}"
-        f"{_exactness(ViewTolerances.from_plain(one['tolerances']), table)}"
+        f"{_exactness(ViewTolerances.from_json(one['tolerances']), table)}"
         f"{_provenance(one['provenance'])}{_code(one['code'])}</article>"
     )
 

@@ -66,14 +66,14 @@ class StatedView:
     def parts(self) -> dict[str, Any]:
         """Return what `Item.parts` states, written again from the parsed values, in the same order."""
         return {
-            "view": self.view.plain(),
+            "view": self.view.to_json(),
             "title": self.title,
             "note": dict(self.note),
             "provenance": self.provenance,
             "code": dict(self.code),
-            "table": self.table.plain(),
+            "table": self.table.to_json(),
             "picture": dict(self.picture),
-            "tolerances": self.bounds.plain(),
+            "tolerances": self.bounds.to_json(),
         }
 
     @property
@@ -168,8 +168,8 @@ def are_versions(libraries: Mapping[str, Any]) -> bool:
 
 def _stated(raw: Any) -> StatedView:
     with given(raw, "A view of the report") as record:
-        view, table = ViewFile.from_plain(record.record("view")), Table.from_plain(record.record("table"))
-        bounds = ViewTolerances.from_plain(record.record("tolerances"))
+        view, table = ViewFile.from_json(record.record("view")), Table.from_json(record.record("table"))
+        bounds = ViewTolerances.from_json(record.record("tolerances"))
         title, provenance = record.text("title"), record.record("provenance")
         noted, coded, pictured = (record.record(name) for name in ("note", "code", "picture"))
         payloads, sha256, marked = record.several("payloads"), record.record("sha256"), record.record("marks")

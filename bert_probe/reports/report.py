@@ -68,14 +68,14 @@ class Item:
         result, table, picture = self.numbers.result, self.numbers.table, self.numbers.picture
         drawn = {} if picture is None else {"component": picture.component, "caveat": picture.caveat}
         return {
-            "view": self.entry.view.plain(),
+            "view": self.entry.view.to_json(),
             "title": self.title,
             "note": {"written": self.entry.note, "shown": notes.shown(self.entry.note, table)},
             "provenance": finite(result.provenance),
             "code": {"python": result.python, "shell": result.shell},
-            "table": table.plain(),
+            "table": table.to_json(),
             "picture": {**drawn, "start": 1 if picture is None else picture.start},
-            "tolerances": self.bounds.plain(),
+            "tolerances": self.bounds.to_json(),
         }
 
     @property
@@ -83,7 +83,7 @@ class Item:
         """What the picture draws."""
         return () if self.numbers.picture is None else self.numbers.picture.payloads
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The same with what it is checked by: a SHA-256 of each part, a mark of each row and column."""
         return {
             **self.parts,
@@ -140,9 +140,9 @@ class Report:
     @cached_property
     def stated(self) -> dict[str, Any]:
         """All that it states, for JSON."""
-        libraries: Mapping[str, str] = self.items[0].numbers.result.subject.model.get("libraries", {})
+        libraries: Mapping[str, str] = self.items[0].numbers.result.inputs.model.get("libraries", {})
         made_with = {"bert_probe": bert_probe.__version__, "python": platform.python_version(), **libraries}
-        return statement(self.title, made_with, [item.plain() for item in self.items])
+        return statement(self.title, made_with, [item.to_json() for item in self.items])
 
     def html(self) -> str:
         """One page, with live pictures, which opens from a disk without a network.

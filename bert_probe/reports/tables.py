@@ -81,7 +81,7 @@ class Table:
         name = next(texts, None)
         return f"{row + 1}" if name is None else f"{row + 1} {name}"
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON."""
         columns = [
             {"name": column.name, "kind": column.kind, "cells": [_written(cell) for cell in column.cells]}
@@ -90,7 +90,7 @@ class Table:
         return {"matrix": self.matrix, "columns": columns}
 
     @classmethod
-    def from_plain(cls, held: Any) -> Self:
+    def from_json(cls, held: Any) -> Self:
         """What `plain` made, checked.
 
         Raises:

@@ -50,12 +50,12 @@ class Tolerance:
         """How far such a number may be from one that was computed elsewhere."""
         return max(FLOOR * self.largest, FACTOR * self.error)
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self) | {"tolerance": self.allowed}
 
     @classmethod
-    def from_plain(cls, held: Any) -> Self:
+    def from_json(cls, held: Any) -> Self:
         """What `plain` made, checked.
 
         Raises:

@@ -147,7 +147,7 @@ class ViewFile:
             UnavailableError: a model in memory, attention that was given, a store, or sentences that are not
                 at hand or too many.
         """
-        subject, question = result.subject, result.question
+        subject, question = result.inputs, result.question
         if subject.store:
             raise UnavailableError(
                 "A store is asked where it lies, and no view file holds one. Save the table or the command."
@@ -179,10 +179,10 @@ class ViewFile:
 
     def to_bytes(self) -> bytes:
         """The file."""
-        text = json.dumps({KIND: FORMAT} | self.plain(), ensure_ascii=False, indent=1)
+        text = json.dumps({KIND: FORMAT} | self.to_json(), ensure_ascii=False, indent=1)
         return f"{text}\n".encode("utf-8", "backslashreplace")
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """All that it says, for JSON; what it has nothing to say of is left out."""
         said = {
             "question": self.question,
@@ -190,7 +190,7 @@ class ViewFile:
             "models": [_said(model) for model in self.models],
             "texts": [_said(text) for text in self.texts],
             "sentences": list(self.sentences),
-            "files": {name: one.plain() for name, one in self.files.items()},
+            "files": {name: one.to_json() for name, one in self.files.items()},
             "truncate": self.truncate,
             "drawn": dict(self.drawn),
             "page": self.page,
@@ -199,7 +199,7 @@ class ViewFile:
         return {name: value for name, value in said.items() if value or name == "models"}
 
     @classmethod
-    def from_plain(cls, held: Any) -> Self:
+    def from_json(cls, held: Any) -> Self:
         """What `plain` made, checked.
 
         Raises:
@@ -212,7 +212,7 @@ class ViewFile:
                 tuple(map(_named, one.several("models"))) or (ModelReference(),),
                 tuple(map(_text, one.several("texts"))),
                 tuple(one.strings("sentences")),
-                {name: Attachment.from_plain(file) for name, file in one.record("files").items()},
+                {name: Attachment.from_json(file) for name, file in one.record("files").items()},
                 one.flag("truncate"),
                 one.texts("drawn"),
                 one.text("page"),
@@ -310,7 +310,7 @@ def read(content: bytes, name: str = "The file") -> ViewFile:
     Raises:
         ReportError: it is none, too large, or of a later format.
     """
-    return ViewFile.from_plain(contents(content, name, KIND, FORMAT))
+    return ViewFile.from_json(contents(content, name, KIND, FORMAT))
 
 
 def read_file(path: Path) -> ViewFile:
@@ -350,7 +350,7 @@ def _sentences_of(result: Result, data: Mapping[str, Any]) -> tuple[str, ...]:
     Raises:
         UnavailableError: they are not at hand, or too many.
     """
-    digest = result.subject.sentences.get("sentences_sha256")
+    digest = result.inputs.sentences.get("sentences_sha256")
     if digest is None:
         return ()
     for held in (getattr(result, "sentences", None), *data.values()):

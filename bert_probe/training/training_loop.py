@@ -37,7 +37,7 @@ class EvaluationPoint:
     measure: float
     seconds: float
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON, which has no NaN."""
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value

@@ -68,7 +68,7 @@ class TrainingResult(Result):
             raise ShapeError("The best evaluation is none of the history.")
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Which evaluation is kept, and what was updated."""
         return {
             "task": self.task,
@@ -135,7 +135,7 @@ class TrainingResult(Result):
         text = card(self.provenance, self.labels, self.frame(), [*self.warnings, *self.notes])
         (folder / CARD).write_text(text, encoding="utf-8")
 
-    def spelled(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
+    def snippets(self, csv_safe: bool = False) -> tuple[str, str]:  # noqa: ARG002
         """Both; no text is in the table."""
         return self.python, self.shell
 
@@ -155,7 +155,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {snippets.opening(self.subject.model)}",
+                f"checkpoint = {snippets.opening(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({given}).table()",
             ]
@@ -164,10 +164,10 @@ class TrainingResult(Result):
     @property
     def shell(self) -> str:
         """The command that teaches it again, with the data in the files that it names."""
-        model = self.subject.model
+        model = self.inputs.model
         if model.get("origin") == "in memory":
             return "# What is only in memory cannot be reached from the command line; use Python."
-        share = self.question.plain()["held_out"]
+        share = self.question.to_json()["held_out"]
         held_out = self.files.get("held_out") or (f"{share:g}" if share != SHARE else None)
         named = {
             "--held-out": held_out,

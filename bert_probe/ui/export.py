@@ -76,10 +76,10 @@ def export(
         for named, file_name, make in more if ready() else ():
             _download(named, file_name, partial(make, csv_safe))
         view_files.menu(result, name, drawn or {}, data)
-        python, shell = result.spelled(csv_safe)
+        python, shell = result.snippets(csv_safe)
         _code("The same in Python", python, "python", f"{name}.py")
         _code("The same on the command line", shell, "bash", f"{name}.sh")
-        http = snippets.http(result.question, result.subject, _origin())
+        http = snippets.http(result.question, result.inputs, _origin())
         _code("The same over HTTP", http, "bash", f"{name}-http.sh")
 
 

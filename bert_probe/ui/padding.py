@@ -61,7 +61,7 @@ def in_one_batch(study: workbench.TracedRequest) -> None:
             st.text(str(error))
         return
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        cells = {name: label for name, label in _CELLS.items() if name == "token" or name in found.inputs}
+        cells = {name: label for name, label in _CELLS.items() if name == "token" or name in found.arrays}
         cell = state.pick("padding_cells", "Cells", cells, "token")
         st.space("stretch")
         with st.container(horizontal=True, width="content", gap="small"):  # which go below as one
@@ -96,7 +96,7 @@ def _grid(found: PaddingEffectResult, cell: str) -> Any:
     """A row for each text, padding shaded."""
     rows = [
         [
-            shown(found.token(text, place)) if cell == "token" else str(found.inputs[cell][text, place])
+            shown(found.token(text, place)) if cell == "token" else str(found.arrays[cell][text, place])
             for place in range(found.length)
         ]
         for text in range(len(found.encodings))

@@ -126,7 +126,7 @@ def bars(found: ModelSizesResult, shares: bool) -> Any:
 def sources(found: ModelSizesResult) -> str:
     """Where the sizes come from, as Markdown."""
     held: dict[str, list[str]] = {}
-    for config in found.subject.configs:
+    for config in found.inputs.configs:
         where = config["source"] if config["origin"] == "published" else config["origin"]
         held.setdefault(where, []).append(config["model"])
     return state.plain("; ".join(f"{where}: {', '.join(names)}" for where, names in held.items()), 2_000)

@@ -88,7 +88,7 @@ def losses(lens: TuneLensResult, file: Path) -> None:
         export(lens, "tuned-lens", more, label="Export the lens")
     st.markdown(
         f"{lens.verdict} It has learned from {lens.learned:,} masked words of "
-        f"{lens.subject.sentences['sentences']:,} lines."
+        f"{lens.inputs.sentences['sentences']:,} lines."
     )
     picture, numbers = st.columns([3, 2], gap="large", vertical_alignment="center")
     with picture:
@@ -116,8 +116,8 @@ def losses(lens: TuneLensResult, file: Path) -> None:
 
 def _curves(lens: TuneLensResult) -> go.Figure:
     figure = go.Figure()
-    layers = np.arange(len(lens.plain)).tolist()
-    drawn = (("plain", lens.plain, figures.GRAY, "dot"), ("tuned", lens.tuned, figures.ACCENT, "solid"))
+    layers = np.arange(len(lens.logit_lens)).tolist()
+    drawn = (("plain", lens.logit_lens, figures.GRAY, "dot"), ("tuned", lens.tuned, figures.ACCENT, "solid"))
     for name, values, colour, dash in drawn:
         figure.add_scatter(
             x=layers,

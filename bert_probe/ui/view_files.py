@@ -160,7 +160,7 @@ def parsed(content: bytes, name: str) -> ViewFile | Draft:
     views = [found] if isinstance(found, ViewFile) else [entry.view for entry in found.entries]
     notes = [] if isinstance(found, ViewFile) else [found.title, *(entry.note for entry in found.entries)]
     try:
-        json.dumps([notes, *(view.plain() for view in views)], ensure_ascii=False).encode()
+        json.dumps([notes, *(view.to_json() for view in views)], ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ReportError(
             f"{name} holds half of a surrogate pair, which no page can show. Remove it, or use the command "

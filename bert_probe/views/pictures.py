@@ -115,9 +115,9 @@ def page(result: Result, drawn: Sequence[Heatmap] | None = None) -> Page:
     Raises:
         UnavailableError: there are none.
     """
-    texts = [text for one in result.subject.texts for text in (one.get("text"), one.get("pair")) if text]
+    texts = [text for one in result.inputs.texts for text in (one.get("text"), one.get("pair")) if text]
     said = [
-        " → ".join(str(model.get("model", "given")) for model in result.subject.models),
+        " → ".join(str(model.get("model", "given")) for model in result.inputs.models),
         steps.title(result) if isinstance(result, AttentionStepsResult) else "",
         " + ".join(f"“{shown(str(text))}”" for text in texts),
     ]

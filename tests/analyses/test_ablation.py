@@ -300,7 +300,7 @@ def test_numbers_that_do_not_fit_together_are_refused(minilm: Checkpoint) -> Non
             replace(result, **wrong)  # type: ignore[arg-type]
     each = np.zeros((6, 12))
     with pytest.raises(ShapeError, match=r"both must be \[layer, head\]"):
-        HeadAblationSweepResult(HeadAblationSweep(), result.subject, each, each[1:])
+        HeadAblationSweepResult(HeadAblationSweep(), result.inputs, each, each[1:])
     assert isinstance(result, HeadAblationResult)
 
 

@@ -179,7 +179,7 @@ def test_a_number_is_not_compared_with_probabilities(trained_folder: TrainedFold
     with pytest.raises(UnavailableError, match="The answer of A is a probability and that of B a value"):
         AnswerChange().of(a.trace(TEXT), b.trace(TEXT))
     found = AnswerChange().of(b.trace(TEXT), bert_probe.load(value).trace(TEXT))
-    assert (found.kind, found.facts) == ("value", {"numbers": "value"})
+    assert (found.kind, found.metadata) == ("value", {"numbers": "value"})
     assert not found.difference.any()
 
 
@@ -204,5 +204,5 @@ def test_the_columns_are_those_of_the_task() -> None:
 def test_numbers_that_do_not_fit_are_refused(both: Callable[[str], Both]) -> None:
     found = both("next-sentence-prediction").ask(TEXT, PAIR)
     with pytest.raises(ShapeError):
-        AnswerChangeResult(found.question, found.subject, found.kind, found.keys, found.a[:1], found.b)
+        AnswerChangeResult(found.question, found.inputs, found.kind, found.keys, found.a[:1], found.b)
     assert not math.isnan(found.a[0])

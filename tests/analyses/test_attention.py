@@ -170,7 +170,7 @@ def test_every_export_carries_the_measure(minilm: Checkpoint, measure: str) -> N
     result = asked.of(trace)
     long = result.table()
     about = long.attrs["provenance"]["question"]
-    assert about == asked.plain()
+    assert about == asked.to_json()
     assert (about["measure"], about["residual"], about["words"], about["specials"]) == (
         measure,
         0.3,

@@ -93,7 +93,7 @@ def test_without_a_word_in_two_sentences_there_are_no_such_pairs(
     found = SimilarityBaseline().of(minilm)
     assert found.same_word is None
     assert list(found.table()) == ["layer", "mean", "p5", "p50", "p95"]
-    assert set(found.facts) == {"sentences", "token_pairs"}
+    assert set(found.metadata) == {"sentences", "token_pairs"}
 
 
 def test_the_whole_sample(minilm: Checkpoint, whole: SimilarityBaselineResult) -> None:
@@ -150,7 +150,7 @@ def test_its_table_names_same_words_beside_unrelated_ones(whole: SimilarityBasel
     assert table["same_word_mean"].tolist() == list(whole.same_word.mean)
     assert table["same_word_p95"].tolist() == list(whole.same_word.p95)
     assert (table["same_word_mean"] > table["mean"]).all()
-    assert whole.facts["same_word_pairs"] == whole.same_word.pairs
+    assert whole.metadata["same_word_pairs"] == whole.same_word.pairs
 
 
 def test_corrected_cosines_by_hand(minilm: Checkpoint) -> None:

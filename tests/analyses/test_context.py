@@ -106,7 +106,7 @@ def test_the_table_lists_every_pair_at_every_layer(
     assert [text["text"] for text in about["texts"]] == TEXTS
     assert about["question"]["words"] == ["Python", "Python", "python"]
     assert about["facts"]["words"][1] == {"word": "Python", "position": 1, "pieces": 1}
-    assert about["facts"]["baseline"] == baseline.facts
+    assert about["facts"]["baseline"] == baseline.metadata
     matrix = found.showing(layer=2).table()
     assert list(matrix.columns) == list(matrix.index) == ["1 Python", "2 Python", "3 python"]
     assert np.array_equal(matrix.to_numpy(), found.cosine(2))

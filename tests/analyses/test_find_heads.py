@@ -152,7 +152,7 @@ def test_the_table_counts_as_people_do_and_knows_its_text(minilm: Checkpoint) ->
     best = found.ranked[0]
     assert tuple(table.iloc[0]) == (best.layer + 1, best.head + 1, best.weight, best.rank)
     assert table.attrs["provenance"]["text"] == TEXT
-    assert WordPairs().plain(found.question.pairs) == [["loves", "Mehdi"]]
+    assert WordPairs().to_json(found.question.pairs) == [["loves", "Mehdi"]]
 
 
 def test_the_command_line_gives_the_library_s_numbers(

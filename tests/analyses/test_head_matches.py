@@ -80,7 +80,7 @@ def test_a_head_and_itself_are_exactly_alike(family: Opened) -> None:
         found = HeadMatches().of(a, b)
         assert np.diagonal(found.matrix).tolist() == [1.0] * 12
         assert found.matrix.min() < 0.9
-        assert found.facts == {"spans": len(a.tokens)}
+        assert found.metadata == {"spans": len(a.tokens)}
         np.testing.assert_array_equal(found.matrix, found.matrix.T)
 
 

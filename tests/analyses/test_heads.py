@@ -55,7 +55,7 @@ def test_profiles_bear_the_text_that_they_were_measured_on(minilm: Checkpoint) -
     with pytest.raises(TypeError):
         profiles.table(b)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
-        profiles.subject = InputRecord.of(b)  # type: ignore[misc]
+        profiles.inputs = InputRecord.of(b)  # type: ignore[misc]
     with pytest.raises(SelectionError, match="Ask Heads anew"):
         profiles.showing(words=True)
 

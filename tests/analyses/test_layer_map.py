@@ -223,5 +223,5 @@ def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoin
     assert sum(facts["explained_variance"]) < 1
     assert len(facts["explained_variance_by_layer"]) == 7
     assert isinstance(
-        TokenMap().of(minilm.trace("boat")).facts["explained_variance_by_layer"][0][0], type(None)
+        TokenMap().of(minilm.trace("boat")).metadata["explained_variance_by_layer"][0][0], type(None)
     )

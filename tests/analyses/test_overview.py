@@ -335,7 +335,7 @@ def test_before_anything_is_compared_findings_stand_in_their_order(minilm: Check
     assert found.tokens is None
     orders = [finding.kind.order for finding in found.findings]
     assert orders == sorted(orders)
-    assert found.facts == {}
+    assert found.metadata == {}
     double = minilm.trace(TEXT), minilm.trace(OTHER)
     kinds_of = [
         {candidate.kind.name for candidate in look(*double, quick=quick).candidates}

@@ -78,7 +78,7 @@ def test_a_model_that_sees_its_padding_is_found(family: Family) -> None:
     assert not checkpoint.pads
     found = PaddingEffect().of(checkpoint.traces(["A small boat crosses the river.", "A map"]))
     assert not found.changes_nothing
-    assert found.facts["changes_nothing"] is False
+    assert found.metadata["changes_nothing"] is False
 
 
 def test_what_a_batch_does_not_take(minilm: Checkpoint, family: Family) -> None:

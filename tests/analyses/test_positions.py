@@ -102,7 +102,7 @@ def test_measures_of_the_built_in_model(minilm: Checkpoint) -> None:
     assert spectra[["learned", "sinusoids"]].sum().tolist() == pytest.approx([1, 1], abs=1e-12)
     distance = found.showing(show="distance").table()
     assert distance["learned"][5] == pytest.approx(np.diagonal(expected, 5).mean(), abs=4e-7)
-    assert found.facts["off_sinusoids"] > 0.5
+    assert found.metadata["off_sinusoids"] > 0.5
     assert found.showing(show="table").table().shape == (512, 384)
     with pytest.raises(UnavailableError, match="nothing to show as bias; there is cosines, distance"):
         found.showing(show="bias")

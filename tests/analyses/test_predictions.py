@@ -132,11 +132,11 @@ def test_real_masked_words_are_the_pipelines() -> None:
 def test_a_masked_word_is_the_text_with_a_mask_in_its_place(trained_on: Trained) -> None:
     checkpoint = trained_on("bert", "fill-mask")
     found = FillMask(mask="unknown", top=3).of(checkpoint.trace("The unknown river", PAIR))
-    assert found.facts["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
+    assert found.metadata["masked_text"] == "The [MASK] river", "all pieces of the word give way to one mask"
     asked = FillMask(top=3).of(checkpoint.trace("The [MASK] river", PAIR))
     np.testing.assert_array_equal(found.table(), asked.table())
     second = FillMask(mask="lead").of(checkpoint.trace("The unknown river", PAIR))
-    assert second.facts["masked_pair"] == PAIR.replace("lead", "[MASK]")
+    assert second.metadata["masked_pair"] == PAIR.replace("lead", "[MASK]")
     with pytest.raises(SelectionError, match=r"\[CLS\] belongs to no word"):
         FillMask(mask=0).of(checkpoint.trace(TEXT))
 

@@ -54,9 +54,9 @@ def test_the_table_of_a_map_says_how_it_was_made(minilm: Checkpoint) -> None:
 
 def test_t_sne_names_its_settings_and_no_variance(minilm: Checkpoint) -> None:
     found = SentenceMap("tsne").of(minilm, SENTENCES)
-    assert found.facts["perplexity"] == 3
-    assert found.facts["seed"] == 0
-    assert "explained_variance" not in found.facts
+    assert found.metadata["perplexity"] == 3
+    assert found.metadata["seed"] == 0
+    assert "explained_variance" not in found.metadata
 
 
 def test_alike_sentences_are_neighbours_in_every_map(minilm: Checkpoint) -> None:

@@ -145,7 +145,7 @@ def test_a_tuned_lens_is_read_through_its_maps(name: str, double_trained_on: Tra
     checkpoint = double_trained_on(name, "fill-mask")
     lens = TuneLens(steps=20, seed=2).of(checkpoint, LINES)
     assert lens.tuned.shape == (checkpoint.description.layers,)
-    assert (lens.tuned < lens.plain)[:-1].all()
+    assert (lens.tuned < lens.logit_lens)[:-1].all()
     trace = checkpoint.trace(f"we had {checkpoint.tokenizer.mask_token} the ground")
     found = Lens(tuned=str(lens.save(tmp_path / "a.safetensors")[0]), top=10_000).of(trace)
     mask = found.places[0].position
@@ -159,7 +159,7 @@ def test_a_tuned_lens_is_read_through_its_maps(name: str, double_trained_on: Tra
     plain = Lens(top=10_000).of(trace)
     np.testing.assert_array_equal(plain.logits[-1], found.logits[-1], "the last layer is the model's answer")
     assert np.abs(plain.probabilities - found.probabilities)[:-1].max() > 1e-6
-    assert found.facts["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
+    assert found.metadata["tuned_lens"]["tuned_loss_bits"] == lens.tuned.tolist()
 
 
 def test_one_seed_gives_one_lens_and_held_out_lines_are_not_learned_from(trained_on: Trained) -> None:
@@ -192,7 +192,7 @@ def test_it_says_where_it_is_no_nearer(trained_on: Trained) -> None:
 
     def said(plain: list[float], tuned: list[float]) -> str:
         made = TuneLensResult(
-            lens.question, lens.subject, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
+            lens.question, lens.inputs, lens.weights, lens.biases, np.array(plain), np.array(tuned), 9, 7
         )
         return made.verdict.removeprefix("On 7 masked words held out it is ")
 

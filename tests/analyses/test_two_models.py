@@ -228,7 +228,7 @@ def test_parameters_of_equal_name_and_shape_are_compared_and_others_listed(
     assert len(found.compared) + len(found.others) == len(found.tensors)
     table = found.table()
     assert table["relative"].isna().tolist() == [row.there != BOTH for row in found.tensors]
-    assert found.facts["not_compared"] == len(found.others)
+    assert found.metadata["not_compared"] == len(found.others)
 
 
 def test_a_tensor_of_zeros_has_no_relative_change(family_folder: Folders, tmp_path: Path) -> None:

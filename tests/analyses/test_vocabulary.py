@@ -81,7 +81,7 @@ def test_the_baseline_is_of_random_pairs_and_says_how_many_lie_below(
     assert_exact(found.unrelated, np.sort((one * other).sum(axis=1) / lengths))
     assert found.below(np.array([-2.0, 2.0])).tolist() == [0, 1]
     assert found.below(found.unrelated[[0, PAIRS // 2]]).tolist() == [0, 0.5]
-    about = found.facts["unrelated"]
+    about = found.metadata["unrelated"]
     assert about["mean"] == pytest.approx(found.unrelated.mean())
     assert about["p5"] < about["p50"] < about["p95"] < found.cosines[0]
     again = Neighbors("boat").of(minilm, Vocabulary().of(minilm))

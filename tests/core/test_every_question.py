@@ -185,19 +185,19 @@ def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) ->
 def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
     fields_of = schema.of_question(served()[snippets.name_of(example.asked.analysis)])
     for one in (example.asked, answers[repr(example.asked)].question):
-        plain = json.loads(json.dumps(one.plain()))
+        plain = json.loads(json.dumps(one.to_json()))
         jsonschema.Draft202012Validator(fields_of).validate(plain)
-        assert type(one).from_plain(plain, asked(example).description) == one
-        assert type(one).from_plain(one.said(), asked(example).description) == one
+        assert type(one).from_json(plain, asked(example).description) == one
+        assert type(one).from_json(one.said(), asked(example).description) == one
 
 
 @pytest.mark.usefixtures("folder")
 def test_both_lines_can_write_csv_for_spreadsheets(minilm: Checkpoint) -> None:
     result = bert_probe.Tokens().of(minilm.trace("=1"))
     with redirect_stdout(io.TextIOWrapper(io.BytesIO())) as out, pytest.raises(SystemExit):
-        main(shlex.split(snippets.shell(result.question, result.subject, csv_safe=True))[1:])
+        main(shlex.split(snippets.shell(result.question, result.inputs, csv_safe=True))[1:])
     assert isinstance(out.buffer, io.BytesIO)
-    exec(snippets.python(result.question, result.subject, csv_safe=True))
+    exec(snippets.python(result.question, result.inputs, csv_safe=True))
     assert Path("tokens.csv").read_bytes() == out.buffer.getvalue()
     assert b"\n1,'=," in out.buffer.getvalue()
 
@@ -211,7 +211,7 @@ def test_each_field_changes_key_address_and_provenance(example: Example, asked: 
         assert getattr(other, name) != getattr(example.asked, name), name
         assert key_of(other, *subjects) != key_of(example.asked, *subjects)
         assert other.address() != example.asked.address(), name
-        assert (other.plain() == example.asked.plain()) == (name in example.idle), name
+        assert (other.to_json() == example.asked.to_json()) == (name in example.idle), name
         assert repr(other) != repr(example.asked), name
 
 
@@ -227,7 +227,7 @@ def test_an_address_reads_as_it_was_written(
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
     result = answers[repr(example.asked)]
-    if result.subject.sentences and not isinstance(getattr(result, "sentences", None), tuple):
+    if result.inputs.sentences and not isinstance(getattr(result, "sentences", None), tuple):
         with pytest.raises(UnavailableError, match="not at hand any more"):
             ViewFile.of(result)
         return
@@ -235,10 +235,10 @@ def test_a_view_file_asks_the_same(example: Example, asked: Asked, answers: dict
     assert view == ViewFile.of(result)
     assert view.asked_of(asked(example)) == result.question
     assert [model.weights_sha256 for model in view.models] == [
-        model["weights_sha256"] for model in result.subject.models
+        model["weights_sha256"] for model in result.inputs.models
     ]
     table = Table.of(result.table())
-    assert Table.from_plain(json.loads(json.dumps(table.plain(), allow_nan=False))) == table
+    assert Table.from_json(json.loads(json.dumps(table.to_json(), allow_nan=False))) == table
     assert table.rows == len(result.table())
 
 
@@ -248,7 +248,7 @@ def test_a_result_knows_itself(example: Example, asked: Asked, answers: dict[str
     assert "\n" not in repr(result)
     assert repr(result.question) in repr(result)
     assert "<table" in result._repr_html_()
-    assert result.provenance["question"] == result.question.plain()
+    assert result.provenance["question"] == result.question.to_json()
     assert result.provenance["weights_sha256"] == asked(example).description.weights_sha256
     assert json.dumps(result.provenance)
     assert type(result.question) is type(example.asked)

@@ -37,6 +37,6 @@ def test_the_longest_argument_is_that_of_linux() -> None:
 @pytest.mark.parametrize(("layer", "plain"), [(0, 1), (2, 3), (-1, "last"), (-2, "last-1"), (-3, "last-2")])
 def test_layer_is_written_from_1_and_read_back(layer: int, plain: int | str, minilm: Checkpoint) -> None:
     field = Index("layer")
-    assert field.plain(layer) == plain
-    read = field.from_plain("layer", plain, minilm.description)
+    assert field.to_json(layer) == plain
+    read = field.from_json("layer", plain, minilm.description)
     assert read % minilm.description.layers == layer % minilm.description.layers

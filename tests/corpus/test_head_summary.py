@@ -216,7 +216,7 @@ def test_both_lines_make_the_same_table(asked: Any, stores: Stores, tmp_path: Pa
 @pytest.mark.parametrize("asked", ASKED, ids=repr)
 def test_questions_read_as_they_were_written(asked: Any, stores: Stores) -> None:
     sizes = stores("tokens").sizes
-    assert type(asked).from_plain(json.loads(json.dumps(asked.plain())), sizes) == asked
+    assert type(asked).from_json(json.loads(json.dumps(asked.to_json())), sizes) == asked
     assert type(asked).from_address(asked.address(), sizes) == asked
     assert eval(repr(asked), vars(bert_probe)) == asked
 

@@ -59,7 +59,7 @@ def sign(stated: dict[str, Any]) -> dict[str, Any]:
     """Make the digests and marks of every view again, in place."""
     for view in stated["views"]:
         view["sha256"] |= {name: digest(view[name]) for name in view["sha256"] if name != "payloads"}
-        view["marks"] = Table.from_plain(view["table"]).marks()
+        view["marks"] = Table.from_json(view["table"]).marks()
     return stated
 
 

@@ -240,11 +240,11 @@ def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> 
     assert "between 0.5 and 3." in trace.caveat
     shown = bert_probe.Attention(1, 2).of(trace)
     np.testing.assert_array_equal(shown.weights, weights[1, 2])
-    assert shown.facts == {"note": trace.caveat}
+    assert shown.metadata == {"note": trace.caveat}
     assert bert_probe.TokenRollout("ground").of(trace).provenance["caveat"] == trace.caveat
     _, meta = shown.save(tmp_path / "given.csv")
     assert json.loads(meta.read_text(encoding="utf-8"))["facts"]["note"] == trace.caveat
-    assert not bert_probe.Attention().of(bert_probe.from_attention(WEIGHTS, WORDS)).facts
+    assert not bert_probe.Attention().of(bert_probe.from_attention(WEIGHTS, WORDS)).metadata
 
 
 def test_the_pictures_range_holds_weights_above_1() -> None:
@@ -366,7 +366,7 @@ def test_an_image_model_needs_no_names() -> None:
     np.testing.assert_array_equal(
         bert_probe.Attention(0, 1).of(trace).table().to_numpy(), output.attentions[0][0, 1]
     )
-    assert bert_probe.TokenRollout(3).of(trace).facts == {"token": "3"}
+    assert bert_probe.TokenRollout(3).of(trace).metadata == {"token": "3"}
 
 
 # ---------------------------------------------------------------- provenance

@@ -204,7 +204,7 @@ def resigned(stated: dict[str, Any], number: int) -> str:
     view["sha256"] = {name: digest(view[name]) for name in view["sha256"] if name != "payloads"} | {
         "payloads": view["sha256"]["payloads"]
     }
-    view["marks"] = Table.from_plain(view["table"]).marks()
+    view["marks"] = Table.from_json(view["table"]).marks()
     return page.written(stated)
 
 

@@ -274,7 +274,7 @@ def test_cancel_keeps_the_best_so_far(quiet: Checkpoint) -> None:
     assert 0 < len(seen) < 6
     assert "It was stopped" in stopped.notes[-1]
     whole = asked.of(quiet, texts(20))
-    untimed = [tuple(one.plain().values())[:-1] for one in (*stopped.history, *whole.history[: len(seen)])]
+    untimed = [tuple(one.to_json().values())[:-1] for one in (*stopped.history, *whole.history[: len(seen)])]
     assert untimed[: len(seen)] == untimed[len(seen) :]
     assert stopped.best.held_out_loss == pytest.approx(raw_loss(stopped), abs=1e-9)
     with pytest.raises(Cancelled):

@@ -111,7 +111,7 @@ class AttributionScores:
     """
 
     units: Array
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -328,7 +328,7 @@ class ProbeResult(Result):
     @property
     def of_sentences(self) -> bool:
         """Whether whole sentences or texts have the labels, and not words."""
-        files: Mapping[str, Any] = self.subject.sentences["files"]
+        files: Mapping[str, Any] = self.inputs.sentences["files"]
         return self.question.label is not None or "kind" in files["data"]
 
     @property
@@ -349,7 +349,7 @@ class ProbeResult(Result):
         return times
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many there were, and what the code lengths are to be compared with."""
         pooling = {"pooling": self.question.pooling or "mean"} if self.of_sentences else {}
         return pooling | {

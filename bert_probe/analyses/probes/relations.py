@@ -42,7 +42,9 @@ class Relations(Question):
     """
 
     universal: bool = param(Flag(), default=False, about=UNIVERSAL)
-    show: str = param(Choice(("best", "all")), default="best", facet=True, key="relations_part", option="")
+    show: str = param(
+        Choice(("best", "all")), default="best", display_only=True, key="relations_part", option=""
+    )
 
     def of(
         self,
@@ -310,7 +312,7 @@ class RelationsResult(Result):
         )
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """Relations that could not be looked for."""
         return {"not_in_chosen": list(self.left_out)} if self.left_out else {}
 

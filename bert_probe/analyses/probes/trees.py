@@ -246,7 +246,7 @@ class StructuralProbeResult(Result):
             probed = ", ".join(map(str, self.layers))
             raise SelectionError(f"Layer {chosen} was not probed; these were: {probed}. Give one of them.")
         subject = InputRecord.of(trace)
-        if subject.model.get("weights_sha256") != self.subject.model.get("weights_sha256"):
+        if subject.model.get("weights_sha256") != self.inputs.model.get("weights_sha256"):
             raise SelectionError("The sentence was read by another model than the probe. Trace it with that.")
         lens = word_lens(trace)
         own = [place for place, unit in enumerate(lens.units) if not unit.special and unit.segment == 0]
@@ -260,7 +260,7 @@ class StructuralProbeResult(Result):
         return PredictedTree(chosen, words, edges, read_only(apart), {**self.provenance, **subject.record})
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """How many there were."""
         learned_from, stopped_by, held_out = self.counts
         return {

@@ -81,13 +81,13 @@ class NearestContexts(Question):
         searching = kept.layer(layer, self.exact, report)
         vector = trace.vectors(layer)[list(unit.positions)].mean(axis=0, dtype="float64")
         contexts = asked_for._found(kept.words, searching, vector, trace.encoding.text)
-        subject = replace(store.subject, texts=InputRecord.of(trace).texts)
+        subject = replace(store.inputs, texts=InputRecord.of(trace).texts)
         return NearestContextsResult(
             asked_for,
             subject,
             contexts,
             unit,
-            {"compared_with": _UNITS[store.question.words], **searching.facts},
+            {"compared_with": _UNITS[store.question.words], **searching.metadata},
         )
 
     def _layer(self, store: Store) -> int:
@@ -183,7 +183,7 @@ class NearestContextsResult(Result):
     searched: Mapping[str, Any]
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def metadata(self) -> Mapping[str, Any]:
         """What was compared, and how it was searched."""
         return {"pieces": len(self.unit.positions), **self.searched}
 

@@ -32,10 +32,10 @@ class LayerSearch:
 
     def __init__(self, vectors: LayerVectors, index: VectorIndex | None) -> None:
         self._vectors, self._index = vectors, index
-        self.facts: Mapping[str, Any] = {"search": "exact", "vectors": len(vectors)}
+        self.metadata: Mapping[str, Any] = {"search": "exact", "vectors": len(vectors)}
         if index is not None:
             about = index.about
-            self.facts = {
+            self.metadata = {
                 "search": f"index, {about.probes} of {about.lists} lists, ordered anew by exact cosines",
                 "vectors": len(vectors),
                 f"recall_at_{RECALLED}": about.recall,

@@ -183,7 +183,7 @@ def _show(corpus: Store, found: NearestContextsResult, placed: ContextClusters, 
         hide_index=True,
         width="stretch",
         height=min(38 + 35 * len(lines), 460),
-        key=f"corpus_near_table {found.question!r} {found.subject.texts}",
+        key=f"corpus_near_table {found.question!r} {found.inputs.texts}",
         on_select="rerun",
         selection_mode="single-row",
         column_config={
@@ -204,7 +204,7 @@ def _show(corpus: Store, found: NearestContextsResult, placed: ContextClusters, 
         figures.contexts(placed, lines, names, colours, at),
         width="stretch",
         config=plotly.CONFIG,
-        key=f"corpus_near_map {found.question!r} {by} {hash(found.subject.texts[0]['text'])}",
+        key=f"corpus_near_map {found.question!r} {by} {hash(found.inputs.texts[0]['text'])}",
         on_select="rerun",
         selection_mode="points",
         alt="The contexts on two principal components of their vectors",
@@ -281,7 +281,7 @@ def _baseline(corpus: Store, layer: int) -> str:
 def _row(corpus: Store, found: NearestContextsResult, at: int) -> None:
     one = found.contexts[at]
     (sentence,) = sentences(corpus, [one.row])
-    (asked,) = found.subject.texts
+    (asked,) = found.inputs.texts
     pair = {
         "context": f"{asked['text']}\n{one.at.text}",
         "context_words": f"{found.question.word}\n{one.at.word}",

@@ -242,7 +242,7 @@ def _more(taught: TrainingResult, judged: EvaluateResult) -> list[More]:
         for show, label in shows.items()
         if show not in missing
     ]
-    said = judged.subject.sentences["files"]
+    said = judged.inputs.sentences["files"]
     files = (("The held-out rows", "rows", taught.held_out), ("The training rows", "training", taught.data))
     return [*tables, *((label, said[name]["file"], partial(_file, rows)) for label, name, rows in files)]
 

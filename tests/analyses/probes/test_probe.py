@@ -177,7 +177,7 @@ def test_sentences_by_their_comments(minilm: Checkpoint) -> None:
     found = Probe("genre", seed=1).of(minilm, SAILING, SLEEPING)
     assert (found.labels, found.counts, found.baseline) == (("letter", "log"), (3, 2), 1.0)
     assert found.uniform_length == 3
-    assert found.facts["pooling"] == "mean"
+    assert found.metadata["pooling"] == "mean"
     assert found.layers == tuple(range(7))
 
 

@@ -209,7 +209,7 @@ def test_what_has_no_tree_is_left_out_and_a_forest_is_several(minilm: Checkpoint
     assert (measured.edges, measured.baseline) == (2, 1.0)
     assert measured.uuas[0] == 1.0
     assert np.isnan(measured.spearman).all(), "two words have no order to speak of"
-    assert measured.facts["sentences_left_out"] == 1
+    assert measured.metadata["sentences_left_out"] == 1
 
 
 YES = treebank.read(treebank.conllu((("Yes", "INTJ", 0, "root"), (".", "PUNCT", 1, "punct"))))

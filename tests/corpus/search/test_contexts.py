@@ -158,8 +158,8 @@ def test_an_index_finds_the_same(made: Made, monkeypatch: pytest.MonkeyPatch) ->
         again.store, again.checkpoint.trace(TEXT), lambda *one: told.append(one)
     )
     assert told[-1] == (2 * made.store.tokens, 2 * made.store.tokens)
-    assert found.facts["recall_at_10"] > 0.9
-    assert "lists, ordered anew" in found.facts["search"]
+    assert found.metadata["recall_at_10"] > 0.9
+    assert "lists, ordered anew" in found.metadata["search"]
     assert [context.row for context in found.contexts][:3] == [context.row for context in exact.contexts][:3]
     cosines = {
         (context.row, context.position): context.cosine
@@ -169,7 +169,7 @@ def test_an_index_finds_the_same(made: Made, monkeypatch: pytest.MonkeyPatch) ->
         assert one.cosine == cosines.get((one.row, one.position), one.cosine)
     whole = again.near(NearestContexts("river", exact=True))
     assert whole.contexts == exact.contexts
-    assert whole.facts["search"] == "exact"
+    assert whole.metadata["search"] == "exact"
 
 
 @pytest.mark.usefixtures("folder")
@@ -181,7 +181,7 @@ def test_the_python_line_gives_the_same(made: Made) -> None:
     again = eval(last, names)
     pd.testing.assert_frame_equal(found.table(), again)
     assert again.attrs["provenance"] == found.table().attrs["provenance"]
-    assert found.question == NearestContexts.from_plain(found.question.plain(), made.store.sizes)
+    assert found.question == NearestContexts.from_json(found.question.to_json(), made.store.sizes)
     assert found.question == NearestContexts.from_address(found.question.address(), made.store.sizes)
     assert found.http.startswith("# A store")
 
