@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 import bert_probe
 from benchmarks.pairs import Line
 from benchmarks.trace_cost import text_of
-from bert_probe.analyses.sentences import BATCH_TOKENS
+from bert_probe.analyses.vectors.sentences import BATCH_TOKENS
 
 COUNT = 2000
 LENGTHS = (6, 8, 10, 14, 18, 24, 32, 48, 64)

@@ -7,13 +7,13 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.answers import FindAnswer
-from bert_probe.analyses.fill_mask import FillMask, FillMaskResult, to_mask, usual_word
-from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.predicting import CERTAINTY, PredictionResult
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
-from bert_probe.analyses.text_classes import ClassifyText, ClassifyTextResult
-from bert_probe.analyses.token_labels import AGGREGATIONS, LabelTokens
+from bert_probe.analyses.outputs.classify_text import ClassifyText, ClassifyTextResult
+from bert_probe.analyses.outputs.fill_mask import FillMask, FillMaskResult, to_mask, usual_word
+from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.label_tokens import AGGREGATIONS, LabelTokens
+from bert_probe.analyses.outputs.next_sentence import NextSentence
+from bert_probe.analyses.outputs.prediction import CERTAINTY, PredictionResult
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity, SentenceSimilarityResult
 from bert_probe.core.field_types_of_words import WordList
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.head_change import HeadChange
-from bert_probe.analyses.parameter_change import ParameterChange
-from bert_probe.analyses.vector_change import VectorChange
+from bert_probe.analyses.comparison.head_change import HeadChange
+from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.comparison.vector_change import VectorChange
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

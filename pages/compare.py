@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.minimal_pair import (
+from bert_probe.analyses.comparison.minimal_pair import (
     MinimalPair,
     MinimalPairResult,
     MinimalPairRow,

@@ -6,8 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
-from bert_probe.analyses.context import WordInContext, WordInContextResult
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

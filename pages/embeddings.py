@@ -2,9 +2,9 @@
 
 import streamlit as st
 
-from bert_probe.analyses.embedding import Embedding
-from bert_probe.analyses.pooler import Pooler
-from bert_probe.analyses.vectors import HiddenStates
+from bert_probe.analyses.vectors.embedding import Embedding
+from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.pooler import Pooler
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.model.trace import Trace

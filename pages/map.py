@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap, TokenMapResult
+from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap, TokenMapResult
 from bert_probe.core import files
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.model.module_tree import module_tree
 from bert_probe.ui import blocks, figures, trainable_parameters, workbench
 from bert_probe.ui.export import export

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses import positions as ways
-from bert_probe.analyses.positions import Positions, PositionsResult
+from bert_probe.analyses.weights import positions as ways
+from bert_probe.analyses.weights.positions import Positions, PositionsResult
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, positions, state, workbench
 from bert_probe.ui.components.matrix import heatmap

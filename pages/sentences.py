@@ -8,10 +8,10 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses import layouts
-from bert_probe.analyses.pooling import POOLINGS, offered, recipe
-from bert_probe.analyses.projection import SentenceMap, SentenceMapResult
-from bert_probe.analyses.sentences import Sentences, SentencesResult
+from bert_probe.analyses.vectors import layouts
+from bert_probe.analyses.vectors.pooling import POOLINGS, offered, recipe
+from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.core.result import Result
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from bert_probe.analyses.model_sizes import MEMORY, ModelSizes
+from bert_probe.analyses.weights.model_sizes import MEMORY, ModelSizes
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, sizes, state, workbench
 from bert_probe.ui.export import export

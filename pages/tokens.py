@@ -3,7 +3,7 @@
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.tokens import Tokens
+from bert_probe.analyses.vocabulary.tokens import Tokens
 from bert_probe.ui import blocks, padding, workbench
 from bert_probe.ui.export import export
 from bert_probe.views.text import shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.vocabulary import Vocabulary, VocabularyResult
+from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache

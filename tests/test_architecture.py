@@ -51,9 +51,9 @@ DOORS = {("cli.app", "server")}
 FINDING = {
     "",
     "api.registry",
-    "analyses.attributions",
-    "analyses.findings",
-    "analyses.measures",
+    "analyses.attribution.methods",
+    "analyses.highlights.types",
+    "analyses.attention.measures",
     "cli.lazy_commands",
 }
 """Modules that import others by a computed name: those that are asked for, or whose files are there."""
@@ -119,11 +119,11 @@ def test_imports_go_downwards() -> None:
 @pytest.mark.parametrize(
     ("importer", "line"),
     [
-        ("model.trace", "from bert_probe.analyses.attention import Attention"),
+        ("model.trace", "from bert_probe.analyses.attention.attention import Attention"),
         ("model.trace", "def f():\n    from bert_probe.text import words"),
         ("text.words", "import bert_probe.core.frames"),
         ("core.files", "from bert_probe.analyses import attention"),
-        ("analyses.attention", "from bert_probe.runtime.cache import Cache"),
+        ("analyses.attention.attention", "from bert_probe.runtime.cache import Cache"),
         ("runtime.jobs", "from bert_probe.ui import state"),
         ("cli.main", "from bert_probe.server.start import start"),
         ("api.body", "from bert_probe.ui import state"),
@@ -146,7 +146,7 @@ def test_an_import_upwards_is_found(importer: str, line: str) -> None:
     [
         ("cli.app", "from bert_probe.server.start import start"),
         ("pages.steps", "from bert_probe.ui import state"),
-        ("analyses.steps", "from bert_probe.analyses.attention import Attention"),
+        ("analyses.attention.steps", "from bert_probe.analyses.attention.attention import Attention"),
         ("ui.state", "import streamlit, bert_probe"),
     ],
 )
@@ -273,7 +273,7 @@ def test_what_computes_in_a_page_is_found(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from bert_probe.analyses.attention import Attention\nfrom bert_probe.ui import blocks",
+        "from bert_probe.analyses.attention.attention import Attention\nfrom bert_probe.ui import blocks",
         "import streamlit as st\nst.title('Steps')",
         "f'Layer {layer + 1}, head {head + 1}'",
         "place = int(chosen) - 1",

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.measures import measures
+from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.attention.measures import measures
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import built
 from bert_probe.views.head_view import HeadViewData, payload

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
-from bert_probe.analyses.attention import Attention, AttentionLong
-from bert_probe.analyses.measures import measure
+from bert_probe.analyses.attention.attention import Attention, AttentionLong
+from bert_probe.analyses.attention.measures import measure
 from bert_probe.api.errors import BodyError
 from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
 from bert_probe.api.registry import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, RegisteredQuestion

@@ -14,7 +14,7 @@ from pkgutil import walk_packages
 from typing import Any, Final
 
 from bert_probe import analyses
-from bert_probe.analyses.two_models import ModelChange
+from bert_probe.analyses.comparison.model_change import ModelChange
 from bert_probe.core.field_types import FileName, Optional
 from bert_probe.core.question import QUESTIONS, Question, field_type
 from bert_probe.core.snippets import name_of

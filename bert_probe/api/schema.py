@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
-from bert_probe.analyses.find_heads import WordPairs
+from bert_probe.analyses.attention.find_heads import WordPairs
 from bert_probe.api import body, limits
 from bert_probe.api.registry import RegisteredQuestion
 from bert_probe.core.field_types import FieldType, Schema

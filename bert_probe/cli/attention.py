@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.attention import (
+from bert_probe.analyses.attention.attention import (
     HEAD,
     LAYER,
     Attention,
@@ -15,9 +15,9 @@ from bert_probe.analyses.attention import (
     AttentionLongResult,
     AttentionResult,
 )
-from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.measures import measure
-from bert_probe.analyses.reach import TokenRollout, TokenRolloutResult
+from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.token_rollout import TokenRollout, TokenRolloutResult
 from bert_probe.cli.options import asking, common, one_text, picture_asked
 from bert_probe.core.field_types_of_lists import Indices
 from bert_probe.errors import SelectionError

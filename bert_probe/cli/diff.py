@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.answer_change import AnswerChange, in_both
-from bert_probe.analyses.fragmentation_change import FertilityChange
-from bert_probe.analyses.head_change import HeadChange
-from bert_probe.analyses.head_matches import HeadMatches
-from bert_probe.analyses.layer_alikeness import LayerSimilarity
-from bert_probe.analyses.parameter_change import ParameterChange
-from bert_probe.analyses.vector_change import VectorChange
+from bert_probe.analyses.comparison.answer_change import AnswerChange, in_both
+from bert_probe.analyses.comparison.fertility_change import FertilityChange
+from bert_probe.analyses.comparison.head_change import HeadChange
+from bert_probe.analyses.comparison.head_matches import HeadMatches
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
+from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.comparison.vector_change import VectorChange
 from bert_probe.cli.options import as_named_option, asking, pair_option, two_models
 from bert_probe.core.question import option_name
 from bert_probe.core.result import Result

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from bert_probe.analyses import mask_evaluation
-from bert_probe.analyses.evaluation import SHOWS, Evaluate, EvaluateResult
-from bert_probe.analyses.judging import TAGS, kind_of
-from bert_probe.analyses.mask_evaluation import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs import evaluate_masks
+from bert_probe.analyses.outputs.evaluate import SHOWS, Evaluate, EvaluateResult
+from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs.head_predictions import TAGS, kind_of
 from bert_probe.cli.options import as_named_option, naming_a_model, opened
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
@@ -85,10 +85,10 @@ def _of_masks(
     as_named: bool,
     truncate: bool,
 ) -> EvaluateMasksResult:
-    if what not in mask_evaluation.SHOWS or training is not None:
+    if what not in evaluate_masks.SHOWS or training is not None:
         raise SelectionError(
             f"{checkpoint.description.name} has a head for masked words, for which there are --what "
-            f"{' and '.join(mask_evaluation.SHOWS)}, and no --training."
+            f"{' and '.join(evaluate_masks.SHOWS)}, and no --training."
         )
     sentences = read_sentences(data, as_named=as_named)
     with terminal_bar("Evaluating", "texts") as report:

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.ablation import (
+from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult
+from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.attention.heads import Heads, HeadsResult
+from bert_probe.analyses.attribution.head_ablation import (
     SIMILARITIES,
     HeadAblation,
     HeadAblationResult,
     HeadAblationSweep,
     HeadAblationSweepResult,
 )
-from bert_probe.analyses.find_heads import FindHeads, FindHeadsResult
-from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
-from bert_probe.analyses.heads import Heads, HeadsResult
 from bert_probe.cli.options import as_named_option, asking, common, one_text, pair_option
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError

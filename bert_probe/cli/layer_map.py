@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap, TokenMapResult
+from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap, TokenMapResult
 from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.lens import Lens
-from bert_probe.analyses.tuned_files import keep
-from bert_probe.analyses.tuned_lens import ENDING, TuneLens
+from bert_probe.analyses.outputs.lens import Lens
+from bert_probe.analyses.outputs.tuned_lens import ENDING, TuneLens
+from bert_probe.analyses.outputs.tuned_lens_files import keep
 from bert_probe.cli.options import as_named_option, asking, common, pair_option, writing
 from bert_probe.core.question import Question, option_name
 from bert_probe.core.result import Result

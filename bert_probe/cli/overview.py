@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.analyses.overview import Highlights, HighlightsResult
+from bert_probe.analyses.highlights.highlights import Highlights, HighlightsResult
 from bert_probe.cli.options import common, pair_option
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

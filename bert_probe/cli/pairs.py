@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.attention import HEAD, LAYER
-from bert_probe.analyses.baseline import SimilarityBaseline, SimilarityBaselineResult
-from bert_probe.analyses.context import WordInContext, WordInContextResult
-from bert_probe.analyses.minimal_pair import (
+from bert_probe.analyses.attention.attention import HEAD, LAYER
+from bert_probe.analyses.attribution.activation_patching import ActivationPatching, ActivationPatchingResult
+from bert_probe.analyses.comparison.minimal_pair import (
     MinimalPair,
     MinimalPairResult,
     MinimalPairRow,
     MinimalPairRowResult,
 )
-from bert_probe.analyses.patching import ActivationPatching, ActivationPatchingResult
-from bert_probe.analyses.similarity import Similarity, SimilarityResult
+from bert_probe.analyses.vectors.similarity import Similarity, SimilarityResult
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, SimilarityBaselineResult
+from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.cli.options import asking, common, pair_option, two_texts
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

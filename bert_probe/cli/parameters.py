@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from bert_probe.analyses.model_sizes import ModelSizes
-from bert_probe.analyses.parameters import Parameters
+from bert_probe.analyses.weights.model_sizes import ModelSizes
+from bert_probe.analyses.weights.parameters import Parameters
 from bert_probe.cli.options import naming_a_model, opened
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError

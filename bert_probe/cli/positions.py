@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.positions import Positions, PositionsResult
+from bert_probe.analyses.weights.positions import Positions, PositionsResult
 from bert_probe.cli.options import asking, common
 from bert_probe.model.checkpoint import Checkpoint
 

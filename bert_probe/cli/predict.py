@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.answers import FindAnswer
-from bert_probe.analyses.fill_mask import FillMask
-from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.predicting import PredictionResult
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.text_classes import ClassifyText
-from bert_probe.analyses.token_labels import LabelTokens
+from bert_probe.analyses.outputs.classify_text import ClassifyText
+from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.label_tokens import LabelTokens
+from bert_probe.analyses.outputs.next_sentence import NextSentence
+from bert_probe.analyses.outputs.prediction import PredictionResult
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.cli.options import asking, common, pair_option
 from bert_probe.core.question import option_name
 from bert_probe.errors import SelectionError, TextError, UnavailableError

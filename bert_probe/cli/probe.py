@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.probes.layers import Probe, ProbeResult
+from bert_probe.analyses.probing.probe import Probe, ProbeResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.progress import terminal_bar

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.layouts import METHODS
-from bert_probe.analyses.projection import SentenceMap, SentenceMapResult
-from bert_probe.analyses.sentences import Sentences, SentencesResult
+from bert_probe.analyses.vectors.layouts import METHODS
+from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
+from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
 from bert_probe.cli.options import as_named_option, asking, common
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.steps import HEAD, AttentionSteps, AttentionStepsResult
+from bert_probe.analyses.attention.steps import HEAD, AttentionSteps, AttentionStepsResult
 from bert_probe.cli.options import asking, common, one_text
 from bert_probe.model.trace import Trace
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bert_probe.analyses.tokens import Tokens, TokensResult, table_of
+from bert_probe.analyses.vocabulary.tokens import Tokens, TokensResult, table_of
 from bert_probe.cli.options import naming_a_model, opened, pair_option
 from bert_probe.model.tokens_alone import encode_alone
 from bert_probe.runtime.progress import terminal_bar

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.embedding import Embedding, EmbeddingResult
-from bert_probe.analyses.pooler import Pooler, PoolerResult
-from bert_probe.analyses.vectors import HiddenStates, HiddenStatesResult
+from bert_probe.analyses.vectors.embedding import Embedding, EmbeddingResult
+from bert_probe.analyses.vectors.hidden_states import HiddenStates, HiddenStatesResult
+from bert_probe.analyses.vectors.pooler import Pooler, PoolerResult
 from bert_probe.cli.options import asking, common, one_text
 from bert_probe.model.trace import Trace
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.fragmentation import Fertility, FertilityResult
-from bert_probe.analyses.neighbours import Neighbors, NeighborsResult
-from bert_probe.analyses.vocabulary import Vocabulary, VocabularyResult
+from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult
+from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult
+from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.cli.options import asking, common, one_text
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint

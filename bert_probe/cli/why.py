@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.head_removal import HeadPruning
-from bert_probe.analyses.pair_jacobians import METHOD as JACOBIANS
-from bert_probe.analyses.pair_jacobians import SimilarityAttribution
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.why import METHOD, Attribution
-from bert_probe.analyses.why_check import AttributionFaithfulness
-from bert_probe.analyses.why_heads import HeadAttribution
-from bert_probe.analyses.why_means import FaithfulnessSummary
+from bert_probe.analyses.attribution.attribution import METHOD, Attribution
+from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
+from bert_probe.analyses.attribution.faithfulness_summary import FaithfulnessSummary
+from bert_probe.analyses.attribution.head_attribution import HeadAttribution
+from bert_probe.analyses.attribution.head_pruning import HeadPruning
+from bert_probe.analyses.attribution.methods import methods
+from bert_probe.analyses.attribution.similarity_attribution import METHOD as JACOBIANS
+from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttribution
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
 from bert_probe.cli.options import as_named_option, asking, common, pair_option
 from bert_probe.cli.predict import first_task, traces_for
 from bert_probe.core.question import Question, option_name

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import torch
 
-from bert_probe.analyses.head_measures import NEVER
+from bert_probe.analyses.attention.head_measures import NEVER
 from bert_probe.corpus.units import Units
 from bert_probe.errors import ArchitectureError
 from bert_probe.model.capture import AttentionCall

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_probe.analyses.cosine import cosine_of_rows, unit_rows
-from bert_probe.analyses.layouts import SEED, pca
+from bert_probe.analyses.vectors.cosine import cosine_of_rows, unit_rows
+from bert_probe.analyses.vectors.layouts import SEED, pca
 from bert_probe.corpus.ingest import VECTORS
 from bert_probe.corpus.search.neighbors import LayerVectors
 from bert_probe.corpus.store import Store

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.corpus import labels
 from bert_probe.corpus.head_batch import HeadBatch, read_heads
 from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bert_probe.analyses.head_measures import MEASURES, SHARES
+from bert_probe.analyses.attention.head_measures import MEASURES, SHARES
 from bert_probe.corpus.batch_attention import Layer, blocks
 from bert_probe.corpus.units import Units
 from bert_probe.model.trace import Array

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.field_types import Choice, Optional
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.core.question import Question, param, question

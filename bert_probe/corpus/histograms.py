@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.field_types import Choice
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result

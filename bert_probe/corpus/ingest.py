@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bert_probe.analyses.attention import WORDS
+from bert_probe.analyses.attention.attention import WORDS
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
 from bert_probe.core.question import Question, param, question

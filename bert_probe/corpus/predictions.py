@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert_probe.analyses.predicting import softmax
-from bert_probe.analyses.text_classes import PROBABILITIES, problem_of
+from bert_probe.analyses.outputs.classify_text import PROBABILITIES, problem_of
+from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.corpus.tokenization import ReadRecord
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.model.lengths import most_tokens
 from bert_probe.model.trace import Array
 

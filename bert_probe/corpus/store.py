@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.provenance import InputRecord
 from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.manifest import SHARDS, read_manifest, read_shard

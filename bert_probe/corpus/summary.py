@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.statistics import BINS
 from bert_probe.corpus.store import Store, beside

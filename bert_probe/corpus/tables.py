@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.corpus.ingest import ANSWERS, NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.statistics import BINS
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from bert_probe.analyses.head_measures import is_punctuation
+from bert_probe.analyses.attention.head_measures import is_punctuation
 from bert_probe.model.encoding import Encoding
 from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit, WordLens

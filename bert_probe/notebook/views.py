@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_map import TokenMapResult
+from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.core.result import Result
 from bert_probe.errors import TooLongError
 from bert_probe.model.trace import Trace

@@ -16,7 +16,7 @@ from bert_probe.runtime import shared_cache
 from bert_probe.server import sessions
 
 if TYPE_CHECKING:
-    from bert_probe.analyses.heads import Labels
+    from bert_probe.analyses.attention.heads import Labels
     from bert_probe.model.trace import Trace
     from bert_probe.views.head_view import HeadViewData
 
@@ -72,7 +72,7 @@ def _numbers(picture: HeadViewData) -> tuple[object, ...]:
 
 def labels(trace: Trace) -> Labels:
     """[layer][head], a word for what a head does; none of a text that is too long to measure all of them."""
-    from bert_probe.analyses.heads import Heads
+    from bert_probe.analyses.attention.heads import Heads
     from bert_probe.views.head_view import LABELLED
 
     return shared_cache.answers.of(Heads().of, trace).labels if len(trace.tokens) <= LABELLED else ()

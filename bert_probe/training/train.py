@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from bert_probe.analyses.pooling import own_files
+from bert_probe.analyses.vectors.pooling import own_files
 from bert_probe.core.field_types import Flag, Number, Optional
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bert_probe.analyses.parameters import Inventory, Parameter, inventory
+from bert_probe.analyses.weights.parameters import Inventory, Parameter, inventory
 from bert_probe.core.field_types import FieldType
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint

@@ -9,11 +9,18 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.pair_jacobians import SimilarityAttribution, SimilarityAttributionResult
-from bert_probe.analyses.why import AttributionResult
-from bert_probe.analyses.why_check import INTERVAL, AttributionFaithfulness, AttributionFaithfulnessResult
-from bert_probe.analyses.why_heads import HeadAttribution, HeadAttributionResult
+from bert_probe.analyses.attribution.attribution import AttributionResult
+from bert_probe.analyses.attribution.faithfulness import (
+    INTERVAL,
+    AttributionFaithfulness,
+    AttributionFaithfulnessResult,
+)
+from bert_probe.analyses.attribution.head_attribution import HeadAttribution, HeadAttributionResult
+from bert_probe.analyses.attribution.methods import methods
+from bert_probe.analyses.attribution.similarity_attribution import (
+    SimilarityAttribution,
+    SimilarityAttributionResult,
+)
 from bert_probe.core.result import Result
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import ANSWERING, CLASSIFYING, COMPARING, LABELLING

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.baseline import CosineDistribution, SimilarityBaselineResult
-from bert_probe.analyses.context import WordInContextResult
+from bert_probe.analyses.vectors.similarity_baseline import CosineDistribution, SimilarityBaselineResult
+from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.model.trace import Array
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text
 from bert_probe.views.palette import HEADS

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.lens import CAVEAT, Lens, LensResult
+from bert_probe.analyses.outputs.lens import CAVEAT, Lens, LensResult
 from bert_probe.errors import UnavailableError, WeightsError
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING
 from bert_probe.model.trace import Array, Trace

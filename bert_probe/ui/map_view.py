@@ -6,7 +6,7 @@ from typing import cast
 
 import streamlit as st
 
-from bert_probe.analyses.layer_map import TokenMapResult
+from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.ui import state
 from bert_probe.ui.components.layer_map import layer_map
 from bert_probe.views.layer_map import COLOURS, MODES, MapSelection, MapView, digest, usual

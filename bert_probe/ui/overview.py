@@ -7,8 +7,8 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.analyses.overview import Highlight, HighlightsResult, forms, look
-from bert_probe.analyses.usual import Form, ReferenceNumbers, usual
+from bert_probe.analyses.highlights.highlights import Highlight, HighlightsResult, forms, look
+from bert_probe.analyses.highlights.reference import Form, ReferenceNumbers, usual
 from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.runtime import shared_cache
 from bert_probe.server import paths

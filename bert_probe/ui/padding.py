@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.padding import COLUMNS, PaddingEffect, PaddingEffectResult
+from bert_probe.analyses.vectors.padding import COLUMNS, PaddingEffect, PaddingEffectResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache

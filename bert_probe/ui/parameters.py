@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from bert_probe.analyses.parameter_change import ParameterChangeResult
-from bert_probe.analyses.parameters import Inventory, Parameter
+from bert_probe.analyses.comparison.parameter_change import ParameterChangeResult
+from bert_probe.analyses.weights.parameters import Inventory, Parameter
 from bert_probe.training.trainable_parameters import TrainableParameters
 from bert_probe.ui.figures import GRAY, ink
 from bert_probe.views import palette

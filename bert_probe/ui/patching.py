@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import streamlit as st
 
-from bert_probe.analyses.patching import ActivationPatching, ActivationPatchingResult
+from bert_probe.analyses.attribution.activation_patching import ActivationPatching, ActivationPatchingResult
 from bert_probe.errors import ProbeError
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, jobs, state

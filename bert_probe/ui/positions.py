@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.position_ways import DistanceBias, Rotary
-from bert_probe.analyses.positions import PositionsResult, directions
+from bert_probe.analyses.weights.position_encodings import DistanceBias, Rotary
+from bert_probe.analyses.weights.positions import PositionsResult, directions
 from bert_probe.model.trace import Array
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND
 from bert_probe.views.palette import HEADS

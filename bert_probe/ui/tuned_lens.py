@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.tuned_files import keep, newest, usual_folder
-from bert_probe.analyses.tuned_lens import TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens import TuneLens, TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, usual_folder
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import key_of

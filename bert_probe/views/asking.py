@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace, resolve
 from bert_probe.views.head_view import LABELLED, HeadViewData

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bert_probe.analyses.head_change import HeadChangeResult
-from bert_probe.analyses.head_matches import HeadMatchesResult
-from bert_probe.analyses.layer_alikeness import LayerSimilarityResult
-from bert_probe.analyses.vector_change import VectorChangeResult
+from bert_probe.analyses.comparison.head_change import HeadChangeResult
+from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
+from bert_probe.analyses.comparison.vector_change import VectorChangeResult
 from bert_probe.model.trace import Array, Trace
 from bert_probe.views.heatmaps import by_head
 from bert_probe.views.matrix import Heatmap, HeatmapSpec

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from bert_probe.analyses.attention import Attention, AttentionResult, Head
-from bert_probe.analyses.measures import AttentionMeasure
-from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.analyses.attention.attention import Attention, AttentionResult, Head
+from bert_probe.analyses.attention.measures import AttentionMeasure
+from bert_probe.analyses.attention.measures import measure as measure_named
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.words import Unit, word_lens

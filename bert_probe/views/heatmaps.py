@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bert_probe.analyses.ablation import HeadAblationResult, HeadAblationSweepResult
-from bert_probe.analyses.attention import AttentionResult
-from bert_probe.analyses.context import WordInContextResult
-from bert_probe.analyses.find_heads import FindHeadsResult
-from bert_probe.analyses.heads import HeadsResult
-from bert_probe.analyses.measures import measure as measure_named
-from bert_probe.analyses.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
-from bert_probe.analyses.reach import TokenRolloutResult
-from bert_probe.analyses.sentences import SentencesResult
-from bert_probe.analyses.similarity import SimilarityResult
-from bert_probe.analyses.vectors import HiddenStatesResult
+from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.find_heads import FindHeadsResult
+from bert_probe.analyses.attention.heads import HeadsResult
+from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
+from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.comparison.minimal_pair import REST, MinimalPairResult, MinimalPairRowResult
+from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.sentences import SentencesResult
+from bert_probe.analyses.vectors.similarity import SimilarityResult
+from bert_probe.analyses.vectors.word_in_context import WordInContextResult
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Array
 from bert_probe.text.words import Unit

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from bert_probe.analyses.layer_map import TokenMapResult
+from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.errors import TextError
 from bert_probe.views import palette
 from bert_probe.views.page import Page

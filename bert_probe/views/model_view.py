@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bert_probe.analyses.heads import HeadsResult
-from bert_probe.analyses.measures import measure as measure_named
-from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
+from bert_probe.analyses.attention.heads import HeadsResult
+from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.thumbnails import Thumbnails, thumbnails
 from bert_probe.model.trace import Trace
 from bert_probe.views.measures import MEASURES
 from bert_probe.views.page import CAVEAT, Page, caption_of

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from bert_probe.analyses.ablation import HeadAblationResult, HeadAblationSweepResult
-from bert_probe.analyses.attention import AttentionResult
-from bert_probe.analyses.context import WordInContextResult
-from bert_probe.analyses.evaluation import EvaluateResult
-from bert_probe.analyses.find_heads import FindHeadsResult
-from bert_probe.analyses.head_change import HeadChangeResult
-from bert_probe.analyses.head_matches import HeadMatchesResult
-from bert_probe.analyses.heads import HeadsResult
-from bert_probe.analyses.judging import TAGS
-from bert_probe.analyses.layer_alikeness import LayerSimilarityResult
-from bert_probe.analyses.layer_map import TokenMapResult
-from bert_probe.analyses.minimal_pair import MinimalPairResult, MinimalPairRowResult
-from bert_probe.analyses.pair_jacobians import SimilarityAttributionResult
-from bert_probe.analyses.patching import ActivationPatchingResult
-from bert_probe.analyses.positions import MATRICES, PositionsResult
-from bert_probe.analyses.probes.relations import RelationsResult
-from bert_probe.analyses.reach import TokenRolloutResult
-from bert_probe.analyses.sentence_similarity import SentenceSimilarityResult
-from bert_probe.analyses.sentences import SentencesResult
-from bert_probe.analyses.similarity import SimilarityResult
-from bert_probe.analyses.steps import AttentionStepsResult
-from bert_probe.analyses.vector_change import VectorChangeResult
-from bert_probe.analyses.vectors import HiddenStatesResult
-from bert_probe.analyses.why import AttributionResult
-from bert_probe.analyses.why_check import AttributionFaithfulnessResult
-from bert_probe.analyses.why_heads import HeadAttributionResult
+from bert_probe.analyses.attention.attention import AttentionResult
+from bert_probe.analyses.attention.find_heads import FindHeadsResult
+from bert_probe.analyses.attention.heads import HeadsResult
+from bert_probe.analyses.attention.steps import AttentionStepsResult
+from bert_probe.analyses.attention.token_rollout import TokenRolloutResult
+from bert_probe.analyses.attribution.activation_patching import ActivationPatchingResult
+from bert_probe.analyses.attribution.attribution import AttributionResult
+from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulnessResult
+from bert_probe.analyses.attribution.head_ablation import HeadAblationResult, HeadAblationSweepResult
+from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
+from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttributionResult
+from bert_probe.analyses.comparison.head_change import HeadChangeResult
+from bert_probe.analyses.comparison.head_matches import HeadMatchesResult
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarityResult
+from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult, MinimalPairRowResult
+from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.outputs.evaluate import EvaluateResult
+from bert_probe.analyses.outputs.head_predictions import TAGS
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarityResult
+from bert_probe.analyses.probing.relations import RelationsResult
+from bert_probe.analyses.vectors.hidden_states import HiddenStatesResult
+from bert_probe.analyses.vectors.sentences import SentencesResult
+from bert_probe.analyses.vectors.similarity import SimilarityResult
+from bert_probe.analyses.vectors.token_map import TokenMapResult
+from bert_probe.analyses.vectors.word_in_context import WordInContextResult
+from bert_probe.analyses.weights.positions import MATRICES, PositionsResult
 from bert_probe.core.result import Result
 from bert_probe.errors import UnavailableError
 from bert_probe.text.labeled_texts import CLASSES

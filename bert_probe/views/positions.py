@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.positions import COSINES as BY_COSINE
-from bert_probe.analyses.positions import RELATIVE, TABLE, PositionsResult, spans
+from bert_probe.analyses.weights.positions import COSINES as BY_COSINE
+from bert_probe.analyses.weights.positions import RELATIVE, TABLE, PositionsResult, spans
 from bert_probe.model.trace import Array
 from bert_probe.views.heatmaps import cosines
 from bert_probe.views.matrix import Heatmap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.probes.relations import DIRECTIONS, RelationsResult
+from bert_probe.analyses.probing.relations import DIRECTIONS, RelationsResult
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import Scale
 from bert_probe.views.text import shown

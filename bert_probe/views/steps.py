@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_probe.analyses.steps import AttentionStepsResult
+from bert_probe.analyses.attention.steps import AttentionStepsResult
 from bert_probe.model.trace import Array
 from bert_probe.views.matrix import Heatmap, HeatmapSpec
 from bert_probe.views.scale import SHARES, Scale

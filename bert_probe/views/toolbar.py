@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from bert_probe.analyses.measures import AttentionMeasure
-from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import AttentionMeasure
+from bert_probe.analyses.attention.measures import measure as measure_named
 from bert_probe.model.trace import Trace
 from bert_probe.views.view import RESIDUALS, VersionedView, View
 from bert_probe.views.view import described as view_described

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from bert_probe.analyses.attention import Head
-from bert_probe.analyses.measures import measures
+from bert_probe.analyses.attention.attention import Head
+from bert_probe.analyses.attention.measures import measures
 from bert_probe.errors import SelectionError
 from bert_probe.model.encoding import Token
 from bert_probe.model.trace import Trace

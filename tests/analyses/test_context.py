@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe import SimilarityBaseline, WordInContext
-from bert_probe.analyses.baseline import SimilarityBaselineResult
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaselineResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, TextError
 from bert_probe.model.checkpoint import Checkpoint

@@ -17,7 +17,7 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import Embedding
-from bert_probe.analyses.embedding import EmbeddingResult
+from bert_probe.analyses.vectors.embedding import EmbeddingResult
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace

@@ -14,9 +14,9 @@ import torch
 import transformers
 
 from bert_probe import Evaluate, load, read_labeled_texts, read_tagged_sentences
-from bert_probe.analyses import guesses, scores
-from bert_probe.analyses.evaluation import EvaluateResult
-from bert_probe.analyses.judging import kind_of
+from bert_probe.analyses.outputs import guesses, scores
+from bert_probe.analyses.outputs.evaluate import EvaluateResult
+from bert_probe.analyses.outputs.head_predictions import kind_of
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles

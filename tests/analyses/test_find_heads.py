@@ -8,7 +8,7 @@ import io
 import numpy as np
 import pytest
 
-from bert_probe.analyses.find_heads import FindHeads, FindHeadsResult, WordPairs
+from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult, WordPairs
 from bert_probe.cli.main import main
 from bert_probe.core.provenance import InputRecord
 from bert_probe.errors import SelectionError, ShapeError

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bert_probe
-from bert_probe.analyses.first_look import DOES, MOST, QUERIES, FirstLook, first_look
-from bert_probe.analyses.head_measures import MEASURES, measure_heads
-from bert_probe.analyses.heads import LABEL_SHARE, LABELS
+from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
+from bert_probe.analyses.attention.heads import LABEL_SHARE, LABELS
+from bert_probe.analyses.highlights.first_look import DOES, MOST, QUERIES, FirstLook, first_look
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Array, Trace
 from tests.helpers.traces import hand_trace

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bert_probe import HeadMatches
-from bert_probe.analyses import head_matches
+from bert_probe.analyses.comparison import head_matches
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.views import pictures

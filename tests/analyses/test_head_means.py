@@ -15,10 +15,10 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import bert_probe
-from bert_probe.analyses import head_means
-from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
-from bert_probe.analyses.head_measures import MEASURES
-from bert_probe.analyses.heads import Heads, head_labels
+from bert_probe.analyses.attention import head_means
+from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.attention.head_measures import MEASURES
+from bert_probe.analyses.attention.heads import Heads, head_labels
 from bert_probe.cli.main import main
 from bert_probe.errors import (
     EmptyTextError,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import bert_probe
-from bert_probe.analyses import head_measures
-from bert_probe.analyses.head_measures import BLOCK, MEASURES, measure_heads
+from bert_probe.analyses.attention import head_measures
+from bert_probe.analyses.attention.head_measures import BLOCK, MEASURES, measure_heads
 from bert_probe.text.words import word_lens
 from tests.helpers.exactness import assert_exact, assert_rounded
 from tests.helpers.traces import hand_trace

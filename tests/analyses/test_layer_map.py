@@ -11,8 +11,8 @@ import torch
 from sklearn.decomposition import PCA
 
 from bert_probe import CorpusTokenMap, TokenMap
-from bert_probe.analyses import layer_map
-from bert_probe.analyses.planes import BASES, Planes, planes
+from bert_probe.analyses.vectors import token_map
+from bert_probe.analyses.vectors.planes import BASES, Planes, planes
 from bert_probe.errors import EmptyTextError, ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts
@@ -176,8 +176,8 @@ def test_bad_texts_are_told_by_their_lines_and_too_many_before_the_model_runs(
     def refused(*_given: object, **_more: object) -> None:
         raise AssertionError("the model runs")
 
-    monkeypatch.setattr(layer_map, "forward", refused)
-    monkeypatch.setattr(layer_map, "HELD_BYTES", 1000)
+    monkeypatch.setattr(token_map, "forward", refused)
+    monkeypatch.setattr(token_map, "HELD_BYTES", 1000)
     with pytest.raises(TextError, match=r"\d+ tokens have vectors of .* GB in \d layers; at most .* is held"):
         ask(checkpoint, TEXTS)
 

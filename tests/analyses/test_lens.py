@@ -12,8 +12,8 @@ import torch
 
 import bert_probe
 from bert_probe import ClassifyText, FillMask, LabelTokens, Lens
-from bert_probe.analyses.lens import LensResult, _entropy
-from bert_probe.analyses.predicting import softmax
+from bert_probe.analyses.outputs.lens import LensResult, _entropy
+from bert_probe.analyses.outputs.prediction import softmax
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import Float64Mode, keep_doubles

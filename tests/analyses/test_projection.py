@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bert_probe import SentenceMap, Sentences
-from bert_probe.analyses import layouts, sentences
-from bert_probe.analyses.layouts import PointLayout
+from bert_probe.analyses.vectors import layouts, sentences
+from bert_probe.analyses.vectors.layouts import PointLayout
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint

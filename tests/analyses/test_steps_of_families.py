@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe import AttentionSteps, Checkpoint
-from bert_probe.analyses.head_outputs import head_outputs
+from bert_probe.analyses.attention.head_outputs import head_outputs
 from bert_probe.errors import UnavailableError
 from tests.helpers.exactness import EXACT, as_raw, assert_exact, largest
 from tests.helpers.families import FAMILIES, LONG, PAIR, TEXT, representative

@@ -17,10 +17,18 @@ from safetensors.numpy import save_file
 
 import bert_probe
 from bert_probe import Lens, TuneLens
-from bert_probe.analyses import lens_training
-from bert_probe.analyses.lens_training import RATE, MaskTargets, WordHead, losses, read, readings, trained
-from bert_probe.analyses.tuned_files import keep, newest, opened, usual_folder
-from bert_probe.analyses.tuned_lens import TuneLensResult
+from bert_probe.analyses.outputs import lens_training
+from bert_probe.analyses.outputs.lens_training import (
+    RATE,
+    MaskTargets,
+    WordHead,
+    losses,
+    read,
+    readings,
+    trained,
+)
+from bert_probe.analyses.outputs.tuned_lens import TuneLensResult
+from bert_probe.analyses.outputs.tuned_lens_files import keep, newest, opened, usual_folder
 from bert_probe.errors import EmptyTextError, ExportError, SelectionError, TextError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.layers import passing

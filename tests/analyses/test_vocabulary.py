@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import bert_probe
 from bert_probe import Neighbors, Vocabulary
-from bert_probe.analyses.vocabulary import PAIRS, random_pairs
+from bert_probe.analyses.vocabulary.vocabulary import PAIRS, random_pairs
 from bert_probe.errors import SelectionError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact

@@ -27,8 +27,8 @@ from bert_probe import (
     HeadPruning,
     SimilarityAttribution,
 )
-from bert_probe.analyses.attributions import methods
-from bert_probe.analyses.why_check import SHARES
+from bert_probe.analyses.attribution.faithfulness import SHARES
+from bert_probe.analyses.attribution.methods import methods
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, UnavailableError
 from bert_probe.model.float64 import keep_doubles
 from bert_probe.model.gradients import frozen, onward

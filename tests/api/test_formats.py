@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from bert_probe import AttentionLong
-from bert_probe.analyses.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.api import formats
 from bert_probe.api.errors import TooLargeError
 from bert_probe.model.checkpoint import Checkpoint

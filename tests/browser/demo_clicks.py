@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import streamlit as st
 
-from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_map import TokenMap, TokenMapResult
-from bert_probe.analyses.thumbnails import thumbnails
+from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.thumbnails import thumbnails
+from bert_probe.analyses.vectors.token_map import TokenMap, TokenMapResult
 from bert_probe.model.trace import Trace
 from bert_probe.ui import map_view, state
 from bert_probe.ui.attention import shared, shown

@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import bert_probe
-from bert_probe.analyses.minimal_pair import MinimalPairResult
+from bert_probe.analyses.comparison.minimal_pair import MinimalPairResult
 from bert_probe.ui.examples import EXAMPLES
 from tests.helpers.browser import App, download, go_to, settled, still, violations, visit
 from tests.helpers.exactness import assert_rounded

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import bert_probe
-from bert_probe.analyses.find_heads import HeadScore
+from bert_probe.analyses.attention.find_heads import HeadScore
 from tests.helpers.browser import (
     OF_COLOUR,
     App,

@@ -14,7 +14,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
-from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.views import palette
 from tests.browser.demo_model_view import MEASURES, demo_trace, labels_of
 from tests.helpers.browser import IN_FIREFOX, App, focus, saved, settled, still, visit

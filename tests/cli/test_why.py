@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe.analyses.attributions import methods
+from bert_probe.analyses.attribution.methods import methods
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers import command_line
 from tests.helpers.command_line import Ended

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bert_probe
-from bert_probe.analyses.head_measures import MEASURES, measure_heads
+from bert_probe.analyses.attention.head_measures import MEASURES, measure_heads
 from bert_probe.corpus.extract import gathered
 from bert_probe.corpus.ingest import KEPT, IngestConfig
 from bert_probe.corpus.inputs import Record

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bert_probe
-from bert_probe.analyses.head_measures import MEASURES, is_punctuation, measure_heads
+from bert_probe.analyses.attention.head_measures import MEASURES, is_punctuation, measure_heads
 from bert_probe.corpus import batch_attention
 from bert_probe.corpus.batch_attention import Layer
 from bert_probe.corpus.head_batch import HeadBatch, read_heads

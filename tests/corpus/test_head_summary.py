@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import bert_probe
-from bert_probe.analyses.head_measures import MEASURES
+from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.corpus import head_summary
 from bert_probe.corpus.head_summary import QUANTILES
 from bert_probe.corpus.statistics import BINS, bins_of, edges, statistics

@@ -6,58 +6,58 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_probe.analyses.ablation import HeadAblation, HeadAblationSweep
-from bert_probe.analyses.answer_change import AnswerChange
-from bert_probe.analyses.answers import FindAnswer
-from bert_probe.analyses.attention import Attention, AttentionLong
-from bert_probe.analyses.baseline import SimilarityBaseline
-from bert_probe.analyses.context import WordInContext
-from bert_probe.analyses.embedding import Embedding
-from bert_probe.analyses.evaluation import Evaluate
-from bert_probe.analyses.fill_mask import FillMask
-from bert_probe.analyses.find_heads import FindHeads
-from bert_probe.analyses.fragmentation import Fertility
-from bert_probe.analyses.fragmentation_change import FertilityChange
-from bert_probe.analyses.head_change import HeadChange
-from bert_probe.analyses.head_matches import HeadMatches
-from bert_probe.analyses.head_means import HeadMeans
-from bert_probe.analyses.head_removal import HeadPruning
-from bert_probe.analyses.heads import Heads
-from bert_probe.analyses.layer_alikeness import LayerSimilarity
-from bert_probe.analyses.layer_map import CorpusTokenMap, TokenMap
-from bert_probe.analyses.lens import Lens
-from bert_probe.analyses.mask_evaluation import EvaluateMasks
-from bert_probe.analyses.minimal_pair import MinimalPair, MinimalPairRow
-from bert_probe.analyses.neighbours import Neighbors
-from bert_probe.analyses.next_sentence import NextSentence
-from bert_probe.analyses.overview import Highlights
-from bert_probe.analyses.padding import PaddingEffect
-from bert_probe.analyses.pair_jacobians import SimilarityAttribution
-from bert_probe.analyses.parameter_change import ParameterChange
-from bert_probe.analyses.parameters import Parameters
-from bert_probe.analyses.patching import ActivationPatching
-from bert_probe.analyses.pooler import Pooler
-from bert_probe.analyses.positions import Positions
-from bert_probe.analyses.probes.layers import Probe
-from bert_probe.analyses.probes.relations import Relations
-from bert_probe.analyses.probes.trees import StructuralProbe
-from bert_probe.analyses.projection import SentenceMap
-from bert_probe.analyses.reach import TokenRollout
-from bert_probe.analyses.sentence_similarity import SentenceSimilarity
-from bert_probe.analyses.sentences import Sentences
-from bert_probe.analyses.similarity import Similarity
-from bert_probe.analyses.steps import AttentionSteps
-from bert_probe.analyses.text_classes import ClassifyText
-from bert_probe.analyses.token_labels import LabelTokens
-from bert_probe.analyses.tokens import Tokens
-from bert_probe.analyses.tuned_lens import TuneLens
-from bert_probe.analyses.vector_change import VectorChange
-from bert_probe.analyses.vectors import HiddenStates
-from bert_probe.analyses.vocabulary import Vocabulary
-from bert_probe.analyses.why import Attribution
-from bert_probe.analyses.why_check import AttributionFaithfulness
-from bert_probe.analyses.why_heads import HeadAttribution
-from bert_probe.analyses.why_means import FaithfulnessSummary
+from bert_probe.analyses.attention.attention import Attention, AttentionLong
+from bert_probe.analyses.attention.find_heads import FindHeads
+from bert_probe.analyses.attention.head_means import HeadMeans
+from bert_probe.analyses.attention.heads import Heads
+from bert_probe.analyses.attention.steps import AttentionSteps
+from bert_probe.analyses.attention.token_rollout import TokenRollout
+from bert_probe.analyses.attribution.activation_patching import ActivationPatching
+from bert_probe.analyses.attribution.attribution import Attribution
+from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
+from bert_probe.analyses.attribution.faithfulness_summary import FaithfulnessSummary
+from bert_probe.analyses.attribution.head_ablation import HeadAblation, HeadAblationSweep
+from bert_probe.analyses.attribution.head_attribution import HeadAttribution
+from bert_probe.analyses.attribution.head_pruning import HeadPruning
+from bert_probe.analyses.attribution.similarity_attribution import SimilarityAttribution
+from bert_probe.analyses.comparison.answer_change import AnswerChange
+from bert_probe.analyses.comparison.fertility_change import FertilityChange
+from bert_probe.analyses.comparison.head_change import HeadChange
+from bert_probe.analyses.comparison.head_matches import HeadMatches
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
+from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairRow
+from bert_probe.analyses.comparison.parameter_change import ParameterChange
+from bert_probe.analyses.comparison.vector_change import VectorChange
+from bert_probe.analyses.highlights.highlights import Highlights
+from bert_probe.analyses.outputs.classify_text import ClassifyText
+from bert_probe.analyses.outputs.evaluate import Evaluate
+from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks
+from bert_probe.analyses.outputs.fill_mask import FillMask
+from bert_probe.analyses.outputs.find_answer import FindAnswer
+from bert_probe.analyses.outputs.label_tokens import LabelTokens
+from bert_probe.analyses.outputs.lens import Lens
+from bert_probe.analyses.outputs.next_sentence import NextSentence
+from bert_probe.analyses.outputs.sentence_similarity import SentenceSimilarity
+from bert_probe.analyses.outputs.tuned_lens import TuneLens
+from bert_probe.analyses.probing.probe import Probe
+from bert_probe.analyses.probing.relations import Relations
+from bert_probe.analyses.probing.structural_probe import StructuralProbe
+from bert_probe.analyses.vectors.embedding import Embedding
+from bert_probe.analyses.vectors.hidden_states import HiddenStates
+from bert_probe.analyses.vectors.padding import PaddingEffect
+from bert_probe.analyses.vectors.pooler import Pooler
+from bert_probe.analyses.vectors.sentence_map import SentenceMap
+from bert_probe.analyses.vectors.sentences import Sentences
+from bert_probe.analyses.vectors.similarity import Similarity
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
+from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap
+from bert_probe.analyses.vectors.word_in_context import WordInContext
+from bert_probe.analyses.vocabulary.fertility import Fertility
+from bert_probe.analyses.vocabulary.neighbors import Neighbors
+from bert_probe.analyses.vocabulary.tokens import Tokens
+from bert_probe.analyses.vocabulary.vocabulary import Vocabulary
+from bert_probe.analyses.weights.parameters import Parameters
+from bert_probe.analyses.weights.positions import Positions
 from bert_probe.core.question import Question
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import parse_labeled_texts

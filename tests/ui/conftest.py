@@ -7,8 +7,8 @@ from unittest.mock import patch
 import pytest
 from streamlit.components.v2 import manifest_scanner
 
-from bert_probe.analyses import usual
-from bert_probe.analyses.baseline import baseline_sentences
+from bert_probe.analyses.highlights import reference
+from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.ui import jobs, workbench
 
 
@@ -25,6 +25,6 @@ def packages_are_searched_once() -> Iterator[None]:
 def pages_wait_for_what_they_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: one run of a page's script shows its result, for a few sentences alone."""
     few = baseline_sentences()[:6]
-    monkeypatch.setattr(usual, "baseline_sentences", lambda: few)
+    monkeypatch.setattr(reference, "baseline_sentences", lambda: few)
     monkeypatch.setattr(jobs, "PATIENCE", 100.0)
     monkeypatch.setattr(workbench, "PATIENCE", 100.0)

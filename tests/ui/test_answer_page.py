@@ -24,8 +24,8 @@ from bert_probe import (
     Lens,
     SentenceSimilarity,
 )
-from bert_probe.analyses import tuned_files
-from bert_probe.analyses.why_heads import HeadAttributionResult
+from bert_probe.analyses.attribution.head_attribution import HeadAttributionResult
+from bert_probe.analyses.outputs import tuned_lens_files
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.ui import attribution, highlight, tuned_lens
 from tests.helpers import trained
@@ -162,7 +162,7 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     app = opened("answer", a=TEXT, b="", model=str(folder), mask="5", lens_through="tuned")
     assert not app.exception
     checkpoint = bert_probe.load(folder)
-    lens = tuned_files.opened(file, checkpoint)
+    lens = tuned_lens_files.opened(file, checkpoint)
     assert lens.verdict in said(app)
     table = next(one.value for one in app.dataframe if "plain" in one.value)
     assert table["tuned"].tolist() == lens.tuned.tolist()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bert_probe.analyses.minimal_pair import MinimalPair, MinimalPairResult, MinimalPairRow
-from bert_probe.analyses.patching import ActivationPatching
+from bert_probe.analyses.attribution.activation_patching import ActivationPatching
+from bert_probe.analyses.comparison.minimal_pair import MinimalPair, MinimalPairResult, MinimalPairRow
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.examples import EXAMPLES

@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import bert_probe
-from bert_probe.analyses.measures import value_zeroing as module
-from bert_probe.analyses.measures.value_zeroing import value_zeroing
+from bert_probe.analyses.attention.measures import value_zeroing as module
+from bert_probe.analyses.attention.measures.value_zeroing import value_zeroing
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Array, Trace

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.thumbnails import Thumbnails, thumbnails
+from bert_probe.analyses.attention.thumbnails import Thumbnails, thumbnails
 from bert_probe.ui.components import model_view as views
 from bert_probe.ui.components.model_view import model_view
 from bert_probe.views import palette
@@ -125,7 +125,7 @@ def test_it_mounts_in_an_app() -> None:
     def page() -> None:
         import streamlit as st
 
-        from bert_probe.analyses.thumbnails import thumbnails
+        from bert_probe.analyses.attention.thumbnails import thumbnails
         from bert_probe.ui.components.model_view import model_view
         from bert_probe.views.model_view import payload
         from tests.helpers.traces import random_trace

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from bert_probe.analyses.overview import HighlightsResult, forms, look
-from bert_probe.analyses.usual import ReferenceNumbers, usual
+from bert_probe.analyses.highlights.highlights import HighlightsResult, forms, look
+from bert_probe.analyses.highlights.reference import ReferenceNumbers, usual
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.snippets import address
 from bert_probe.model.progress import no_progress

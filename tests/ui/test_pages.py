@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from bert_probe import AttentionSteps, Embedding, HiddenStates, Parameters, Pooler, Tokens
-from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.baseline import SimilarityBaseline
-from bert_probe.analyses.similarity import Similarity
+from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.vectors.similarity import Similarity
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding

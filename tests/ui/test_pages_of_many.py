@@ -11,9 +11,9 @@ import pytest
 
 import bert_probe
 from bert_probe import SentenceMap, Sentences
-from bert_probe.analyses import layouts, sentences
-from bert_probe.analyses.baseline import SimilarityBaseline
-from bert_probe.analyses.context import WordInContext, WordInContextResult
+from bert_probe.analyses.vectors import layouts, sentences
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
+from bert_probe.analyses.vectors.word_in_context import WordInContext, WordInContextResult
 from bert_probe.core import files
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import context_list

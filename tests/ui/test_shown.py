@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from bert_probe.analyses.first_look import first_look
+from bert_probe.analyses.highlights.first_look import first_look
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import shown
 from bert_probe.ui.components import toolbar

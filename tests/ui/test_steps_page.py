@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from bert_probe import AttentionSteps
-from bert_probe.analyses import head_outputs
+from bert_probe.analyses.attention import head_outputs
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from tests.helpers.families import TEXT

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.core.field_types import FieldType, Flag, Number, Optional
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question

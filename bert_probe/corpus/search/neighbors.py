@@ -18,7 +18,7 @@ import pyarrow as pa
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from bert_probe.analyses.cosine import unit_rows
+from bert_probe.analyses.vectors.cosine import unit_rows
 from bert_probe.errors import ShapeError, StoreError, UnavailableError
 from bert_probe.model.progress import Progress, no_progress
 from bert_probe.model.trace import Array, read_only

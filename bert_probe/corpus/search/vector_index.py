@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import psutil
 
-from bert_probe.analyses.cosine import unit_rows
+from bert_probe.analyses.vectors.cosine import unit_rows
 from bert_probe.corpus.manifest import read_bytes
 from bert_probe.corpus.search.neighbors import Hits, LayerVectors, direction
 from bert_probe.corpus.store import beside, write_json

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.attention import AttentionResult
+from bert_probe.analyses.attention.attention import AttentionResult
 from bert_probe.core import files
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.attention import Head
+from bert_probe.analyses.attention.attention import Head
 from bert_probe.model.trace import Trace
 from bert_probe.ui.attention import shared, shown
 from bert_probe.ui.attention.shared import ALL, ViewModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui.attention import shared, shown

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.measures.rollout import MEASURE
-from bert_probe.analyses.reach import TokenRollout
+from bert_probe.analyses.attention.measures.rollout import MEASURE
+from bert_probe.analyses.attention.token_rollout import TokenRollout
 from bert_probe.model.trace import Trace
 from bert_probe.ui import blocks, state
 from bert_probe.ui.components.matrix import heatmap

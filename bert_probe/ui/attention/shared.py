@@ -10,9 +10,9 @@ from weakref import ref
 
 import streamlit as st
 
-from bert_probe.analyses.attention import Attention, AttentionLong, Head
-from bert_probe.analyses.measures import AttentionMeasure, measures
-from bert_probe.analyses.measures import measure as measure_named
+from bert_probe.analyses.attention.attention import Attention, AttentionLong, Head
+from bert_probe.analyses.attention.measures import AttentionMeasure, measures
+from bert_probe.analyses.attention.measures import measure as measure_named
 from bert_probe.model.progress import Progress
 from bert_probe.model.trace import Trace
 from bert_probe.server.layers import LayerLink, labels

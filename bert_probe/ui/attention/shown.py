@@ -15,7 +15,7 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.first_look import FirstLook, first_look
+from bert_probe.analyses.highlights.first_look import FirstLook, first_look
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import state

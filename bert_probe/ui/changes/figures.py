@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.answer_change import AnswerChangeResult
-from bert_probe.analyses.baseline import SimilarityBaselineResult
-from bert_probe.analyses.vector_change import VectorChangeResult
+from bert_probe.analyses.comparison.answer_change import AnswerChangeResult
+from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaselineResult
 from bert_probe.model.trace import Array, Trace
 from bert_probe.text.common_spans import CommonSpans
 from bert_probe.text.truncation import truncate_text

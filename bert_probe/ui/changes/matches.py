@@ -8,8 +8,8 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.head_matches import HeadMatches, HeadMatchesResult
-from bert_probe.analyses.two_models import check_encodings, check_tokenizers
+from bert_probe.analyses.comparison.head_matches import HeadMatches, HeadMatchesResult
+from bert_probe.analyses.comparison.model_change import check_encodings, check_tokenizers
 from bert_probe.core import files
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace

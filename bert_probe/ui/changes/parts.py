@@ -8,14 +8,14 @@ from typing import TypeVar
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.answer_change import AnswerChange, AnswerChangeResult, in_both
-from bert_probe.analyses.baseline import SimilarityBaseline
-from bert_probe.analyses.fill_mask import to_mask, usual_word
-from bert_probe.analyses.head_change import HeadChangeResult
-from bert_probe.analyses.layer_alikeness import LayerSimilarity
-from bert_probe.analyses.parameter_change import ParameterChangeResult
-from bert_probe.analyses.predicting import CERTAINTY
-from bert_probe.analyses.vector_change import VectorChangeResult
+from bert_probe.analyses.comparison.answer_change import AnswerChange, AnswerChangeResult, in_both
+from bert_probe.analyses.comparison.head_change import HeadChangeResult
+from bert_probe.analyses.comparison.layer_similarity import LayerSimilarity
+from bert_probe.analyses.comparison.parameter_change import ParameterChangeResult
+from bert_probe.analyses.comparison.vector_change import VectorChangeResult
+from bert_probe.analyses.outputs.fill_mask import to_mask, usual_word
+from bert_probe.analyses.outputs.prediction import CERTAINTY
+from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint

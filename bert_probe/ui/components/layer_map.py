@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bert_probe.analyses.layer_map import TokenMapResult
+from bert_probe.analyses.vectors.token_map import TokenMapResult
 from bert_probe.ui.components import choices
 from bert_probe.ui.components.mounting import mounted
 from bert_probe.views.layer_map import MapSelection, MapView, chosen, digest, payload, reported

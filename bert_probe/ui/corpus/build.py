@@ -10,7 +10,7 @@ from typing import Final
 
 import streamlit as st
 
-from bert_probe.analyses.baseline import baseline_sentences
+from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.corpus.build import build_corpus
 from bert_probe.corpus.ingest import NEIGHBOURS, PROFILES, VECTORS, IngestConfig
 from bert_probe.corpus.inputs import find_inputs, records

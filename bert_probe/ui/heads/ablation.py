@@ -6,7 +6,8 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.ablation import (
+from bert_probe.analyses.attention.heads import Heads, Labels
+from bert_probe.analyses.attribution.head_ablation import (
     SIMILARITIES,
     Head,
     HeadAblation,
@@ -15,7 +16,6 @@ from bert_probe.analyses.ablation import (
     HeadAblationSweepResult,
     model_with_heads,
 )
-from bert_probe.analyses.heads import Heads, Labels
 from bert_probe.model.trace import Trace
 from bert_probe.runtime import shared_cache
 from bert_probe.ui import blocks, figures, jobs, state

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import streamlit as st
 
-from bert_probe.analyses.attention import Attention
-from bert_probe.analyses.find_heads import FindHeads, HeadScore, WordPairs, word_of
-from bert_probe.analyses.heads import Heads
+from bert_probe.analyses.attention.attention import Attention
+from bert_probe.analyses.attention.find_heads import FindHeads, HeadScore, WordPairs, word_of
+from bert_probe.analyses.attention.heads import Heads
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Array, Trace
 from bert_probe.runtime import shared_cache

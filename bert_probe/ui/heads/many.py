@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from bert_probe.analyses.baseline import baseline_sentences
-from bert_probe.analyses.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.attention.head_means import HeadMeans, HeadMeansResult
+from bert_probe.analyses.vectors.similarity_baseline import baseline_sentences
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint

@@ -7,8 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from bert_probe.analyses.pooling import offered
-from bert_probe.analyses.probes.layers import Probe, ProbeResult
+from bert_probe.analyses.probing.probe import Probe, ProbeResult
+from bert_probe.analyses.vectors.pooling import offered
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.text.tagged_sentences import TaggedSentence

@@ -7,7 +7,7 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.probes.relations import (
+from bert_probe.analyses.probing.relations import (
     DIRECTIONS,
     RelationExample,
     Relations,

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from bert_probe.analyses.probes.trees import PredictedTree, StructuralProbe, StructuralProbeResult
+from bert_probe.analyses.probing.structural_probe import PredictedTree, StructuralProbe, StructuralProbeResult
 from bert_probe.core import files
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint

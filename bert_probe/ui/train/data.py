@@ -11,7 +11,7 @@ from typing import Any, TypeGuard, cast
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.evaluation import Rows
+from bert_probe.analyses.outputs.evaluate import Rows
 from bert_probe.errors import InvalidFileError, TextError
 from bert_probe.text.labeled_texts import NUMBER, SEPARATOR, SEVERAL, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sample_data import everyday_topics

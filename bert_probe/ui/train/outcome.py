@@ -8,10 +8,10 @@ from typing import Any
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import MAIN, EvaluateResult
-from bert_probe.analyses.guesses import ABOUT
-from bert_probe.analyses.judging import TAGS
-from bert_probe.analyses.mask_evaluation import AMONG, EvaluateMasksResult
+from bert_probe.analyses.outputs.evaluate import MAIN, EvaluateResult
+from bert_probe.analyses.outputs.evaluate_masks import AMONG, EvaluateMasksResult
+from bert_probe.analyses.outputs.guesses import ABOUT
+from bert_probe.analyses.outputs.head_predictions import TAGS
 from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.model.trace import Array
 from bert_probe.server import callbacks

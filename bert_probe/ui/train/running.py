@@ -9,8 +9,8 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import Evaluate, EvaluateResult
-from bert_probe.analyses.mask_evaluation import EvaluateMasks, EvaluateMasksResult
+from bert_probe.analyses.outputs.evaluate import Evaluate, EvaluateResult
+from bert_probe.analyses.outputs.evaluate_masks import EvaluateMasks, EvaluateMasksResult
 from bert_probe.errors import EmptyTextError, ProbeError
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime.jobs import Job

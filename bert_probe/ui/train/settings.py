@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import streamlit as st
 
-from bert_probe.analyses.evaluation import Rows
+from bert_probe.analyses.outputs.evaluate import Rows
 from bert_probe.model.checkpoint import CLASSIFYING, FILLING, LABELLING, Checkpoint
 from bert_probe.text.labeled_texts import LabeledTexts
 from bert_probe.training.schedule import BATCHES, EPOCHS, RATES, usual

@@ -7,8 +7,8 @@ from functools import partial
 
 import streamlit as st
 
-from bert_probe.analyses.neighbours import Neighbors, NeighborsResult, named
-from bert_probe.analyses.vocabulary import ALL, VocabularyResult
+from bert_probe.analyses.vocabulary.neighbors import Neighbors, NeighborsResult, named
+from bert_probe.analyses.vocabulary.vocabulary import ALL, VocabularyResult
 from bert_probe.errors import ProbeError, TextError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache

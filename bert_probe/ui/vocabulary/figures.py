@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bert_probe.analyses.neighbours import NeighborsResult
+from bert_probe.analyses.vocabulary.neighbors import NeighborsResult
 from bert_probe.ui.figures import ACCENT, GRAY, SECOND, as_text, named_rows
 
 _BINS = 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from bert_probe.analyses.fragmentation import Fertility, FertilityResult
-from bert_probe.analyses.fragmentation_change import FertilityChange
-from bert_probe.analyses.vocabulary import VocabularyResult
+from bert_probe.analyses.comparison.fertility_change import FertilityChange
+from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult
+from bert_probe.analyses.vocabulary.vocabulary import VocabularyResult
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 from bert_probe.text.pieces import KINDS, visible

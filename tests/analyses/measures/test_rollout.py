@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_probe import Attention
-from bert_probe.analyses.measures.rollout import rollout, rollouts
+from bert_probe.analyses.attention.measures.rollout import rollout, rollouts
 from bert_probe.errors import SelectionError, ShapeError
 from bert_probe.model.checkpoint import Checkpoint
 

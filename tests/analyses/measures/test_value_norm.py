@@ -11,7 +11,7 @@ import torch
 
 import bert_probe
 from bert_probe import Attention
-from bert_probe.analyses.measures.value_norm import projects, value_norms, value_weighted
+from bert_probe.analyses.attention.measures.value_norm import projects, value_norms, value_weighted
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from tests.helpers.exactness import assert_exact

@@ -16,10 +16,10 @@ from transformers import AutoModel
 
 import bert_probe
 from bert_probe import Attention, AttentionLong
-from bert_probe.analyses.cosine import cosine_of_rows
-from bert_probe.analyses.measures import measure
-from bert_probe.analyses.measures import value_zeroing as module
-from bert_probe.analyses.measures.value_zeroing import value_zeroing
+from bert_probe.analyses.attention.measures import measure
+from bert_probe.analyses.attention.measures import value_zeroing as module
+from bert_probe.analyses.attention.measures.value_zeroing import value_zeroing
+from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.errors import SelectionError, TooLongError, UnavailableError
 from bert_probe.model.capture import AttentionCall, changing
 from bert_probe.model.checkpoint import Checkpoint

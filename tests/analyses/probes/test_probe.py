@@ -15,10 +15,10 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from bert_probe import Probe, StructuralProbe
-from bert_probe.analyses.probes import vectors
-from bert_probe.analyses.probes.layers import _control, _rows, _task
-from bert_probe.analyses.probes.linear import BLOCKS, ProbeSpace, fit, learn, log_probabilities
-from bert_probe.analyses.probes.reading import EncodedTexts, Texts, parted, read
+from bert_probe.analyses.probing import vectors
+from bert_probe.analyses.probing.linear import BLOCKS, ProbeSpace, fit, learn, log_probabilities
+from bert_probe.analyses.probing.probe import _control, _rows, _task
+from bert_probe.analyses.probing.reading import EncodedTexts, Texts, parted, read
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_probe import Relations
-from bert_probe.analyses.probes.relations import DIRECTIONS, RelationExample, examples
+from bert_probe.analyses.probing.relations import DIRECTIONS, RelationExample, examples
 from bert_probe.core import files
 from bert_probe.errors import EmptyTextError, SelectionError, TextError, TooLongError
 from bert_probe.model.checkpoint import Checkpoint

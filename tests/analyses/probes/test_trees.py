@@ -13,16 +13,16 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.stats import spearmanr
 
 from bert_probe import StructuralProbe
-from bert_probe.analyses.probes import tree_map, vectors
-from bert_probe.analyses.probes.tree_map import batched, learned
-from bert_probe.analyses.probes.tree_paths import (
+from bert_probe.analyses.probing import tree_map, vectors
+from bert_probe.analyses.probing.structural_probe import StructuralProbeResult
+from bert_probe.analyses.probing.tree_map import batched, learned
+from bert_probe.analyses.probing.tree_paths import (
     Tree,
     distances,
     rank_correlations,
     spanning_tree,
     squared_distances,
 )
-from bert_probe.analyses.probes.trees import StructuralProbeResult
 from bert_probe.core import files
 from bert_probe.errors import SelectionError, TextError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint

@@ -1,0 +1,1 @@
+"""Questions about attention weights and heads."""

@@ -1,0 +1,1 @@
+"""Questions about what an output depends on: attribution, ablation and patching."""

@@ -1,0 +1,1 @@
+"""Questions that compare two texts or two models."""

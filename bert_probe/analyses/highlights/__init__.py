@@ -1,0 +1,1 @@
+"""What is unusual about a text, ranked."""

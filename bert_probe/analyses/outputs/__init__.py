@@ -1,0 +1,1 @@
+"""Questions about what trained heads predict."""

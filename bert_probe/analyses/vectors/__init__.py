@@ -1,0 +1,1 @@
+"""Questions about hidden states and pooled vectors."""

@@ -1,0 +1,86 @@
+"""The vectors of a text after a layer: of its tokens, of [CLS], or the pooler's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
+from bert_probe.core import frames
+from bert_probe.core.field_types import Choice
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError, ShapeError, UnavailableError
+from bert_probe.model.trace import Array, Trace
+
+Which = Literal["tokens", "cls", "pooler"]
+
+
+@question("vectors", command="embeddings")
+class HiddenStates(Question):
+    """Vectors after a layer.
+
+    Attributes:
+        layer: 0 is the output of the embeddings; negative ones count from the end. The pooler reads the
+            last one alone.
+        which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
+    """
+
+    layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
+    which: Which = param(
+        Choice(("tokens", "cls", "pooler")),
+        default="tokens",
+        key="vectors",
+        option="--vectors",
+        about="A vector for each token, that of [CLS], or the pooler's.",
+    )
+
+    def of(self, trace: Trace) -> HiddenStatesResult:
+        """Those of a text.
+
+        Raises:
+            SelectionError: no such layer; a layer before the last for the pooler.
+            UnavailableError: the model has no pooler, or its input does not begin with [CLS].
+        """
+        asked_for = self.resolved(trace)
+        names: tuple[str, ...] = trace.tokens
+        values = trace.vectors(asked_for.layer)
+        if self.which == "cls":
+            if trace.cls is None:
+                raise UnavailableError("This model's input does not begin with a [CLS] token. Use tokens.")
+            names, values = names[:1], values[:1]
+        elif self.which == "pooler":
+            if trace.pooler is None:
+                raise UnavailableError(f"{trace.architecture} here has no pooler. Use cls.")
+            if asked_for.layer != trace.layers:
+                raise SelectionError(
+                    f"The pooler reads the last layer, {trace.layers}, not {asked_for.layer}. "
+                    "Leave the layer out."
+                )
+            names, values = ("pooler",), trace.pooler[None]
+        return HiddenStatesResult(asked_for, InputRecord.of(trace), names, values)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HiddenStatesResult(Result):
+    """Vectors of a text after one layer.
+
+    Attributes:
+        names: of each vector: its token, or "pooler".
+        values: float32 [vector, hidden].
+    """
+
+    question: HiddenStates
+    names: tuple[str, ...]
+    values: Array
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or len(self.values) != len(self.names):
+            raise ShapeError(f"values has shape {self.values.shape}; [{len(self.names)}, hidden] is needed.")
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each vector, a column for each dimension."""
+        return frames.vectors(self.values, self.names)

@@ -1,0 +1,1 @@
+"""Questions about the parameters of a checkpoint."""
