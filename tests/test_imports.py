@@ -73,7 +73,7 @@ def test_the_names_are_listed_before_they_are_used() -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    with pytest.raises(AttributeError, match="module 'bert_probe' has no attribute 'Attenton'"):
+    with pytest.raises(AttributeError, match="No bert_probe attribute Attenton"):
         bert_probe.Attenton  # type: ignore[attr-defined]  # noqa: B018
 
 

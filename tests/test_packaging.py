@@ -35,6 +35,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DATA = (
     *("data/*", "reports/report.*", "views/*.json", "views/*.html", "views/built/*", "*/static/*"),
     "py.typed",
+    "*.pyi",
 )
 
 

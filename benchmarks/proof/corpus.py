@@ -51,9 +51,9 @@ TARGET = 2.0
 
 _OPENED = """
 import sys, time
-from bert_probe import HeadHistograms, open_store  # which imports torch
+from bert_probe import HeadHistograms, open_corpus  # which imports torch
 start = time.perf_counter()
-store = open_store(sys.argv[1])
+store = open_corpus(sys.argv[1])
 found = HeadHistograms("entropy_bits").of(store)
 print(time.perf_counter() - start, store.rows, int(found.statistics.bins.sum()))
 """

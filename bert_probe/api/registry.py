@@ -31,7 +31,7 @@ TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
 )
 """What an argument of `of` is, by its annotation."""
 
-_EITHER: Final = "Sequence[str] | Labelled"
+_EITHER: Final = "Sequence[str] | LabeledTexts"
 """Many sentences, or a file of them with labels."""
 _FILES: Final = ("Sequence[TaggedSentence]", "Rows", "reading.Texts")
 

@@ -272,8 +272,8 @@ def _marked(words: list[str]) -> list[str]:
 def _reading(file: Mapping[str, Any]) -> str:
     """The call that reads a file of labelled texts, or of tagged sentences."""
     if "kind" in file:
-        return f"read_labelled({file['file']!r}, {file['kind']!r})"
-    return f"read_tagged({file['file']!r})"
+        return f"read_labeled_texts({file['file']!r}, {file['kind']!r})"
+    return f"read_tagged_sentences({file['file']!r})"
 
 
 def named(model: Mapping[str, Any]) -> str | None:

@@ -119,7 +119,7 @@ class StoreConnection:
         batches, rows, size = [], 0, 0
         with _as_arrow_holds(self.duckdb, sql).to_arrow_reader(_BATCH) as reader:
             for batch in reader:
-                rows, size = rows + batch.num_rows, size + batch.nbytes
+                rows, size = rows + batch.num_rows, size + sum(map(_table_size, batch.columns))
                 if rows > max_rows or size > max_bytes:
                     raise SelectionError(
                         f"The answer has more than {max_rows:,} rows or {max_bytes // 2**20} MB. Add a LIMIT "
@@ -127,6 +127,20 @@ class StoreConnection:
                     )
                 batches.append(batch)
             return pa.Table.from_batches(batches, reader.schema)
+
+
+def _table_size(values: pa.Array) -> int:
+    """Return about how many bytes these values take in a table of Python.
+
+    Arrow needs one bit for a truth value and nothing for a NULL, so that a small answer could fill the memory
+    of the process that shows it.
+    """
+    size = max(values.nbytes, _CELL * len(values))
+    if pa.types.is_nested(values.type):
+        size += sum(
+            map(_table_size, values.flatten() if pa.types.is_struct(values.type) else [values.flatten()])
+        )
+    return int(size)
 
 
 def _is_native(table: TableSetup, setup: ConnectionSetup) -> bool:
@@ -143,11 +157,13 @@ def _dataset(table: TableSetup) -> Any:
     return ds.dataset(list(table["files"]), schema=schema, format="parquet" if table["is_parquet"] else "ipc")
 
 
+_CELL = 16
+"""Bytes that a value of a table takes at least."""
 _HELD = frozenset(
     (
         *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint"),
         *("utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
-        *("varchar", "enum", "uuid", "null"),
+        *("varchar", "uuid", "null"),
     )
 )
 """DuckDB's types whose values Arrow and pandas hold exactly as DuckDB prints them."""

@@ -83,7 +83,7 @@ def material(
     if known is None:
         raise SubjectError(
             f"Teach is asked of labelled texts, tagged sentences or lines, and a {type(data).__name__} "
-            "was given. They come from read_labelled, read_tagged and read_sentences."
+            "was given. They come from read_labeled_texts, read_tagged_sentences and read_sentences."
         )
     if held_out is not None and _type(held_out) is not known:
         raise SubjectError("The held-out data are of another type than the data. Read both alike.")
@@ -122,7 +122,7 @@ def _of_labelled(
         LabeledTexts.of(data.kind, asked) if asked else None,
         _about(to_teach, data.digest, to_ask, held_out.digest if held_out else ""),
         (*notes_on(data, taught, asked), *_cut_off(to_teach)),
-        _files("read_labelled", "csv", held_out),
+        _files("read_labeled_texts", "csv", held_out),
     )
 
 
@@ -160,7 +160,7 @@ def _of_tagged(
         tuple(asked) if asked else None,
         _about(to_teach, _digest(map(_plain, data)), to_ask, _digest(map(_plain, held_out or ()))),
         (*notes, *_cut_off(to_teach)),
-        _files("read_tagged", "conllu" if data[0].heads else "conll", held_out),
+        _files("read_tagged_sentences", "conllu" if data[0].heads else "conll", held_out),
     )
 
 

@@ -410,6 +410,22 @@ def test_a_large_answer_is_refused(
         bert_probe.SqlQuery(query).of(stores("tokens"))
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT '{'a' * 3000}'::ENUM('{'a' * 3000}') FROM range(100000)",
+        f"SELECT {', '.join(['NULL'] * 200)} FROM range(100000)",
+        f"SELECT {', '.join(['range % 2 = 0'] * 200)} FROM range(100000)",
+        "SELECT list_resize([true], 1000, true) FROM range(30000)",
+        "SELECT {'a': list_resize([true], 1000, true)} FROM range(30000)",
+    ],
+    ids=["enum", "null", "boolean", "list", "struct"],
+)
+def test_answer_that_is_small_only_in_arrow_is_refused(query: str, stores: Stores) -> None:
+    with pytest.raises(SelectionError, match="or 256 MB"):
+        bert_probe.SqlQuery(query).of(stores("tokens"))
+
+
 def test_a_large_answer_is_not_made_before_it_is_refused(stores: Stores) -> None:
     """Ten thousand million rows would fill no memory, but would take minutes."""
     begun = time.monotonic()

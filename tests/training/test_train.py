@@ -353,7 +353,7 @@ def test_data_that_cannot_be_taught(quiet: Checkpoint) -> None:
     assert "any number of labels each, the others a class each" in refused(
         TextError, good, rows(("a", ("x",)), kind="several")
     )
-    assert "a dict was given. They come from read_labelled" in refused(SubjectError, {"a": "x"})
+    assert "a dict was given. They come from read_labeled_texts" in refused(SubjectError, {"a": "x"})
     assert "a list was given" in refused(SubjectError, ["a", 3])
     assert "another type" in refused(SubjectError, good, ["a"])
 

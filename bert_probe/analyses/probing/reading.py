@@ -74,8 +74,10 @@ def _sentences(name: str, given: Texts, tables: bool) -> tuple[Any, ...]:
             )
         return given.rows
     if isinstance(given, LabeledTexts) or not all(isinstance(one, TaggedSentence) for one in given):
-        labelled = ", or texts with labels, as read_labelled does" if tables else ""
-        raise TextError(f"{name} must be a list of tagged sentences, as read_tagged gives it{labelled}.")
+        labelled = ", or texts with labels, as read_labeled_texts does" if tables else ""
+        raise TextError(
+            f"{name} must be a list of tagged sentences, as read_tagged_sentences gives it{labelled}."
+        )
     return tuple(given)
 
 

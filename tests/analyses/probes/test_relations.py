@@ -131,7 +131,12 @@ def test_examples_are_found_in_the_file() -> None:
     [
         (SAILING, TAGGED, TextError, "no relation between two words in reported. Give a treebank"),
         (SAILING, (), EmptyTextError, "There is no sentence in reported"),
-        ("text", SAILING, TextError, "chosen must be a list of tagged sentences, as read_tagged gives it"),
+        (
+            "text",
+            SAILING,
+            TextError,
+            "chosen must be a list of tagged sentences, as read_tagged_sentences gives it",
+        ),
         (SAILING[2:], SLEEPING[1:], TextError, "No relation is in both files"),
         ((replace(SAILING[0], text="go " * 600),), SAILING, TooLongError, "chosen, line 2: 602 tokens"),
     ],
