@@ -36,8 +36,8 @@ from .analyses.outputs.lens import Lens as Lens
 from .analyses.outputs.next_sentence import NextSentence as NextSentence
 from .analyses.outputs.sentence_similarity import SentenceSimilarity as SentenceSimilarity
 from .analyses.outputs.tuned_lens import TuneLens as TuneLens
-from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.probe import Probe as Probe
+from .analyses.probing.relations import Relations as Relations
 from .analyses.probing.structural_probe import StructuralProbe as StructuralProbe
 from .analyses.vectors.embedding import Embedding as Embedding
 from .analyses.vectors.hidden_states import HiddenStates as HiddenStates
