@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from bert_probe.analyses.vectors.token_map import CorpusTokenMap, TokenMap, TokenMapResult
 from bert_probe.core import files
-from bert_probe.core.snippets import SENTENCES_FILE
+from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime import shared_cache

@@ -12,8 +12,8 @@ from bert_probe.analyses.vectors import layouts
 from bert_probe.analyses.vectors.pooling import POOLINGS, offered, recipe
 from bert_probe.analyses.vectors.sentence_map import SentenceMap, SentenceMapResult
 from bert_probe.analyses.vectors.sentences import Sentences, SentencesResult
+from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.core.result import Result
-from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import ProbeError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.runtime.cache import key_of

@@ -15,7 +15,7 @@ from mcp.server import Server
 
 from bert_probe.api import body, errors, formats, schema
 from bert_probe.api.errors import BodyError
-from bert_probe.api.registry import RegisteredQuestion, served
+from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.core import files
 from bert_probe.core.field_types import Schema
 from bert_probe.core.result import Result
@@ -56,9 +56,11 @@ def chosen(names: Sequence[str]) -> dict[str, RegisteredQuestion]:
         SelectionError: there is no such question.
     """
     for name in names:
-        if name not in served():
-            raise SelectionError(f"There is no question {name}; there are {', '.join(served())}.")
-    return {name: one for name, one in served().items() if not names or name in names}
+        if name not in registered_questions():
+            raise SelectionError(
+                f"There is no question {name}; there are {', '.join(registered_questions())}."
+            )
+    return {name: one for name, one in registered_questions().items() if not names or name in names}
 
 
 def arguments_of(one: RegisteredQuestion) -> Schema:

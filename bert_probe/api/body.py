@@ -17,7 +17,8 @@ from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.measures import measure
 from bert_probe.api.errors import BodyError
 from bert_probe.api.limits import MOST_BYTES, MOST_CHARACTERS, MOST_NAMED, MOST_SENTENCES, MOST_TEXTS
-from bert_probe.api.registry import CUT, FILE, MODEL, OTHER_TEXT, SENTENCES, TEXT, TEXTS, RegisteredQuestion
+from bert_probe.api.registry import RegisteredQuestion
+from bert_probe.core.inputs import InputValues
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress
@@ -103,8 +104,8 @@ class Body:
         given = self._subjects(shared, checkpoints, check)
         check()
         ask: Any = question
-        more: dict[str, Any] = {"report": report} if self.served.reports else {}
-        long = self.served.reports and _takes_long(question, given)
+        more: dict[str, Any] = {"report": report} if self.served.has_progress else {}
+        long = self.served.has_progress and _takes_long(question, given)
         with SLOTS.turn(check) if long else nullcontext():
             if self.files or isinstance(question, AttentionLong):
                 # Rows of a file are no key; and what is computed as it is written would keep its trace alive.
@@ -116,28 +117,15 @@ class Body:
     def _subjects(
         self, shared: ModelServices, checkpoints: Sequence[Checkpoint], check: Callable[[], None]
     ) -> list[Any]:
-        """What `of` is given, in its order."""
+        """Return the positional arguments of the question's method `of`."""
         read = partial(shared.traces, texts=self.texts, truncate=self.truncate, check=check)
-        if self.served.models > 1:
+        inputs = self.served.inputs
+        if inputs.models > 1:
             traces = [read(checkpoint)[0] for checkpoint in checkpoints if self.texts]
         else:
-            traces = read(checkpoints[0])
-        rest, models = iter(traces), iter(checkpoints)
-        given: list[Any] = []
-        for name, kind in self.served.arguments.items():
-            if kind in (TEXT, OTHER_TEXT):
-                given.append(next(rest, None))
-            elif kind == TEXTS:
-                given.append(traces)
-            elif kind == MODEL:
-                given.append(next(models))
-            elif kind == SENTENCES:
-                given.append(_rows(self.files[name]) if name in self.files else self.sentences)
-            elif kind == FILE:
-                given.append(_rows(self.files.get(name)))
-            elif kind == CUT:
-                given.append(self.truncate)
-        return given
+            traces = read(checkpoints[0]) if self.texts else []
+        files = {name: _rows(file) for name, file in self.files.items()}
+        return inputs.arguments(InputValues(checkpoints, traces, self.sentences, files, self.truncate))
 
 
 def _takes_long(question: Any, given: Sequence[Any]) -> bool:
@@ -149,9 +137,7 @@ def _takes_long(question: Any, given: Sequence[Any]) -> bool:
     return any(what.takes_long(trace, layer) for layer in chosen or range(trace.layers))
 
 
-def _rows(file: File | None) -> LabeledTexts | Sequence[TaggedSentence] | None:
-    if file is None:
-        return None
+def _rows(file: File) -> LabeledTexts | Sequence[TaggedSentence]:
     if file.name.lower().endswith(TABLES):
         return parse_labeled_texts(file.content, file.name, file.kind)
     return parse_tagged_sentences(file.content, file.name)
@@ -192,14 +178,14 @@ def read(served: RegisteredQuestion, given: Any) -> Body:
     """
     body = _object("The body", given, known=members(served))
     asked = _object("question", body.get("question", {}))
-    for name in served.shut & asked.keys():
+    for name in served.file_fields & asked.keys():
         if asked[name] is not None:
             raise BodyError(
                 f"{name} is a file of the machine that answers, and is chosen there alone: on its command "
                 "line or in Python. Leave it out."
             )
     models = [body]
-    if served.models > 1:
+    if served.inputs.models > 1:
         _there(body, "other_model")
         models.append(_object("other_model", body["other_model"], known=("model", "revision")))
     return Body(
@@ -207,7 +193,7 @@ def read(served: RegisteredQuestion, given: Any) -> Body:
         asked,
         tuple((_name(model, "model"), _name(model, "revision")) for model in models),
         _texts(served, body),
-        _sentences(body) if served.sentences and "files" not in body else (),
+        _sentences(body) if served.inputs.has_sentences and "files" not in body else (),
         _files(served, body),
         _truncates(body),
     )
@@ -215,14 +201,14 @@ def read(served: RegisteredQuestion, given: Any) -> Body:
 
 def members(served: RegisteredQuestion) -> tuple[str, ...]:
     """What the body of a question may hold."""
-    least, most = served.texts
+    least, most = served.inputs.texts
     names = ["question", "model", "revision"]
-    names += ["other_model"] if served.models > 1 else []
+    names += ["other_model"] if served.inputs.models > 1 else []
     names += ["text", "pair"] if least == 1 else []
     names += ["texts"] if most != least or (most or 0) > 1 else []
-    names += ["sentences"] if served.sentences else []
-    names += ["files"] if served.files else []
-    return (*names, *(["truncate"] if most != 0 or CUT in served.arguments.values() else []))
+    names += ["sentences"] if served.inputs.has_sentences else []
+    names += ["files"] if served.inputs.files else []
+    return (*names, *(["truncate"] if served.inputs.can_truncate else []))
 
 
 def _object(where: str, given: Any, known: Sequence[str] | None = None) -> Mapping[str, Any]:
@@ -261,7 +247,7 @@ def _list(where: str, given: Any, most: int) -> Sequence[Any]:
 
 
 def _texts(served: RegisteredQuestion, body: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
-    least, most = served.texts
+    least, most = served.inputs.texts
     if most == 0:
         return ()
     if "texts" not in body:
@@ -297,12 +283,12 @@ def _sentences(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _files(served: RegisteredQuestion, body: Mapping[str, Any]) -> Mapping[str, File]:
-    if "files" not in body and not any(served.files.values()):
+    if "files" not in body and not any(file.is_required for file in served.inputs.files.values()):
         return {}
     _there(body, "files")
-    given = _object("files", body["files"], known=tuple(served.files))
-    for name, needed in served.files.items():
-        if needed and name not in given:
+    given = _object("files", body["files"], known=tuple(served.inputs.files))
+    for name, file in served.inputs.files.items():
+        if file.is_required and name not in given:
             raise BodyError(f"files has no {name}. Give it.")
     return {name: _file(name, one) for name, one in given.items()}
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from bert_probe.api import errors, schema
 from bert_probe.api.errors import MEDIA, ProblemType
 from bert_probe.api.formats import FORMS, JSON
-from bert_probe.api.registry import RegisteredQuestion, served
+from bert_probe.api.registry import RegisteredQuestion, registered_questions
 
 _ABOUT: Final = (
     "Every question of BERT Probe, asked of texts and models. Layers and heads count from 1, tokens from 0. "
@@ -30,7 +30,9 @@ def document(version: str) -> dict[str, Any]:
         "info": {"title": "BERT Probe", "version": version, "description": _ABOUT},
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
-        "paths": {f"/api/v1/{name}": {"post": _operation(one)} for name, one in served().items()}
+        "paths": {
+            f"/api/v1/{name}": {"post": _operation(one)} for name, one in registered_questions().items()
+        }
         | {
             "/healthz": {"get": _watched("Whether the app answers at all.", "The app answers.", JSON)},
             "/readyz": {

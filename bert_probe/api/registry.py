@@ -1,7 +1,4 @@
-"""What is served: every question that is asked of models, by name, with what it is asked of.
-
-Nothing is written down here for one question or another: all of it follows from the signature of `of`.
-"""
+"""The questions that the HTTP API and agent tools answer, by name."""
 
 from __future__ import annotations
 
@@ -11,29 +8,13 @@ from functools import cache
 from importlib import import_module
 from inspect import getdoc, signature
 from pkgutil import walk_packages
-from typing import Any, Final
+from typing import Any
 
 from bert_probe import analyses
-from bert_probe.analyses.comparison.model_change import ModelChange
 from bert_probe.core.field_types import FileName, Optional
+from bert_probe.core.inputs import Inputs
 from bert_probe.core.question import QUESTIONS, Question, field_type
-from bert_probe.core.snippets import name_of
-
-TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT = (
-    "Trace",
-    "Trace | None",
-    "Sequence[Trace]",
-    "Checkpoint",
-    "Sequence[str]",
-    "file",
-    "bool",
-    "Report",
-)
-"""What an argument of `of` is, by its annotation."""
-
-_EITHER: Final = "Sequence[str] | LabeledTexts"
-"""Many sentences, or a file of them with labels."""
-_FILES: Final = ("Sequence[TaggedSentence]", "Rows", "reading.Texts")
+from bert_probe.core.snippets import url_name
 
 
 @dataclass(frozen=True)
@@ -41,75 +22,43 @@ class RegisteredQuestion:
     """A question of the API.
 
     Attributes:
-        name: in addresses, such as attention-in-long-form.
+        name: its name in URLs, such as attention-in-long-form.
         question: its class.
-        arguments: what `of` is given, in order: name → what it is.
-        files: of those, which are files, and whether each has to be given.
-        models: how many models are asked, one or two.
     """
 
     name: str
     question: type[Question]
-    arguments: Mapping[str, str]
-    files: Mapping[str, bool]
-    models: int
 
     @property
-    def texts(self) -> tuple[int, int | None]:
-        """How many texts it is asked of: at least, and at most; None for any number."""
-        kinds = list(self.arguments.values())
-        if TEXTS in kinds:
-            return 2, None
-        if self.models > 1:
-            return (1, 1) if TEXT in kinds else (0, 0)
-        least = kinds.count(TEXT)
-        return least, least + kinds.count(OTHER_TEXT)
+    def inputs(self) -> Inputs:
+        """What it is asked of."""
+        return self.question.inputs
 
     @property
-    def sentences(self) -> bool:
-        """Whether it is asked of many sentences."""
-        return SENTENCES in self.arguments.values()
+    def has_progress(self) -> bool:
+        """Whether its method `of` takes a `report` callback, because it may take long."""
+        question: Any = self.question
+        return "report" in signature(question.of).parameters
 
     @property
-    def reports(self) -> bool:
-        """Whether it may take long enough to tell how far it is."""
-        return REPORT in self.arguments.values()
-
-    @property
-    def shut(self) -> frozenset[str]:
-        """Fields that name a file of the machine that answers, which nobody outside of it may choose."""
-        return frozenset(field.name for field in fields(self.question) if _names_a_file(field_type(field)))
+    def file_fields(self) -> frozenset[str]:
+        """Fields that name a file of the computer that answers, which a request may not choose."""
+        return frozenset(field.name for field in fields(self.question) if _is_file_name(field_type(field)))
 
     @property
     def summary(self) -> str:
-        """What it is, in a sentence."""
+        """The first sentence of its documentation."""
         return " ".join((getdoc(self.question) or "").partition("\n\n")[0].split())
 
 
 @cache
-def served() -> Mapping[str, RegisteredQuestion]:
-    """All of them, by name; imports what they are made of, which takes seconds."""
+def registered_questions() -> Mapping[str, RegisteredQuestion]:
+    """Return all questions by name; imports all analyses, which takes seconds."""
     for module in walk_packages(analyses.__path__, f"{analyses.__name__}."):
         import_module(module.name)
-    every = [_served(analysis, question) for analysis, question in QUESTIONS.items()]
-    return {one.name: one for one in sorted(every, key=lambda one: one.name)}
+    questions = [RegisteredQuestion(url_name(analysis), question) for analysis, question in QUESTIONS.items()]
+    return {question.name: question for question in sorted(questions, key=lambda question: question.name)}
 
 
-def _served(analysis: str, question: type[Question]) -> RegisteredQuestion:
-    of: Any = question
-    arguments, files = {}, {}
-    for name, parameter in list(signature(of.of).parameters.items())[1:]:
-        said = str(parameter.annotation)
-        if said.removesuffix(" | None") in _FILES:
-            files[name] = not said.endswith(" | None")
-            said = FILE
-        if said == _EITHER:
-            files[name], said = False, SENTENCES
-        if said in (TEXT, OTHER_TEXT, TEXTS, MODEL, SENTENCES, FILE, CUT, REPORT):
-            arguments[name] = said
-    models = 2 if issubclass(question, ModelChange) else 1
-    return RegisteredQuestion(name_of(analysis), question, arguments, files, models)
-
-
-def _names_a_file(kind: object) -> bool:
+def _is_file_name(kind: object) -> bool:
     return isinstance(kind.kind if isinstance(kind, Optional) else kind, FileName)

@@ -158,10 +158,10 @@ class Api:
 def _table(name: str, content: bytes, accept: str, report: Progress) -> Response:
     """In a thread: the question asked, and its table written."""
     from bert_probe.api import body, formats
-    from bert_probe.api.registry import served
+    from bert_probe.api.registry import registered_questions
 
     media = formats.chosen(accept)
-    asked = body.read(served()[name], body.parsed(content))
+    asked = body.read(registered_questions()[name], body.parsed(content))
     result = asked.answer(shared_cache, report)
     report(0, 0)
     return Response(formats.written(result, media), headers=_UNKEPT, media_type=media)
@@ -213,8 +213,8 @@ async def _served() -> Any:
 @cache
 def _imported() -> frozenset[str]:
     with imported_for_good():
-        from bert_probe.api.registry import served
-    return frozenset(served())
+        from bert_probe.api.registry import registered_questions
+    return frozenset(registered_questions())
 
 
 @cache

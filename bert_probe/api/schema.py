@@ -38,7 +38,7 @@ def of_question(served: RegisteredQuestion) -> Schema:
     properties: dict[str, Any] = {"analysis": {"const": served.question.analysis}}
     needed = []
     for field in fields(served.question):
-        properties[field.name] = _field(field) if field.name not in served.shut else {"type": "null"}
+        properties[field.name] = _field(field) if field.name not in served.file_fields else {"type": "null"}
         needed += [field.name] if field.default is MISSING else []
     return _object(properties, needed)
 
@@ -54,13 +54,13 @@ def _field(one: Field[Any]) -> Schema:
 
 def of_body(served: RegisteredQuestion) -> Schema:
     """The body of a question."""
-    least, most = served.texts
+    least, most = served.inputs.texts
     every = _members(served)
     properties = {name: every[name] for name in body.members(served)}
     needed = ["question"] if of_question(served).get("required") else []
-    needed += ["other_model"] if served.models > 1 else []
-    needed += ["sentences"] if served.sentences and not served.files else []
-    needed += ["files"] if any(served.files.values()) else []
+    needed += ["other_model"] if served.inputs.models > 1 else []
+    needed += ["sentences"] if served.inputs.has_sentences and not served.inputs.files else []
+    needed += ["files"] if any(file.is_required for file in served.inputs.files.values()) else []
     if most == 0 or least != 1:
         needed += ["texts"] if most != 0 else []
         return _object(properties, needed)
@@ -76,7 +76,7 @@ def of_body(served: RegisteredQuestion) -> Schema:
 
 
 def _members(served: RegisteredQuestion) -> dict[str, Schema]:
-    least, most = served.texts
+    least, most = served.inputs.texts
     one = {"anyOf": [_text("A text."), _object({"text": _text(), "pair": _pair()}, ["text"])]}
     listed = _list(one, max(1, least), limits.MOST_TEXTS if most is None else most)
     sentence = _list(_text(), 0, limits.MOST_SENTENCES)
@@ -96,8 +96,11 @@ def _members(served: RegisteredQuestion) -> dict[str, Schema]:
             "description": "Sentences, each read by itself.",
         },
         "files": _object(
-            {name: _file("CoNLL, CoNLL-U, or a table with labels.", labelled=True) for name in served.files},
-            [name for name, needed in served.files.items() if needed],
+            {
+                name: _file("CoNLL, CoNLL-U, or a table with labels.", labelled=True)
+                for name in served.inputs.files
+            },
+            [name for name, file in served.inputs.files.items() if file.is_required],
         ),
         "truncate": {"type": "boolean", "default": False, "description": "Cut what is too long."},
     }
@@ -136,22 +139,24 @@ def _object(properties: Mapping[str, Any], needed: list[str] | None = None) -> S
 
 def example(served: RegisteredQuestion) -> dict[str, Any]:
     """A body that a question takes."""
-    _, most = served.texts
+    _, most = served.inputs.texts
     asked = {
         field.name: next(given for kind, given in _EXAMPLES.items() if isinstance(field_type(field), kind))
         for field in fields(served.question)
         if field.default is MISSING
     }
     given: dict[str, Any] = {"question": asked} if asked else {}
-    given |= {"other_model": {"model": None}} if served.models > 1 else {}
+    given |= {"other_model": {"model": None}} if served.inputs.models > 1 else {}
     if most == 1:
         given["text"] = TEXT
     elif most != 0:
         given["texts"] = [TEXT, OTHER]
-    given |= {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.sentences else {}
-    if any(served.files.values()):
+    given |= (
+        {"sentences": [TEXT, OTHER, "Nobody can read a map at night."]} if served.inputs.has_sentences else {}
+    )
+    if any(file.is_required for file in served.inputs.files.values()):
         file = {"file": "sentences.conllu", "content": _TREEBANK}
-        given["files"] = {name: file for name, needed in served.files.items() if needed}
+        given["files"] = {name: file for name, about in served.inputs.files.items() if about.is_required}
     return given
 
 

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from bert_probe.core.field_types import Dimensions, FieldType
+from bert_probe.core.inputs import Inputs
 from bert_probe.errors import SelectionError, SubjectError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -111,23 +112,13 @@ def question(
 class Question:
     """Base of all questions. Two are equal if they ask the same; equal ones have one hash.
 
-    Each has a method ``of`` that answers it: on a `Trace`, two of them, a `Checkpoint`, or many sentences.
+    Its method ``of`` answers it for its `inputs`, such as a `Trace` or a `Checkpoint`.
     """
 
     analysis: ClassVar[str]
     command: ClassVar[str]
-    listed: ClassVar[str] = ""
-    """For a question that is asked of a list of texts, the option that stands before each of them."""
-    files: ClassVar[Mapping[str, str]] = {}
-    """For a question that is asked of files of tagged sentences, the option before a file, by the name of its
-    argument; one without is given as it is."""
-    lines: ClassVar[bool] = False
-    """Whether a question that is asked of such files may be asked of plain sentences, too."""
-    second: ClassVar[str] = ""
-    """For a question that is asked of two texts, the option before the second one, where it has one."""
-    pair_options: ClassVar[tuple[str, ...]] = ()
-    """For a question that is asked of two texts, the options before the pair of each, where these may have
-    one."""
+    inputs: ClassVar[Inputs]
+    """What it is asked of."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -159,8 +150,8 @@ class Question:
         values = {field.name: field_type(field).to_json(getattr(self, field.name)) for field in fields(self)}
         return {"analysis": self.analysis, **values}
 
-    def said(self) -> dict[str, Any]:
-        """`plain` without what goes without saying."""
+    def non_default_json(self) -> dict[str, Any]:
+        """Return `to_json` of the fields that differ from their defaults."""
         plain = self.to_json()
         return {one.name: plain[one.name] for one in self._unusual() if one.name in plain}
 

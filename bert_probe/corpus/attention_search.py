@@ -9,6 +9,7 @@ import pandas as pd
 
 from bert_probe.core.field_types import FieldType, Number, Optional
 from bert_probe.core.field_types_of_lists import OneHead
+from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.columns import SentenceRow, links, ranked, sentences
@@ -39,6 +40,8 @@ class AttentionSearch(Question):
         top: so many pairs at most, those of the largest weights.
         least: pairs of at least this weight.
     """
+
+    inputs = OneStore()
 
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
     query_pos: str | None = param(Optional(FieldType()), default=None, about="Tag of the word that looks.")

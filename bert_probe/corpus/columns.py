@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.snippets import address
+from bert_probe.core.snippets import url_parameters
 from bert_probe.corpus.ingest import PROFILES
 from bert_probe.corpus.store import Store
 from bert_probe.corpus.table_files import reading
@@ -112,5 +112,5 @@ def links(store: Store, found: Sequence[SentenceRow], choices: Sequence[dict[str
 def _link(store: Store, one: SentenceRow, chosen: dict[str, str]) -> str:
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
     words = {"words": "1"} if store.question.words else {}
-    given = address(InputRecord(store.manifest["model"], (text,)))
+    given = url_parameters(InputRecord(store.manifest["model"], (text,)))
     return "" if given is None else f"/attention?{urlencode({**given, **chosen, **words})}"

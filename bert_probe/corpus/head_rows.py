@@ -12,6 +12,7 @@ import pandas as pd
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_lists import OneHead
+from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.columns import SentenceRow, links, profile, ranked, row_numbers, sentences
@@ -38,6 +39,8 @@ class HeadExamples(Question):
         top: so many rows at most.
         bin: only rows in this bin of the head's histogram, from 1; see `HeadHistograms`.
     """
+
+    inputs = OneStore()
 
     head: tuple[int, int] = param(OneHead(), about="The head, such as 3.1.")
     measure: str = param(Choice(MEASURES), about="What is measured of it.")

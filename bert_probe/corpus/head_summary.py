@@ -12,6 +12,7 @@ import pandas as pd
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.field_types import Choice, Optional
 from bert_probe.core.field_types_of_lists import HeadSet
+from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.columns import profile
@@ -34,6 +35,8 @@ class HeadStatistics(Question):
         measure: one of the measures of `Heads`; None for all of them.
         heads: (layer, head) from 0; None for all of them.
     """
+
+    inputs = OneStore()
 
     measure: str | None = param(
         Optional(Choice(MEASURES)), default=None, about="One measure; else all of them."

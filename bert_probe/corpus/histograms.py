@@ -9,6 +9,7 @@ import pandas as pd
 
 from bert_probe.analyses.attention.head_measures import MEASURES
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.statistics import edges
@@ -25,6 +26,8 @@ class HeadHistograms(Question):
     Attributes:
         measure: one of the measures of `Heads`.
     """
+
+    inputs = OneStore()
 
     measure: str = param(Choice(MEASURES), default="entropy_bits", about="What is measured of each head.")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from bert_probe.analyses.attention.attention import WORDS
 from bert_probe.core.field_types import Choice, Flag, Index
 from bert_probe.core.field_types_of_lists import ChoiceList, Indices
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import UnavailableError
 from bert_probe.model.checkpoint import CLASSIFYING, LABELLING, Checkpoint
@@ -31,6 +32,8 @@ class IngestConfig(Question):
         dtype: in which vectors are stored; float16 rounds to 11 bits and takes half the room.
         truncate: cut sentences that are too long instead of refusing them.
     """
+
+    inputs = OneCheckpoint()
 
     layers: tuple[int, ...] | None = param(
         Indices(Index("layer", 0)),

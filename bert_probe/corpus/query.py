@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from bert_probe.core.field_types import FieldType
 from bert_probe.core.frames import optional
+from bert_probe.core.inputs import OneStore
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.corpus.sql import SECONDS, opened
@@ -26,6 +27,8 @@ class SqlQuery(Question):
     Attributes:
         sql: a single SELECT, in DuckDB's dialect.
     """
+
+    inputs = OneStore()
 
     sql: str = param(FieldType(), about="A single SELECT, in DuckDB's dialect.", option="")
 

@@ -7,16 +7,16 @@ and nothing is opened by reading it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from inspect import signature
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import bert_probe
+from bert_probe.core.inputs import Inputs, InputValues, model_name
 from bert_probe.core.provenance import digest_of
 from bert_probe.core.question import QUESTIONS, Question, field_type, url_key
-from bert_probe.core.snippets import named
 from bert_probe.errors import ReportError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
@@ -35,9 +35,6 @@ KIND: Final = "bert_probe_view"
 """The key that tells a view file, and holds its format."""
 
 ENDING: Final = ".view.json"
-
-_NO_FILES: Final = {"self", "checkpoint", "sentences", "truncate", "report"}
-"""Arguments of questions that are never a file."""
 
 
 @dataclass(frozen=True)
@@ -260,18 +257,29 @@ class ViewFile:
             ProbeError: what the question raises for these texts.
         """
         question: Any = self.asked_of(checkpoints[0])
-        parameters = signature(question.of)
-        if not self.files.keys() <= parameters.parameters.keys() - _NO_FILES:
+        if not self._fits(question.inputs):
             raise self._unfit()
-        given, traces = self._subjects(question, checkpoints)
-        more: dict[str, Any] = {name: one.rows() for name, one in self.files.items()}
-        more |= {"truncate": True} if (self.sentences or self.files) and self.truncate else {}
-        more |= {"report": report} if "report" in parameters.parameters else {}
-        try:
-            parameters.bind(*given, **more)
-        except TypeError:
-            raise self._unfit() from None
-        return AnsweredView(question.of(*given, **more), traces)
+        traces = [
+            checkpoint.trace(text.text, text.pair, text.truncate)
+            for text in self.texts
+            for checkpoint in checkpoints
+        ]
+        files = {name: file.rows() for name, file in self.files.items()}
+        values = InputValues(checkpoints, traces, list(self.sentences), files, self.truncate)
+        callback: dict[str, Any] = {"report": report} if "report" in signature(question.of).parameters else {}
+        return AnsweredView(question.of(*question.inputs.arguments(values), **callback), tuple(traces))
+
+    def _fits(self, inputs: Inputs) -> bool:
+        """Return whether the view names what a question with these inputs needs, and nothing else."""
+        least, most = inputs.texts
+        required = {name for name, file in inputs.files.items() if file.is_required}
+        has_rows = bool(self.sentences) != bool(self.files) if inputs.has_sentences else not self.sentences
+        return (
+            len(self.models) == inputs.models
+            and least <= len(self.texts) <= (len(self.texts) if most is None else most)
+            and required <= self.files.keys() <= inputs.files.keys()
+            and has_rows
+        )
 
     def _unfit(self) -> ReportError:
         told = f"{len(self.sentences):,} sentences" if self.sentences else f"{len(self.texts)} texts"
@@ -279,29 +287,6 @@ class ViewFile:
         return ReportError(
             f"{self.question} cannot be asked of what this view names: {told} and {len(self.models)} models."
         )
-
-    def _subjects(
-        self, question: Question, checkpoints: Sequence[Checkpoint]
-    ) -> tuple[list[Any], tuple[Trace, ...]]:
-        """What the question's `of` gets, and the traces among it."""
-        if (question.listed or (question.files and not question.lines)) and self.sentences:
-            raise self._unfit()
-        if self.files:
-            if self.texts or self.sentences:
-                raise self._unfit()
-            return [*checkpoints], ()
-        if self.sentences:
-            return [*checkpoints, list(self.sentences)], ()
-        if question.listed:
-            pairs = [(text.text, text.pair) for text in self.texts]
-            traces = checkpoints[0].traces(pairs, any(text.truncate for text in self.texts))
-            return [traces], tuple(traces)
-        traces = [
-            checkpoint.trace(text.text, text.pair, text.truncate)
-            for text in self.texts
-            for checkpoint in checkpoints
-        ]
-        return [*(traces or checkpoints)], tuple(traces)
 
 
 def read(content: bytes, name: str = "The file") -> ViewFile:
@@ -336,7 +321,7 @@ def question_named(name: str) -> type[Question]:
 
 def _model_of(model: Mapping[str, Any]) -> ModelReference:
     return ModelReference(
-        named(model) or "",
+        model_name(model) or "",
         model.get("revision") or "",
         model.get("dtype", "float32"),
         model.get("weights_sha256", ""),

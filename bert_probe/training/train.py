@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_probe.analyses.vectors.pooling import own_files
 from bert_probe.core.field_types import Flag, Number, Optional
+from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.errors import SelectionError, memory_errors
@@ -51,6 +52,8 @@ class Train(Question):
         max_tokens: longer texts are cut; None for the model's own limit.
         whole_words: of masked words, mask all pieces of one or none.
     """
+
+    inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
     update: str = param(UpdateScope(), default=HEAD, about=f"What is updated.  [default: {HEAD}]")
     epochs: int | None = param(

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
-from bert_probe.core import snippets
+from bert_probe.core import inputs
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
 from bert_probe.model.checkpoint import Checkpoint
@@ -155,7 +155,7 @@ class TrainingResult(Result):
             [
                 "import bert_probe",
                 "",
-                f"checkpoint = {snippets.opening(self.inputs.model)}",
+                f"checkpoint = {inputs.load(self.inputs.model)}",
                 *read,
                 f"bert_probe.{self.question!r}.of({given}).table()",
             ]
@@ -171,7 +171,7 @@ class TrainingResult(Result):
         held_out = self.files.get("held_out") or (f"{share:g}" if share != SHARE else None)
         named = {
             "--held-out": held_out,
-            "--model": snippets.named(model),
+            "--model": inputs.model_name(model),
             "--revision": model.get("revision"),
             "--dtype": "float64" if model["dtype"] == "float64" else None,
         }

@@ -86,7 +86,7 @@ def export(
 def _origin() -> str:
     """Where this app is for who looks at it."""
     found = urlsplit(st.context.url or "")
-    return f"{found.scheme}://{found.netloc}" if found.netloc else snippets.AT
+    return f"{found.scheme}://{found.netloc}" if found.netloc else snippets.DEFAULT_URL
 
 
 def written(result: Result, form: str, csv_safe: bool) -> bytes:

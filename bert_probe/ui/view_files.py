@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import streamlit as st
 
-from bert_probe.core.snippets import SENTENCES_FILE
+from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, ReportError, UnavailableError
 from bert_probe.reports.drafts import Draft, read_any
 from bert_probe.reports.view_files import ENDING, ModelReference, ViewFile, subject_of

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bert_probe.api import agents
 from bert_probe.api.local_models import LocalModels
-from bert_probe.api.registry import served
+from bert_probe.api.registry import registered_questions
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled
@@ -60,7 +60,7 @@ def test_a_client_gets_the_table_of_the_command_line(shared: LocalModels, minilm
 
 def test_each_question_is_a_tool_that_takes_its_fields(shared: LocalModels) -> None:
     tools = with_client(shared, lambda client: client.list_tools()).tools
-    assert [tool.name for tool in tools] == list(served())
+    assert [tool.name for tool in tools] == list(registered_questions())
     for tool in tools:
         assert not tool.input_schema.keys() & {"oneOf", "anyOf", "allOf"}
         assert tool.description
@@ -128,7 +128,7 @@ def test_work_that_nobody_waits_for_ends(shared: LocalModels) -> None:
     gone = threading.Event()
     gone.set()
     with pytest.raises(Cancelled):
-        agents.answer(served()["ablation-of-each-head"], {"text": TEXT}, shared, gone)
+        agents.answer(registered_questions()["ablation-of-each-head"], {"text": TEXT}, shared, gone)
 
 
 def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

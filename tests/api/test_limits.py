@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_probe.api import limits, schema
-from bert_probe.api.registry import served
+from bert_probe.api.registry import registered_questions
 from bert_probe.model import lengths
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
@@ -33,5 +33,5 @@ def test_documentation_states_the_limit(statement: str) -> None:
 
 
 def test_schema_states_the_limit_of_a_text() -> None:
-    properties = schema.of_body(served()["tokens"])["properties"]
+    properties = schema.of_body(registered_questions()["tokens"])["properties"]
     assert properties["text"]["maxLength"] == lengths.MOST_CHARACTERS

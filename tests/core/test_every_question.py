@@ -24,12 +24,12 @@ from starlette.testclient import TestClient
 
 import bert_probe
 from bert_probe.api import schema
-from bert_probe.api.registry import CUT, REPORT, RegisteredQuestion, served
+from bert_probe.api.registry import RegisteredQuestion, registered_questions
 from bert_probe.cli.main import main
 from bert_probe.core import files, snippets
+from bert_probe.core.inputs import SENTENCES_FILE, InputValues
 from bert_probe.core.question import QUESTIONS
 from bert_probe.core.result import Result
-from bert_probe.core.snippets import SENTENCES_FILE
 from bert_probe.errors import SubjectError, UnavailableError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
@@ -153,17 +153,19 @@ def test_the_http_body_brings_the_same_table(
     result = answers[repr(example.asked)]
     program, address, option, written = shlex.split(result.http.splitlines()[-1])
     assert (program, option) == ("curl", "--json")
-    body, one = json.loads(written), served()[address.rpartition("/")[2]]
+    body, one = json.loads(written), registered_questions()[address.rpartition("/")[2]]
     texts = {SENTENCES_FILE: "".join(f"{line}\n" for line in example.file), **example.files}
     for file in [*body.get("files", {}).values(), *filter(None, [body.get("sentences")])]:
         file["content"] = texts[file["file"]]
     jsonschema.Draft202012Validator(schema.of_body(one)).validate(body)
     if example.trained:
         shared_cache.lend(asked(example), body["model"])  # it is open already
-    if one.reports:
+    if one.has_progress:
         _keep(result, one, example.subjects(asked(example)))
     answer = client.post(
-        address.removeprefix(snippets.AT), json=body, headers={"Accept": "application/vnd.apache.parquet"}
+        address.removeprefix(snippets.DEFAULT_URL),
+        json=body,
+        headers={"Accept": "application/vnd.apache.parquet"},
     )
     assert answer.status_code == 200, answer.text
     again, first = (
@@ -176,19 +178,20 @@ def test_the_http_body_brings_the_same_table(
 
 def _keep(result: Result, one: RegisteredQuestion, subjects: tuple[Any, ...]) -> None:
     """Keep an answer that takes long where who asks the very same, of the very same, finds it."""
-    kinds = [kind for kind in one.arguments.values() if kind != REPORT]
-    given = [*subjects, *(False if kind == CUT else None for kind in kinds[len(subjects) :])]
+    values = InputValues(sentences=None, truncate=False)
+    missing = one.inputs.arguments(values)[len(subjects) - one.inputs.models :] if one.inputs.files else []
+    given = [*subjects, *missing]
     shared_cache.answers.cache.once((*key_of(result.question, *given), ()), lambda: result)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=NAMES)
 def test_json_reads_as_it_was_written(example: Example, asked: Asked, answers: dict[str, Result]) -> None:
-    fields_of = schema.of_question(served()[snippets.name_of(example.asked.analysis)])
+    fields_of = schema.of_question(registered_questions()[snippets.url_name(example.asked.analysis)])
     for one in (example.asked, answers[repr(example.asked)].question):
         plain = json.loads(json.dumps(one.to_json()))
         jsonschema.Draft202012Validator(fields_of).validate(plain)
         assert type(one).from_json(plain, asked(example).description) == one
-        assert type(one).from_json(one.said(), asked(example).description) == one
+        assert type(one).from_json(one.non_default_json(), asked(example).description) == one
 
 
 @pytest.mark.usefixtures("folder")

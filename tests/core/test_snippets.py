@@ -17,7 +17,7 @@ from bert_probe.model.checkpoint import Checkpoint
 
 @pytest.mark.parametrize("letter", ["a", "語", "'"])
 def test_a_command_is_given_only_where_it_can_run(letter: str, minilm: Checkpoint) -> None:
-    most = snippets.LONGEST_ARGUMENT // len(letter.encode())
+    most = snippets.MAX_ARGUMENT_BYTES // len(letter.encode())
     texts = [letter * most, letter * (most + 1)]
     fits, too_long = (bert_probe.Tokens().of(minilm.trace(text, truncate=True)) for text in texts)
     assert shlex.split(fits.shell)[-1] == texts[0]
@@ -29,9 +29,9 @@ def test_a_command_is_given_only_where_it_can_run(letter: str, minilm: Checkpoin
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
 def test_the_longest_argument_is_that_of_linux() -> None:
-    subprocess.run(["true", "a" * snippets.LONGEST_ARGUMENT], check=True)
+    subprocess.run(["true", "a" * snippets.MAX_ARGUMENT_BYTES], check=True)
     with pytest.raises(OSError, match="Argument list too long"):
-        subprocess.run(["true", "a" * (snippets.LONGEST_ARGUMENT + 1)], check=True)
+        subprocess.run(["true", "a" * (snippets.MAX_ARGUMENT_BYTES + 1)], check=True)
 
 
 @pytest.mark.parametrize(("layer", "plain"), [(0, 1), (2, 3), (-1, "last"), (-2, "last-1"), (-3, "last-2")])

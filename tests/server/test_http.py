@@ -22,7 +22,7 @@ from starlette.types import Message
 import bert_probe
 from bert_probe.api import formats, limits, schema
 from bert_probe.api.body import Body
-from bert_probe.api.registry import served
+from bert_probe.api.registry import registered_questions
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Cancelled, Progress
 from bert_probe.runtime import shared_cache
@@ -137,8 +137,8 @@ def test_faults_of_a_file_come_with_their_lines(here: TestClient) -> None:
 def test_a_file_of_the_machine_cannot_be_chosen_from_outside(here: TestClient) -> None:
     body = TOKENS | {"question": {"tuned": "/etc/passwd"}}
     assert "chosen there alone" in problem(here.post("/api/v1/lens", json=body), 400, "no-json")
-    assert served()["lens"].shut == {"tuned"}
-    assert not any(one.shut for name, one in served().items() if name != "lens")
+    assert registered_questions()["lens"].file_fields == {"tuned"}
+    assert not any(one.file_fields for name, one in registered_questions().items() if name != "lens")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "X"])
@@ -326,7 +326,7 @@ def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> N
     told = here.get("/api/openapi.json").json()
     assert told["openapi"] == "3.1.0"
     paths = {path.removeprefix("/api/v1/") for path in told["paths"] if path.startswith("/api/v1/")}
-    assert paths == set(served())
+    assert paths == set(registered_questions())
     for path, one in told["paths"].items():
         if "post" in one:
             held = one["post"]["requestBody"]["content"]["application/json"]
@@ -337,8 +337,8 @@ def test_the_openapi_file_is_one_and_lists_every_question(here: TestClient) -> N
 
 def test_every_example_is_answered(here: TestClient) -> None:
     answered = set()
-    for name, one in served().items():
-        if one.texts[1] == 0 or one.models > 1 or (one.reports and name != "attention"):
+    for name, one in registered_questions().items():
+        if one.inputs.texts[1] == 0 or one.inputs.models > 1 or (one.has_progress and name != "attention"):
             continue  # those take seconds
         answer = here.post(f"/api/v1/{name}", json=schema.example(one))
         if answer.status_code == 200:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message
 from bert_probe.api import agents, errors, limits
 from bert_probe.api.body import Body
 from bert_probe.api.local_models import LocalModels
-from bert_probe.api.registry import served
+from bert_probe.api.registry import registered_questions
 from bert_probe.runtime import semaphore, shared_cache
 from bert_probe.server import asgi
 from tests.helpers.http import TOKENS, asking, problem
@@ -96,7 +96,7 @@ def test_the_page_is_there_with_a_slash_too(here: TestClient) -> None:
 def test_agents_may_write_whole_numbers_as_json_may() -> None:
     def told(layer: object) -> types.CallToolResult:
         given = {**TOKENS, "question": {"layer": layer}}
-        return agents.answer(served()["attention"], given, shared, threading.Event())
+        return agents.answer(registered_questions()["attention"], given, shared, threading.Event())
 
     shared = LocalModels()
     assert told(2.0).structured_content == told(2).structured_content

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from bert_probe.analyses.highlights.highlights import HighlightsResult, forms, look
 from bert_probe.analyses.highlights.reference import ReferenceNumbers, usual
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.snippets import address
+from bert_probe.core.snippets import url_parameters
 from bert_probe.model.progress import no_progress
 from bert_probe.runtime import shared_cache
 from bert_probe.server import asgi
@@ -87,7 +87,7 @@ def test_the_address_of_a_pair_and_of_a_cut_text_asks_for_the_same() -> None:
         (checkpoint.trace("a dog", "a cat"), workbench.Request("a dog", "a cat", "pair")),
         (checkpoint.trace("dog " * 600, truncate=True), workbench.Request("dog " * 600, truncate=True)),
     ):
-        parameters = address(InputRecord.of(trace))
+        parameters = url_parameters(InputRecord.of(trace))
         assert parameters is not None
         cut = parameters.pop("truncate", "0")
         assert workbench.Request(**parameters, truncate=cut == "1") == request

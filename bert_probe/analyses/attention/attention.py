@@ -14,6 +14,7 @@ from bert_probe.analyses.attention.measures import AttentionMeasure, measure, me
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Index, Number
 from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -51,6 +52,8 @@ class Attention(Question):
         renormalise: divide each row by its sum. A row that gives nothing to the keys shown becomes NaN.
         residual: for rollout, the share that the residual connection carries, 0 to 1.
     """
+
+    inputs = OneTrace()
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: Head = param(HEAD, default="mean", about="Head, counted from 1, or their mean.")
@@ -93,6 +96,8 @@ class AttentionLong(Question):
         layers, heads: which ones, from 0; None for all, and for the layer alone where there are no heads.
         measure, words, specials, renormalise, residual: as in `Attention`.
     """
+
+    inputs = OneTrace()
 
     layers: Sequence[int] | None = param(Indices(LAYER), default=None, option="")
     heads: Sequence[Head] | None = param(Indices(HEAD), default=None, option="")

@@ -13,6 +13,7 @@ import pandas as pd
 
 from bert_probe.core.field_types import Dimensions, FieldType, Schema
 from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -78,6 +79,8 @@ class FindHeads(Question):
         pairs: (query, key) words, by name as in "ground" or "it:2", or by the position of a token of
             theirs; several are averaged.
     """
+
+    inputs = OneTrace()
 
     pairs: Sequence[tuple[Word, Word]] = param(WordPairs(), key="find_pairs", option="")
 

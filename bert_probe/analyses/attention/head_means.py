@@ -14,6 +14,7 @@ from bert_probe.analyses.attention.heads import Heads, Labels, check_grid, head_
 from bert_probe.analyses.vectors.encoded import encoded
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -44,6 +45,8 @@ class HeadMeans(Question):
         resamples: how often as many sentences are drawn with replacement.
         seed: of the drawing; the same one gives the same interval.
     """
+
+    inputs = SentenceList("--file")
 
     words: bool = param(Flag(), default=False, about=WORDS)
     confidence: float = param(

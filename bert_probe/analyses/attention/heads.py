@@ -11,6 +11,7 @@ from bert_probe.analyses.attention.attention import WORDS
 from bert_probe.analyses.attention.head_measures import SHARES, measure_heads
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -47,6 +48,8 @@ class Heads(Question):
     Attributes:
         words: merge pieces into words first: attention summed over keys, averaged over queries.
     """
+
+    inputs = OneTrace()
 
     words: bool = param(Flag(), default=False, about=WORDS)
 

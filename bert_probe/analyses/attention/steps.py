@@ -15,6 +15,7 @@ from bert_probe.analyses.attention.head_outputs import HeadOutputs, attention_pa
 from bert_probe.core import frames
 from bert_probe.core.field_types import Index, Optional
 from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -37,6 +38,8 @@ class AttentionSteps(Question):
         query: the token that looks: its position, or its word; None for the last word of the text.
         key: None for a table of all keys; a token for the vectors behind its weight.
     """
+
+    inputs = OneTrace()
 
     layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
     head: int = param(HEAD, default=0, about="Head, counted from 1.")

@@ -14,6 +14,7 @@ from bert_probe.analyses.attention.measures.rollout import rollouts
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -36,6 +37,8 @@ class TokenRollout(Question):
         words: merge pieces into words.
         residual: the share that the residual connection is taken to carry, 0 to 1.
     """
+
+    inputs = OneTrace()
 
     token: int | str = param(TokenSelector(), option="", key="reach_token")
     direction: str = param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from bert_probe.analyses.vectors.pooling import offered, pool_unpadded, recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Optional
 from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -66,7 +67,7 @@ class ActivationPatching(Question):
         at: the token of A that the answer is of, where it stands at one.
     """
 
-    pair_options: ClassVar[tuple[str, ...]] = ("--pair-a", "--pair-b")
+    inputs = TwoTraces(pair_options=("--pair-a", "--pair-b"))
 
     what: str = param(
         Choice(PARTS), default="tokens", key="patch", about="What of TEXT_A is put into TEXT_B."

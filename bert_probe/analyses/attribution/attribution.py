@@ -20,6 +20,7 @@ from bert_probe.analyses.outputs.target import WITHOUT, TargetOutput, number_of
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
 from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -82,6 +83,8 @@ class Attribution(TargetQuestion):
             for an answer that stands at some of the tokens.
         baseline: the token that stands for no information; None for the first that the tokenizer has.
     """
+
+    inputs = OneOrTwoTraces("--pair")
 
     method: str = param(Choice(methods), default="leave-one-out", about=METHOD)
     words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")

@@ -27,6 +27,7 @@ from bert_probe.analyses.attribution.methods import (
 )
 from bert_probe.analyses.outputs.target import WITHOUT, Variant, without
 from bert_probe.core.field_types import Choice, Flag, Number, Optional
+from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, UnavailableError
@@ -50,6 +51,8 @@ class AttributionFaithfulness(TargetQuestion):
         seed: of these.
         rows: the table: the "methods" with their check, or the "words" with what each method says of them.
     """
+
+    inputs = OneOrTwoTraces("--pair")
 
     words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
     removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)

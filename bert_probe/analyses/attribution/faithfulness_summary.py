@@ -14,6 +14,7 @@ from bert_probe.analyses.attribution.faithfulness import AttributionFaithfulness
 from bert_probe.analyses.attribution.methods import BASELINES, methods
 from bert_probe.analyses.outputs.target import WITHOUT
 from bert_probe.core.field_types import Choice, FieldType, Flag, Number, Optional
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -36,6 +37,8 @@ class FaithfulnessSummary(Question):
     Attributes:
         task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
     """
+
+    inputs = SentenceList("--file")
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
     target: str | None = param(

@@ -14,6 +14,7 @@ from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag
 from bert_probe.core.field_types_of_lists import HeadSet
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -45,6 +46,8 @@ class HeadAblation(Question):
             the tokens with each other "before", "after", or their "difference", after minus before.
         specials: with the cosines, keep [CLS] and [SEP].
     """
+
+    inputs = OneTrace()
 
     heads: Sequence[Head] = param(HeadSet(whole_layers=True), key="off")
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
@@ -91,6 +94,8 @@ class HeadAblationSweep(Question):
     Attributes:
         replacement: as in `HeadAblation`.
     """
+
+    inputs = OneTrace()
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
 

@@ -15,6 +15,7 @@ from bert_probe.analyses.attribution.head_ablation import REPLACED, REPLACEMENTS
 from bert_probe.analyses.outputs.target import TargetOutput
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError
@@ -38,6 +39,8 @@ class HeadAttribution(TargetQuestion):
             text's tokens.
         show: the table: each of the "heads", all heads of each of the "layers", or the "importance".
     """
+
+    inputs = OneOrTwoTraces("--pair")
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
     show: str = param(

@@ -13,6 +13,7 @@ import torch
 from bert_probe.analyses.attribution.head_attribution import HeadAttribution
 from bert_probe.analyses.outputs.target import some_of
 from bert_probe.core.field_types import Number
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -41,6 +42,8 @@ class HeadPruning(Question):
         parts: of all heads that are taken away at a time, as many as there are steps.
         seed: of the random order.
     """
+
+    inputs = SentenceList("--file")
 
     parts: int = param(Number(1, 100), default=10, about="With --file and --heads: steps.  [default: 10]")
     seed: int = param(

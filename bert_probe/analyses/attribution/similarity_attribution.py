@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from bert_probe.analyses.outputs.target import number_of
 from bert_probe.analyses.vectors.pooling import pool_unpadded, recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
+from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -46,7 +47,7 @@ class SimilarityAttribution(Question):
         steps: on the way.
     """
 
-    second: ClassVar[str] = "--pair"
+    inputs = TwoTraces("--pair")
 
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
     steps: int = param(

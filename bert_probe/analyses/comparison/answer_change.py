@@ -22,6 +22,7 @@ from bert_probe.analyses.vectors.pooling import recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_words import WordSelector
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError
@@ -62,6 +63,8 @@ class AnswerChange(ModelChange):
             likeliest label of each token.
         mask: a token; its word is masked, beside the masks that the text has.
     """
+
+    inputs = TwoModelTraces()
 
     what: ClassVar[str] = "answers"
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from bert_probe.analyses.comparison.model_change import ModelChange
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult, SplitWord
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.core.result import Result
@@ -20,6 +21,8 @@ from bert_probe.model.trace import Trace
 @question("change of fragmentation", command="diff")
 class FertilityChange(ModelChange):
     """Into how many pieces each word of a text is cut by two models, whose vocabularies may differ."""
+
+    inputs = TwoModelTraces()
 
     what: ClassVar[str] = "fragmentation"
 

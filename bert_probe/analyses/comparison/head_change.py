@@ -12,6 +12,7 @@ from bert_probe.analyses.attention.attention import WORDS
 from bert_probe.analyses.comparison.model_change import ModelChange, read_by_both
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
@@ -26,6 +27,8 @@ class HeadChange(ModelChange):
     Attributes:
         words: merge pieces into words first, as in `WordLens.merge`.
     """
+
+    inputs = TwoModelTraces()
 
     what: ClassVar[str] = "heads"
 

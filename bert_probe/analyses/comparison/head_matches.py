@@ -10,6 +10,7 @@ import pandas as pd
 
 from bert_probe.analyses.comparison.model_change import ModelChange, read_in_two_ways
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, memory_errors
@@ -32,6 +33,8 @@ class HeadMatches(ModelChange):
     Attributes:
         show: "best" gives the head of B that is most like each head of A, "all" every pair.
     """
+
+    inputs = TwoModelTraces()
 
     what: ClassVar[str] = "matches"
 

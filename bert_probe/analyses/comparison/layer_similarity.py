@@ -18,6 +18,7 @@ from bert_probe.analyses.comparison.model_change import (
 )
 from bert_probe.analyses.vectors.encoded import encoded
 from bert_probe.core.field_types import Number
+from bert_probe.core.inputs import TwoModelSentences
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
@@ -41,6 +42,8 @@ class LayerSimilarity(ModelChange):
         examples: tokens that are compared at most; of more, so many are drawn. Special ones are left out.
         seed: of the drawing.
     """
+
+    inputs = TwoModelSentences("--file")
 
     what: ClassVar[str] = "alikeness"
 

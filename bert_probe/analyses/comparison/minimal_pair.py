@@ -17,6 +17,7 @@ from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Flag, Optional
 from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -44,6 +45,8 @@ class MinimalPair(Question):
         show: "heads" for a table of how much each head changed, "moved" for one of the vectors.
         by: the measure by which heads are ranked.
     """
+
+    inputs = TwoTraces()
 
     words: bool = param(Flag(), default=False, about=WORDS)
     show: str = param(
@@ -99,6 +102,8 @@ class MinimalPairRow(Question):
         head: from 0, or "mean" for the mean over the layer's heads.
         words: merge pieces into words.
     """
+
+    inputs = TwoTraces()
 
     token: int | str | None = param(
         Optional(TokenSelector()), default=None, option="--row", key="compare_token"

@@ -12,6 +12,7 @@ import torch
 
 from bert_probe.analyses.comparison.model_change import ModelChange, check_tokenizers
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, inventory
+from bert_probe.core.inputs import TwoCheckpoints
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.core.result import Result
@@ -28,6 +29,8 @@ class ParameterChange(ModelChange):
 
     The parameters are those of the encoder, as in `Parameters`.
     """
+
+    inputs = TwoCheckpoints()
 
     what: ClassVar[str] = "parameters"
 

@@ -13,6 +13,7 @@ from bert_probe.analyses.comparison.model_change import ModelChange, read_by_bot
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
+from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.question import param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
@@ -32,6 +33,8 @@ class VectorChange(ModelChange):
     Attributes:
         words: of words, whose vectors are the means of their pieces'.
     """
+
+    inputs = TwoModelTraces()
 
     what: ClassVar[str] = "vectors"
 

@@ -13,10 +13,11 @@ import pandas as pd
 from bert_probe.analyses.highlights.reference import Form, ReferenceNumbers, usual
 from bert_probe.analyses.highlights.thumbnails import Grid, Picture
 from bert_probe.analyses.highlights.types import HighlightCandidate, HighlightContext, HighlightType, kinds
+from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
-from bert_probe.core.snippets import address
+from bert_probe.core.snippets import url_parameters
 from bert_probe.errors import TextError
 from bert_probe.model.progress import Progress, no_progress, part_of
 from bert_probe.model.trace import Trace
@@ -37,6 +38,8 @@ class Highlights(Question):
     same model, that have a smaller one. Told are at most `MOST` from the `UNUSUAL` percentile on; where these
     are fewer than `FEW`, up to so many from the `MIDDLE` on; and the first `LEAST` whatever they are.
     """
+
+    inputs = OneOrTwoTraces()
 
     def of(
         self,
@@ -169,7 +172,7 @@ class HighlightsResult(Result):
 
     def link(self, finding: Highlight) -> str:
         """The address, within the app, of the view behind a finding; "" for what is in memory only."""
-        texts = address(self.inputs)
+        texts = url_parameters(self.inputs)
         return "" if texts is None else f"/{finding.page}?{urlencode({**texts, **finding.choices})}"
 
     @property

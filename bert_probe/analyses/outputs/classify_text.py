@@ -10,6 +10,7 @@ import pandas as pd
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult, sigmoid, softmax
 from bert_probe.core.field_types import Number, Optional
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError
@@ -25,6 +26,8 @@ class ClassifyText(Prediction):
     Attributes:
         top: how many; None for all.
     """
+
+    inputs = OneTrace()
 
     task: ClassVar[str] = CLASSIFYING
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from bert_probe.analyses.outputs.prediction import sigmoid, softmax
 from bert_probe.analyses.outputs.target import some_of
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -57,7 +58,7 @@ class Evaluate(Question):
         show: which table; see `SHOWS`.
     """
 
-    files: ClassVar[Mapping[str, str]] = {"training": "--training"}
+    inputs = Files({"rows": FileInput(), "training": FileInput("--training", is_required=False)})
 
     show: str = param(
         Choice(SHOWS), default="measures", option="--what", about="Which table.", display_only=True

@@ -15,6 +15,7 @@ from bert_probe.analyses.outputs import scores
 from bert_probe.analyses.outputs.fill_mask import mask_of
 from bert_probe.analyses.outputs.lens_training import inputs_of, masked
 from bert_probe.core.field_types import Choice, Number
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -49,6 +50,8 @@ class EvaluateMasks(Question):
         seed: of which tokens are masked.
         show: which table; see `SHOWS`.
     """
+
+    inputs = SentenceList()
 
     seed: int = param(Number(0), default=0, about="Of which tokens are masked.  [default: 0]")
     show: str = param(

@@ -13,6 +13,7 @@ from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult,
 from bert_probe.core import frames
 from bert_probe.core.field_types import Number, Optional
 from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import SelectionError, ShapeError, TextError, UnavailableError
@@ -32,6 +33,8 @@ class FillMask(Prediction):
             its first piece, as in transformers' pipeline, and the answer says so.
         mask: a token; its word is masked, beside the masks that the text has.
     """
+
+    inputs = OneTrace()
 
     task: ClassVar[str] = FILLING
 

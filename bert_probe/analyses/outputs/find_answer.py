@@ -12,6 +12,7 @@ import pandas as pd
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult, softmax
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Number
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import TextError
@@ -32,6 +33,8 @@ class FindAnswer(Prediction):
         no_answer: let "no answer" take part: the first token of the input, where models are trained to point
             when the text does not say.
     """
+
+    inputs = OneTrace()
 
     task: ClassVar[str] = ANSWERING
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult, softmax
 from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import ShapeError, TextError
@@ -38,6 +39,8 @@ class LabelTokens(Prediction):
         aggregation: see `AGGREGATIONS`; all as transformers' pipeline does it.
         outside: keep what has the label O, which belongs to nothing.
     """
+
+    inputs = OneTrace()
 
     task: ClassVar[str] = LABELLING
 

@@ -18,6 +18,7 @@ from bert_probe.analyses.outputs.tuned_lens_files import opened
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, FileName, Number, Optional
 from bert_probe.core.field_types_of_words import WordList, WordSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -52,6 +53,8 @@ class Lens(Question):
         tuned: the file of a tuned lens, see `TuneLens`: each layer but the last is read through it. At masks.
         show: "answers", a row for each word or label; or "entropy", a row for each layer and token.
     """
+
+    inputs = OneTrace()
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="Which trained head.")
     top: int = param(Number(1), default=5, about="How many, likeliest first.")

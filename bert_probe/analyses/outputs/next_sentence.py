@@ -8,6 +8,7 @@ from typing import ClassVar
 import pandas as pd
 
 from bert_probe.analyses.outputs.prediction import Prediction, PredictionResult, softmax
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import question
 from bert_probe.errors import ShapeError, TextError
@@ -22,6 +23,8 @@ FOLLOWS = ("next", "not next")
 @question(FOLLOWING, command="predict")
 class NextSentence(Prediction):
     """Whether the pair goes on where the text ends."""
+
+    inputs = OneTrace()
 
     task: ClassVar[str] = FOLLOWING
 

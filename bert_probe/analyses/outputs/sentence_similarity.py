@@ -15,6 +15,7 @@ from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.analyses.vectors.pooling import PoolingConfig, pool_unpadded, recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import TwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import param, question
 from bert_probe.errors import TextError, UnavailableError
@@ -33,8 +34,9 @@ class SentenceSimilarity(Prediction):
         show: the "cosine", or the "contributions" to it of each token of one text with each of the other.
     """
 
+    inputs = TwoTraces("--pair")
+
     task: ClassVar[str] = COMPARING
-    second: ClassVar[str] = "--pair"
 
     show: str = param(
         Choice(("cosine", "contributions")),

@@ -28,6 +28,7 @@ from bert_probe.analyses.outputs.lens_training import (
 )
 from bert_probe.core import files, writing
 from bert_probe.core.field_types import Number
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -60,6 +61,8 @@ class TuneLens(Question):
         seed: of the masks, the order of the steps, and which lines are held out.
         held_out: share of the lines that nothing is learned from, by which the lens is judged.
     """
+
+    inputs = SentenceList("--tune")
 
     steps: int = param(Number(1, 100_000), default=200, about="With --tune: of training.  [default: 200]")
     seed: int = param(Number(0), default=0, about="With --tune: of masks and held-out lines.  [default: 0]")

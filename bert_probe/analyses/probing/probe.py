@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from bert_probe.analyses.probing.linear import ProbeSpace, fit, learn, log_proba
 from bert_probe.analyses.vectors.pooling import recipe
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.inputs import FileInput, Files
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
@@ -51,7 +52,7 @@ class Probe(Question):
         seed: of the order of the data, the control task and the bootstrap.
     """
 
-    files: ClassVar[Mapping[str, str]] = {"held_out": "--held-out"}
+    inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
 
     label: str | None = param(Optional(FieldType()), default=None, about=LABEL)
     pooling: str | None = param(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from bert_probe.analyses.probing import reading
 from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.inputs import TAGGED, FileInput, Files
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
@@ -40,6 +41,8 @@ class Relations(Question):
         universal: leave out what follows a colon, so that nsubj:pass counts as nsubj.
         show: of each relation the "best" head, or all of them.
     """
+
+    inputs = Files({"chosen": FileInput(formats=(TAGGED,)), "reported": FileInput(formats=(TAGGED,))})
 
     universal: bool = param(Flag(), default=False, about=UNIVERSAL)
     show: str = param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from bert_probe.analyses.probing.tree_paths import (
 )
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
+from bert_probe.core.inputs import TAGGED, FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -52,7 +53,12 @@ class StructuralProbe(Question):
         seed: of the first B, and of what is held out and in which order it is learned from.
     """
 
-    files: ClassVar[Mapping[str, str]] = {"held_out": "--held-out"}
+    inputs = Files(
+        {
+            "data": FileInput(formats=(TAGGED,)),
+            "held_out": FileInput("--held-out", is_required=False, formats=(TAGGED,)),
+        }
+    )
 
     rank: int = param(Number(1), default=64, about="Of the map; at most the vectors' size.  [default: 64]")
     layers: Sequence[int] | None = param(

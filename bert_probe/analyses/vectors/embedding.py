@@ -15,6 +15,7 @@ from bert_probe.analyses.attention.replay import allowed, off_by, vectors
 from bert_probe.core import frames
 from bert_probe.core.field_types import Optional
 from bert_probe.core.field_types_of_words import TokenSelector
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -35,6 +36,8 @@ class Embedding(Question):
         token: the one whose steps the table shows: its position, or its word; None for the first that is
             no special token.
     """
+
+    inputs = OneTrace()
 
     token: int | str | None = param(
         Optional(TokenSelector()),

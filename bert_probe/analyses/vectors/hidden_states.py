@@ -10,6 +10,7 @@ import pandas as pd
 from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -28,6 +29,8 @@ class HiddenStates(Question):
             last one alone.
         which: "tokens": one for each token; "cls": that of [CLS]; "pooler": the pooler's output.
     """
+
+    inputs = OneTrace()
 
     layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
     which: Which = param(

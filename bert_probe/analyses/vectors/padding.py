@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import ManyTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -37,7 +38,7 @@ class PaddingEffect(Question):
         show: "inputs", a row for each place of each text; "differences", a row for each text and layer.
     """
 
-    listed: ClassVar[str] = "--text"
+    inputs = ManyTraces("--text")
 
     show: str = param(
         Choice(("inputs", "differences")),

@@ -12,6 +12,7 @@ import torch
 
 from bert_probe.analyses.attention.replay import allowed, off_by, vectors
 from bert_probe.core import frames
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
@@ -22,6 +23,8 @@ from bert_probe.model.trace import Array, Trace
 @question("pooler")
 class Pooler(Question):
     """How the pooler's output is made: tanh(W · CLS + b); Devlin et al. 2019, section 3.1."""
+
+    inputs = OneTrace()
 
     def of(self, trace: Trace) -> PoolerResult:
         """The pooler's steps for a text, and the model's own output to compare with.

@@ -11,6 +11,7 @@ import pandas as pd
 from bert_probe.analyses.vectors.layouts import METHODS, PointLayout
 from bert_probe.analyses.vectors.sentences import POOLED, POOLING, Sentences, SentencesResult
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError
@@ -26,6 +27,8 @@ class SentenceMap(Question):
         method: "pca", "tsne" or "umap", which is an extra; see `layouts`.
         pooling: as in `Sentences`.
     """
+
+    inputs = SentenceList()
 
     method: str = param(Choice(METHODS), default="pca", key="sentences_map", option="")
     pooling: str = param(POOLING, default="mean", about=POOLED)

@@ -16,6 +16,7 @@ from bert_probe.analyses.vectors.cosine import cosine
 from bert_probe.analyses.vectors.pooling import POOLINGS, PoolingConfig, pool, recipe
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Dimensions, Number
+from bert_probe.core.inputs import SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -62,6 +63,8 @@ class Sentences(Question):
         order: of the rows: as "given", or by a "tree", see `PairwiseCosines.order`; pairs have their own.
         count: how many pairs, for "nearest".
     """
+
+    inputs = SentenceList()
 
     pooling: str = param(POOLING, default="mean", about=POOLED)
     show: str = param(

@@ -10,6 +10,7 @@ import pandas as pd
 from bert_probe.analyses.vectors.cosine import cosine, cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag, Index
+from bert_probe.core.inputs import OneOrTwoTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -33,6 +34,8 @@ class Similarity(Question):
         layer: of the vectors; 0 is the output of the embeddings, negative ones count from the end.
         specials: keep [CLS], [SEP] and the like.
     """
+
+    inputs = OneOrTwoTraces()
 
     layer: int = param(VECTOR_LAYER, default=-1, key="vector_layer", about=FROM_0)
     specials: bool = param(

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.vectors.cosine import cosine
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
@@ -32,6 +33,8 @@ class SimilarityBaseline(Question):
     Contextual vectors point in similar directions whatever they stand for, the more so in upper layers
     (Ethayarajh 2019), so a cosine says something only next to this.
     """
+
+    inputs = OneCheckpoint()
 
     def of(self, checkpoint: Checkpoint) -> SimilarityBaselineResult:
         """Measure both in a model.

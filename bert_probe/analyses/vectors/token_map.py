@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from bert_probe.analyses.vectors.encoded import Line, encoded
 from bert_probe.analyses.vectors.planes import BASES, Planes, planes
 from bert_probe.core.field_types import Choice, Flag
+from bert_probe.core.inputs import OneOrTwoTraces, SentenceList
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -89,6 +90,8 @@ class TokenMap(_MapQuestion):
         basis: which plane; see `planes.BASES`.
     """
 
+    inputs = OneOrTwoTraces()
+
     def of(self, trace: Trace, other: Trace | None = None) -> TokenMapResult:
         """The points.
 
@@ -121,8 +124,7 @@ class CorpusTokenMap(_MapQuestion):
         words, specials, basis: as in `TokenMap`.
     """
 
-    files: ClassVar[Mapping[str, str]] = {"rows": "--labelled"}
-    lines = True
+    inputs = SentenceList("--file", "--labelled")
 
     def of(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline, 
 from bert_probe.core import frames
 from bert_probe.core.field_types import FieldType, Optional
 from bert_probe.core.field_types_of_lists import ListOf
+from bert_probe.core.inputs import ManyTraces
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -39,7 +40,7 @@ class WordInContext(Question):
             output of the embeddings.
     """
 
-    listed: ClassVar[str] = "--in"
+    inputs = ManyTraces("--in")
 
     words: Sequence[str] = param(ListOf(FieldType()), option="", key="context_words")
     layer: int | None = param(

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import regex
 
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
@@ -52,6 +53,8 @@ class Fertility(Question):
     A word is a run of letters and digits, or a single sign, so that tokenizers which part words differently
     can be compared.
     """
+
+    inputs = OneTrace()
 
     def of(self, trace: Trace) -> FertilityResult:
         """The words of a text, or of both texts of a pair, in reading order.

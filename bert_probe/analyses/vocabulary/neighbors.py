@@ -14,6 +14,7 @@ import torch
 from bert_probe.analyses.vocabulary.input_vectors import nearest, table_of
 from bert_probe.analyses.vocabulary.vocabulary import Vocabulary, VocabularyResult
 from bert_probe.core.field_types import Dimensions, FieldType, Number
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, UnavailableError
@@ -64,6 +65,8 @@ class Neighbors(Question):
         token: a piece as the vocabulary has it, a word that is one piece, or an id.
         count: how many neighbours.
     """
+
+    inputs = OneCheckpoint()
 
     token: int | str = param(VocabularyToken(), key="near", option="--near")
     count: int = param(Number(1, MOST), default=20, about="With --near: how many neighbours.")

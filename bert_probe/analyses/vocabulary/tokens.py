@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bert_probe.core import frames
+from bert_probe.core.inputs import OneTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
@@ -17,6 +18,8 @@ from bert_probe.model.trace import Trace
 @question("tokens")
 class Tokens(Question):
     """Which pieces of the vocabulary a text becomes."""
+
+    inputs = OneTrace()
 
     def of(self, trace: Trace) -> TokensResult:
         """Those of a text, in the order of the model's input."""

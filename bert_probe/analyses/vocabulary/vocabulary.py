@@ -14,6 +14,7 @@ import torch
 
 from bert_probe.analyses.vocabulary.input_vectors import between_pairs, norms_of, table_of
 from bert_probe.core.field_types import Choice, FieldType, Flag, Optional
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -41,6 +42,8 @@ class Vocabulary(Question):
         script: of `SCRIPTS`, "none", "several" or "other"; None for all.
         show: "pieces", a row for each; "kinds" or "scripts", how many there are of each.
     """
+
+    inputs = OneCheckpoint()
 
     search: str = param(FieldType(), default="", about="Pieces in which this is found.", display_only=True)
     match: str = param(

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bert_probe.analyses.weights.parameters import Inventory, Parameters, parameters_of_config
+from bert_probe.core.inputs import Configs
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
@@ -27,6 +28,8 @@ class ModelSizes(Question):
 
     The encoder is counted, with the pooler that its class has, and without an output head.
     """
+
+    inputs = Configs()
 
     def of(self, *models: ModelConfig | Checkpoint) -> ModelSizesResult:
         """Their sizes, in the order given. Of a config the model is made without memory, and counted.

@@ -13,6 +13,7 @@ import transformers
 from transformers import AutoModel, PretrainedConfig, PreTrainedModel
 
 from bert_probe.core.field_types import Choice
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -142,6 +143,8 @@ class Parameters(Question):
         columns: "all": name, group, part, kind, shape, count, dtype, bytes, share and tied_to; "main": name,
             group, shape, count, dtype and bytes.
     """
+
+    inputs = OneCheckpoint()
 
     columns: str = param(Choice(COLUMNS), default="all", option="", display_only=True)
 

@@ -25,6 +25,7 @@ from bert_probe.analyses.weights.position_encodings import (
 )
 from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Optional
+from bert_probe.core.inputs import OneCheckpoint
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -49,6 +50,8 @@ class Positions(Question):
             and "table" of what was learned; "frequencies" of rotary models; the "bias" by distance; cosines
             of the "relative" vectors. None for the first of these that the model has.
     """
+
+    inputs = OneCheckpoint()
 
     show: str | None = param(
         Optional(Choice(SHOWN)), default=None, key="positions_show", about="What to list.", display_only=True

@@ -12,6 +12,7 @@ import pandas as pd
 
 from bert_probe.analyses.vectors.similarity import FROM_0, VECTOR_LAYER
 from bert_probe.core.field_types import FieldType, Flag, Number, Optional
+from bert_probe.core.inputs import StoreAndTrace
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -47,6 +48,8 @@ class NearestContexts(Question):
         others: leave out rows whose text is the given one.
         exact: look at every vector even where there are so many that an index is used.
     """
+
+    inputs = StoreAndTrace()
 
     word: str = param(FieldType(), about="A word of the text; WORD:2 is its second occurrence.")
     layer: int | None = param(

@@ -16,7 +16,7 @@ from bert_probe.analyses.comparison.vector_change import VectorChangeResult
 from bert_probe.analyses.outputs.fill_mask import to_mask, usual_word
 from bert_probe.analyses.outputs.prediction import CERTAINTY
 from bert_probe.analyses.vectors.similarity_baseline import SimilarityBaseline
-from bert_probe.core.snippets import SENTENCES_FILE
+from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.errors import ProbeError, UnavailableError
 from bert_probe.model.checkpoint import ANSWERING, COMPARING, FILLING, FOLLOWING, LABELLING, Checkpoint
 from bert_probe.model.trace import Trace

@@ -92,7 +92,9 @@ def of_attention(corpus: Store, head: tuple[int, int]) -> dict[str, str]:
 def address_of(corpus: Store, one: SentenceRow) -> dict[str, str] | None:
     """The parameters by which all pages read a row with the model of its store; None where there is none."""
     text = {"text": one.text, "pair": None, "tokens_dropped": one.dropped}
-    given = snippets.address(InputRecord(corpus.manifest["model"], (text,))) or _of_open_model(corpus, one)
+    given = snippets.url_parameters(InputRecord(corpus.manifest["model"], (text,))) or _of_open_model(
+        corpus, one
+    )
     if given is None or url_texts.length(given) <= url_texts.IN_ADDRESS:
         return given
     return {**given, text_store.parameter("a"): text_store.put(given.pop("a"))}

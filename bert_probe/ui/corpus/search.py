@@ -9,7 +9,8 @@ from typing import Any, Final
 import pandas as pd
 import streamlit as st
 
-from bert_probe.core import files, snippets
+from bert_probe.core import files
+from bert_probe.core.inputs import model_name
 from bert_probe.corpus.columns import sentences
 from bert_probe.corpus.context_clusters import ContextClusters, around, unrelated
 from bert_probe.corpus.ingest import VECTORS
@@ -99,7 +100,7 @@ def _checkpoint(corpus: Store) -> Checkpoint:
     for checkpoint in (shared.opened(now.model, now.revision), shared.with_weights(model["weights_sha256"])):
         if checkpoint is not None and checkpoint.description.weights_sha256 == model["weights_sha256"]:
             return checkpoint
-    name, revision = snippets.named(model) or "", model.get("revision") or ""
+    name, revision = model_name(model) or "", model.get("revision") or ""
     if corpus.unfamiliar_model is None:
         name = revision = ""
     about = "This store names it as the model that it was made with."

@@ -12,7 +12,7 @@ from bert_probe.analyses.outputs.evaluate import MAIN, EvaluateResult
 from bert_probe.analyses.outputs.evaluate_masks import AMONG, EvaluateMasksResult
 from bert_probe.analyses.outputs.guesses import ABOUT
 from bert_probe.analyses.outputs.head_predictions import TAGS
-from bert_probe.core.snippets import SENTENCES_FILE
+from bert_probe.core.inputs import SENTENCES_FILE
 from bert_probe.model.trace import Array
 from bert_probe.server import callbacks
 from bert_probe.text.labeled_texts import NUMBER, SEVERAL

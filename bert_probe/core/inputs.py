@@ -1,0 +1,503 @@
+"""Inputs of questions: what a question is asked of, declared once.
+
+The command line, the HTTP API with its schema, agent tools, code snippets and view files are derived from the
+`inputs` of a question and its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from bert_probe.core.provenance import InputRecord
+from bert_probe.model.checkpoint import Checkpoint
+from bert_probe.model.sources import BUILT_IN
+from bert_probe.model.trace import Trace
+
+SENTENCES_FILE = "sentences.txt"
+"""Name of the file in code snippets that read many sentences."""
+
+Texts = tuple[int, int | None]
+"""Smallest and largest number of texts; None for any number."""
+
+
+@dataclass(frozen=True)
+class InputValues:
+    """Values that a surface has read for an `Inputs`.
+
+    Attributes:
+        checkpoints: one for each model.
+        traces: of the texts; for two models, one for each model.
+        sentences: many sentences, or labeled texts where the question accepts them.
+        files: name of a `FileInput` → its rows; an optional file may be missing.
+        truncate: whether texts that are too long are truncated.
+    """
+
+    checkpoints: Sequence[Checkpoint] = ()
+    traces: Sequence[Trace] = ()
+    sentences: Any = ()
+    files: Mapping[str, Any] = field(default_factory=dict)
+    truncate: bool = False
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """A file of labeled texts, tagged sentences or both that a question reads.
+
+    Attributes:
+        option: the option of the command line in front of it; "" for a positional argument.
+        is_required: whether the question cannot be asked without it.
+        formats: what it may contain, a selection of `TABLE` and `TAGGED`.
+        help: one line for the command line and the HTTP schema.
+    """
+
+    option: str = ""
+    is_required: bool = True
+    formats: tuple[str, ...] = ("table", "tagged")
+    help: str = ""
+
+
+TABLE, TAGGED = "table", "tagged"
+"""Formats of a `FileInput`: a table of labeled texts; CoNLL or CoNLL-U."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a question is asked of. Subclasses are the kinds of input that exist.
+
+    Attributes:
+        texts: smallest and largest number of texts that the model reads.
+        models: number of models.
+        has_sentences: whether the question reads many sentences.
+        can_truncate: whether there are texts that can be truncated.
+    """
+
+    texts: ClassVar[Texts] = (0, 0)
+    models: ClassVar[int] = 1
+    has_sentences: ClassVar[bool] = False
+    can_truncate: ClassVar[bool] = True
+
+    @property
+    def files(self) -> Mapping[str, FileInput]:
+        """Name of an argument → the file that is read for it."""
+        return {}
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the positional arguments of `Question.of`."""
+        raise NotImplementedError
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return statements that make the arguments of `Question.of`, and the arguments as an expression."""
+        raise NotImplementedError
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the words of a command line that follow the options.
+
+        Args:
+            leading: positional arguments of the question itself, in front of the inputs.
+            record: the inputs of a result.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OneTrace(Inputs):
+    """One text, or a text and its pair in one input of the model."""
+
+    texts: ClassVar[Texts] = (1, 1)
+    names: ClassVar[tuple[str, ...]] = ("trace",)
+    """Names of the traces in Python."""
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the trace."""
+        return list(values.traces)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load the model and trace each text."""
+        names = self.names if len(record.texts) == len(self.names) else ("trace",)
+        if record.model.get("origin") == "given":
+            lines = [
+                f"{name} = bert_probe.from_attention(weights, tokens)  # what you gave" for name in names
+            ]
+            return lines, ", ".join(names)
+        traces = [trace(name, "checkpoint", text) for name, text in zip(names, record.texts, strict=True)]
+        return [f"checkpoint = {load(record.model)}", *traces], ", ".join(names)
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the texts, with `--pair` in front of a pair."""
+        options: list[str] = []
+        words = list(leading)
+        for number, text in enumerate(record.texts):
+            option = self._option(number)
+            options += [self._pair_option(number), text["pair"]] if text["pair"] is not None else []
+            options += [option, text["text"]] if option else []
+            words += [] if option else [text["text"]]
+        return [*options, *end_of_options(words)]
+
+    def _option(self, number: int) -> str:  # noqa: ARG002
+        return ""
+
+    def _pair_option(self, number: int) -> str:  # noqa: ARG002
+        return "--pair"
+
+
+@dataclass(frozen=True)
+class OneOrTwoTraces(OneTrace):
+    """One text, or two that are read separately.
+
+    Attributes:
+        second: the option in front of the second text; "" for a positional argument.
+    """
+
+    second: str = ""
+
+    texts = (1, 2)
+    names = ("a", "b")
+
+    def _option(self, number: int) -> str:
+        return self.second if number else ""
+
+
+@dataclass(frozen=True)
+class TwoTraces(OneOrTwoTraces):
+    """Two texts that are read separately.
+
+    Attributes:
+        pair_options: the options in front of the pair of each text; none where the texts have no pairs.
+    """
+
+    pair_options: tuple[str, ...] = ()
+
+    texts = (2, 2)
+
+    def _pair_option(self, number: int) -> str:
+        return self.pair_options[number] if self.pair_options else "--pair"
+
+
+@dataclass(frozen=True)
+class ManyTraces(OneTrace):
+    """Two texts or more, each read separately.
+
+    Attributes:
+        option: the option in front of each text.
+    """
+
+    option: str = "--text"
+
+    texts = (2, None)
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the list of traces."""
+        return [list(values.traces)]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load the model and trace all texts."""
+        pairs = [(text["text"], text["pair"]) for text in record.texts]
+        given = [repr([text if pair is None else (text, pair) for text, pair in pairs])]
+        given += ["truncate=True"] if any(text["tokens_dropped"] for text in record.texts) else []
+        return [
+            f"checkpoint = {load(record.model)}",
+            f"traces = checkpoint.traces({', '.join(given)})",
+        ], "traces"
+
+    def _option(self, number: int) -> str:  # noqa: ARG002
+        return self.option
+
+
+@dataclass(frozen=True)
+class OneCheckpoint(Inputs):
+    """A model, without a text."""
+
+    can_truncate = False
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoint."""
+        return list(values.checkpoints)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the call that loads the model."""
+        return [f"checkpoint = {load(record.model)}"], "checkpoint"
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:  # noqa: ARG002
+        """Return the question's own arguments."""
+        return end_of_options(leading)
+
+
+@dataclass(frozen=True)
+class SentenceList(Inputs):
+    """Many sentences, each read separately.
+
+    Attributes:
+        option: the option in front of the file of sentences; "" for a positional argument.
+        labeled_option: the option in front of a table of labeled texts that may replace the sentences; "" for
+            none.
+    """
+
+    option: str = ""
+    labeled_option: str = ""
+
+    has_sentences = True
+
+    @property
+    def files(self) -> Mapping[str, FileInput]:
+        """The table of labeled texts that may replace the sentences."""
+        return {"rows": FileInput(self.labeled_option, False, (TABLE,))} if self.labeled_option else {}
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoint, the sentences and whether to truncate them."""
+        rows = values.files.get("rows", values.sentences)
+        return [*values.checkpoints, rows, values.truncate]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load the model and read the file of sentences."""
+        files = record.sentences.get("files", {})
+        lines = [f"{name} = {read(about)}" for name, about in files.items()]
+        if not files:
+            lines = [f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
+        arguments = ["checkpoint", *(files or ["sentences"]), *truncation(record)]
+        return [f"checkpoint = {load(record.model)}", *lines], ", ".join(arguments)
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the file."""
+        files = record.sentences.get("files", {})
+        if files:
+            return [self.labeled_option, files["rows"]["file"]]
+        return [*([self.option] if self.option else []), *end_of_options([*leading, SENTENCES_FILE])]
+
+
+@dataclass(frozen=True)
+class Files(Inputs):
+    """Files of labeled texts or tagged sentences.
+
+    Attributes:
+        named: name of the argument of `Question.of` → the file that is read for it.
+    """
+
+    named: Mapping[str, FileInput]
+
+    @property
+    def files(self) -> Mapping[str, FileInput]:
+        """Name of an argument → the file that is read for it."""
+        return self.named
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.named.items()))
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoint, the rows of each file (None for a missing one) and whether to truncate."""
+        return [*values.checkpoints, *(values.files.get(name) for name in self.named), values.truncate]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load the model and read each file."""
+        files = record.sentences["files"]
+        lines = [f"checkpoint = {load(record.model)}"]
+        lines += [f"{name} = {read(about)}" for name, about in files.items()]
+        by_keyword = [*files] != [*self.named][: len(files)]
+        arguments = [f"{name}={name}" if by_keyword else name for name in files]
+        return lines, ", ".join(["checkpoint", *arguments, *truncation(record)])
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the names of the files."""
+        words: list[str] = []
+        for name, about in record.sentences["files"].items():
+            option = self.named[name].option
+            words += [option, about["file"]] if option else [about["file"]]
+        return [*leading, *words]
+
+
+@dataclass(frozen=True)
+class TwoCheckpoints(Inputs):
+    """Two models, without a text."""
+
+    models = 2
+    can_truncate = False
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return both checkpoints."""
+        return list(values.checkpoints)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load both models."""
+        return _load_two(record), "checkpoint, other"
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the names of both models."""
+        return end_of_options([*_names_of_two(record), *leading])
+
+
+@dataclass(frozen=True)
+class TwoModelTraces(TwoCheckpoints):
+    """One text, read by two models."""
+
+    texts = (1, 1)
+    can_truncate = True
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the traces of both models."""
+        return list(values.traces)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load both models and trace the text with each."""
+        (text,) = record.texts
+        sides = (("a", "checkpoint"), ("b", "other"))
+        return [*_load_two(record), *(trace(*side, text) for side in sides)], "a, b"
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the names of both models and the text."""
+        (text,) = record.texts
+        options = [] if text["pair"] is None else ["--pair", text["pair"]]
+        return [*options, *end_of_options([*_names_of_two(record), *leading, text["text"]])]
+
+
+@dataclass(frozen=True)
+class TwoModelSentences(TwoCheckpoints):
+    """Many sentences, read by two models.
+
+    Attributes:
+        option: the option in front of the file of sentences; "" for a positional argument.
+    """
+
+    option: str = ""
+
+    has_sentences = True
+    can_truncate = True
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return both checkpoints, the sentences and whether to truncate them."""
+        return [*values.checkpoints, values.sentences, values.truncate]
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that load both models and read the file of sentences."""
+        lines = [*_load_two(record), f"sentences = bert_probe.read_sentences({SENTENCES_FILE!r})"]
+        return lines, ", ".join(["checkpoint", "other", "sentences", *truncation(record)])
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the file and the names of both models."""
+        option = [self.option] if self.option else []
+        return [*option, SENTENCES_FILE, *end_of_options([*_names_of_two(record), *leading])]
+
+
+@dataclass(frozen=True)
+class Configs(Inputs):
+    """Configurations of models, with or without their weights."""
+
+    can_truncate = False
+
+    def arguments(self, values: InputValues) -> list[Any]:
+        """Return the checkpoints."""
+        return list(values.checkpoints)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return one expression for each model; there are no statements."""
+        models = [
+            load(model) if "weights_sha256" in model else f"bert_probe.open_config({config_name(model)!r})"
+            for model in record.configs
+        ]
+        return [], ", ".join(models)
+
+
+@dataclass(frozen=True)
+class OneStore(Inputs):
+    """A corpus store."""
+
+    can_truncate = False
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the call that opens the store."""
+        return [f"store = bert_probe.open_corpus({record.store['store']!r})"], "store"
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the folder of the store and the question's own arguments."""
+        return end_of_options([record.store["store"], *leading])
+
+
+@dataclass(frozen=True)
+class StoreAndTrace(OneStore):
+    """A corpus store and a text that its model reads."""
+
+    texts = (1, 1)
+
+    def python(self, record: InputRecord) -> tuple[list[str], str]:
+        """Return the calls that open the store and trace the text with its model."""
+        lines, store = super().python(record)
+        model = ", ".join(model_arguments(record.model))
+        (text,) = record.texts
+        lines += [f"checkpoint = store.checkpoint({model})", trace("trace", "checkpoint", text)]
+        return lines, f"{store}, trace"
+
+    def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
+        """Return the text, its model, the folder of the store and the question's own arguments."""
+        (text,) = record.texts
+        cut = ["--truncate"] if text["tokens_dropped"] else []
+        return ["--text", text["text"], *cut, *model_options(record), *super().words(leading, record)]
+
+
+def end_of_options(words: Sequence[str]) -> list[str]:
+    """Return the words after `--` where one of them begins like an option."""
+    return ["--", *words] if any(word.startswith("-") for word in words) else list(words)
+
+
+def truncation(record: InputRecord) -> list[str]:
+    """Return the Python argument that truncates sentences, where any was truncated."""
+    return ["truncate=True"] if record.sentences["tokens_dropped"] else []
+
+
+def model_name(model: Mapping[str, Any]) -> str | None:
+    """Return the name that opens a model; None for the built-in."""
+    name: str | None = model.get("model")
+    return None if name == BUILT_IN else name
+
+
+def config_name(config: Mapping[str, Any]) -> str:
+    """Return the name by which `open_config` finds a configuration."""
+    at = f"@{config['revision']}" if config["revision"] else ""
+    return f"{config['model']}{at}"
+
+
+def model_arguments(model: Mapping[str, Any]) -> list[str]:
+    """Return the Python arguments that name a model; none for the built-in."""
+    revision = [f"revision={model['revision']!r}"] if model.get("revision") else []
+    return [repr(model_name(model)), *revision] if model_name(model) else revision
+
+
+def model_options(record: InputRecord) -> list[str]:
+    """Return the options that name the model; of two models only their revisions."""
+    if record.other:
+        sides = zip(("--revision-a", "--revision-b"), record.models, strict=True)
+        options = [(option, model.get("revision")) for option, model in sides]
+    else:
+        options = [("--model", model_name(record.model)), ("--revision", record.model.get("revision"))]
+    return [word for option, value in options if value for word in (option, value)]
+
+
+def load(model: Mapping[str, Any], name: str = "model") -> str:
+    """Return the Python expression that opens a model; `name` stands for one in memory."""
+    if model.get("origin") == "in memory":
+        return f"bert_probe.wrap({name}, tokenizer)"
+    arguments = model_arguments(model)
+    arguments += [f"dtype={model['dtype']!r}"] if model.get("dtype", "float32") != "float32" else []
+    return f"bert_probe.load({', '.join(arguments)})"
+
+
+def trace(name: str, checkpoint: str, text: Mapping[str, Any]) -> str:
+    """Return the Python statement that traces a text."""
+    arguments = [repr(text["text"])]
+    arguments += [repr(text["pair"])] if text["pair"] is not None else []
+    arguments += ["truncate=True"] if text["tokens_dropped"] else []
+    return f"{name} = {checkpoint}.trace({', '.join(arguments)})"
+
+
+def read(file: Mapping[str, Any]) -> str:
+    """Return the Python expression that reads a file of labeled texts or tagged sentences."""
+    if "kind" in file:
+        return f"bert_probe.read_labeled_texts({file['file']!r}, {file['kind']!r})"
+    return f"bert_probe.read_tagged_sentences({file['file']!r})"
+
+
+def _load_two(record: InputRecord) -> list[str]:
+    return [f"checkpoint = {load(record.model)}", f"other = {load(record.other, 'other_model')}"]
+
+
+def _names_of_two(record: InputRecord) -> list[str]:
+    return [str(model["model"]) for model in record.models]
