@@ -1,4 +1,4 @@
-"""Commands on attention: the weights of a head, and rollout."""
+"""Commands about attention: the weights of a head, rollout, and heads between two words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bert_probe.analyses.attention.attention import (
     AttentionLongResult,
     AttentionResult,
 )
+from bert_probe.analyses.attention.find_heads import FindHeads, FindHeadsResult
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.measures import measure
 from bert_probe.analyses.attention.token_rollout import TokenRollout, TokenRolloutResult
@@ -114,6 +115,21 @@ def rollout(
     if count > 1 and not asked.get("words"):
         raise SelectionError(f"{unit} is {count} tokens. Add --words to follow them as one.")
     return TokenRollout(unit.position, **asked).of(trace)
+
+
+@click.command()
+@common
+@one_text
+@click.option("--query", "queries", multiple=True, required=True, metavar="WORD", help="Looks from here …")
+@click.option("--key", "keys", multiple=True, required=True, metavar="WORD", help="… to here.")
+def find(trace: Trace, queries: tuple[str, ...], keys: tuple[str, ...]) -> FindHeadsResult:
+    """Heads that attend most from one word to another, best first.
+
+    A word that occurs twice is named WORD:2. Several --query and --key pairs are averaged.
+    """
+    if len(queries) != len(keys):
+        raise SelectionError(f"{len(queries)} --query and {len(keys)} --key are given. Give as many of each.")
+    return FindHeads(tuple(zip(queries, keys, strict=True))).of(trace)
 
 
 _ATTENTION = {field.name for field in fields(Attention)}

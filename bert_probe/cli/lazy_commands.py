@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
 
+from bert_probe.cli.derived import DerivedCommand, build, derived_commands
 from bert_probe.runtime.imports import imported_for_good
 
 
 class LazyCommand(click.Command):
-    """Stands for a command in the list of them, and gives way to it when it is called."""
+    """A command that is defined in a module of this package, or derived from a question."""
 
-    def __init__(self, name: str, module: str, help_line: str) -> None:
-        """A command that lies in a module of this room, under its own name."""
+    def __init__(self, name: str, source: str | DerivedCommand, help_line: str, full_name: str = "") -> None:
         super().__init__(name, help=help_line)
-        self._module = module
+        self._source = source
+        self._full_name = full_name or name
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """A context of the command itself, which is then what runs."""
+        """Return the context of the command itself, which is then what runs."""
         with imported_for_good():
-            module = import_module(f"bert_probe.cli.{self._module}")
-        command: click.Command = getattr(module, str(self.name))
+            if isinstance(self._source, str):
+                module = import_module(f"bert_probe.cli.{self._source}")
+                command: click.Command = getattr(module, str(self.name).replace("-", "_"))
+            else:
+                command = build(self._full_name, self._source)
         return command.make_context(*args, **kwargs)
 
 
 class CommandGroup(click.Group):
-    """A group in which Ctrl+C is told by `main` alone; click would write an empty line first."""
+    """A group of commands, some of which are derived from questions.
+
+    Attributes:
+        prefix: the words in front of the names of its derived commands, such as "diff ".
+        has_derived: whether derived commands belong to it.
+    """
+
+    def __init__(self, *args: Any, prefix: str = "", has_derived: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prefix, self.has_derived = prefix, has_derived
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name; a derived one only if none is defined by hand."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and self.has_derived and cmd_name in self._derived():
+            derived = self._derived()[cmd_name]
+            command = LazyCommand(cmd_name, derived, derived.summary, f"{self.prefix}{cmd_name}")
+        return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *(self._derived() if self.has_derived else ())})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that is asked for."""
+        """Run a command; Ctrl+C is reported by `main` alone, where click would write an empty line first."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise click.Abort(*error.args) from None
+
+    def _derived(self) -> Mapping[str, DerivedCommand]:
+        rest = {
+            name.removeprefix(self.prefix): derived
+            for name, derived in derived_commands().items()
+            if name.startswith(self.prefix)
+        }
+        return {name: derived for name, derived in rest.items() if " " not in name}

@@ -20,131 +20,59 @@ from bert_probe.runtime import terminal
 INTERRUPTED = 130
 
 COMMANDS = {
-    "ablate": (
-        "heads",
-        "What changes in the last layer when heads are switched off: 1 − cosine of its vectors.",
-    ),
-    "anatomy": (
-        "vectors",
-        "A token's input vector taken apart: word, position, segment, their sum, LayerNorm.",
-    ),
     "app": ("app", "Open the app in a browser; Ctrl+C stops it."),
     "ask": ("reports", "Ask again what a view file asks."),
     "attention": ("attention", "Attention weights of a head, or averaged over a layer's heads."),
-    "baseline": (
-        "pairs",
-        "Cosine that unrelated tokens of the model reach, and one word in two sentences, at every layer.",
-    ),
-    "compare": (
-        "pairs",
-        "Heads whose attention differs between TEXT_A and TEXT_B, where these are the same; "
-        "most changed first.",
-    ),
-    "context": ("pairs", "How alike WORD's vectors in several texts are, at every layer from 0."),
     "corpus": ("corpus", "Read many sentences once into a store of tables, and ask it."),
-    "diff": (
-        "diff",
-        "What differs between two models on TEXT: heads, vectors, answers; their parameters; their layers.",
+    "evaluate": ("evaluate", "How well the trained head of the model in FOLDER answers the texts of DATA."),
+    "faithfulness": (
+        "why",
+        "How well each attribution method predicts what removing words of TEXT does to the answer.",
     ),
-    "embeddings": ("vectors", "Vectors of the tokens, of [CLS], or of the pooler."),
-    "evaluate": (
-        "evaluate",
-        "How well the trained head of the model in FOLDER answers the texts of DATA.",
-    ),
-    "find": ("heads", "Heads that attend most from one word to another, best first."),
-    "fragmentation": (
-        "vocabulary",
-        "Into how many pieces of the vocabulary each word of TEXT is cut.",
-    ),
-    "heads": (
-        "heads",
-        "What each head does on TEXT: entropy, distance, where its attention goes, a label.",
+    "find": ("attention", "Heads that attend most from one word to another, best first."),
+    "head-attribution": (
+        "why",
+        "How one number of the model's answer for TEXT changes without each head, or each layer's heads.",
     ),
     "lens": (
         "lens",
-        "What the model's trained head makes of each layer's vectors, at the masks of TEXT or all tokens.",
-    ),
-    "map": (
-        "layer_map",
-        "Where each token of TEXT, and of TEXT_B, lies at every layer, on one plane of principal components.",
+        "What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.",
     ),
     "mcp": (
         "mcp",
         "Serve all questions as tools for agents (Model Context Protocol) over standard input and output.",
     ),
-    "overview": (
-        "overview",
-        "What of TEXT is most worth a look, the most unusual first, with a link to its view in the app.",
-    ),
-    "padding": (
-        "padding",
-        "Texts as the model is given them in one batch, filled up to one length, or what that changes.",
-    ),
     "parameters": ("parameters", "Every parameter of the model: name, group, shape, count, type, bytes."),
-    "patch": (
-        "pairs",
-        "How much of TEXT_A's answer comes back when a part of its pass is put into TEXT_B's.",
-    ),
-    "pooler": ("vectors", "The pooler's output, step by step from [CLS], and the model's own."),
-    "positions": (
-        "positions",
-        "How the model knows where a token stands: what it learned for each position.",
-    ),
     "predict": ("predict", "What the model's trained head answers for TEXT."),
-    "probe": ("probe", "How well the labels of DATA can be read off each layer's vectors by a linear map."),
-    "relations": (
-        "relations",
-        "For each relation of a treebank the head that attends from a word to its syntactic head, or back.",
-    ),
-    "report": (
-        "reports",
-        "Make a report of VIEWs: pictures, tables, notes and code, in one page or a ZIP.",
-    ),
+    "report": ("reports", "Make a report of VIEWs: pictures, tables, notes and code, in one page or a ZIP."),
     "rollout": (
         "attention",
         "How much of each token reaches each other one through all layers of attention.",
     ),
-    "sentences": (
-        "sentences",
-        "Cosine of every two sentences of FILE: one a line, or a column of a table.",
-    ),
-    "similarity": (
-        "pairs",
-        "Cosine of every token of TEXT_A with every token of TEXT_B, or of TEXT_A with itself.",
-    ),
-    "steps": ("steps", "From q and k to each weight of one token in one head, step by step."),
     "tokens": ("tokens", "Tokens of TEXT: id, segment, word, place in the text."),
-    "train": (
-        "train",
-        "Teach a model a task on DATA, and save it in a folder that every command opens.",
-    ),
-    "trees": (
-        "trees",
-        "How well the syntactic trees of DATA can be read off each layer's vectors by a linear map.",
-    ),
-    "verify": (
-        "reports",
-        "Compute every number of a REPORT again, and say which differ and by how much.",
-    ),
-    "vocabulary": (
-        "vocabulary",
-        "The pieces that the model knows, or those whose input vectors are nearest to one.",
-    ),
-    "why": (
-        "why",
-        "Which tokens, words or heads one number of the model's answer for TEXT depends on.",
-    ),
+    "train": ("train", "Teach a model a task on DATA, and save it in a folder that every command opens."),
+    "tune-lens": ("lens", "Train a tuned lens on the lines of FILE (UTF-8) and print its losses."),
+    "verify": ("reports", "Compute every number of a REPORT again, and say which differ and by how much."),
+    "why": ("why", "Which tokens or words one number of the model's answer for TEXT depends on."),
 }
-"""Command → the module of this room that holds it, and its first sentence, for the list of all commands.
+"""Name of a hand-written command → its module and its first sentence. The others are derived, see `derived`.
 
 A module is imported when one of its commands is called: most need torch, which alone takes seconds.
 """
+
+_DIFF = CommandGroup(
+    "diff",
+    prefix="diff ",
+    has_derived=True,
+    help="Compare two models: heads, vectors, answers or tokens of a TEXT, layers over a FILE, parameters.",
+)
 
 
 @click.group(
     cls=CommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    commands=[LazyCommand(name, *about) for name, about in COMMANDS.items()],
+    commands=[*(LazyCommand(name, *about) for name, about in COMMANDS.items()), _DIFF],
+    has_derived=True,
 )
 def commands() -> None:
     """Open a transformer encoder and see what it does with your text.

@@ -229,12 +229,10 @@ class SentenceList(Inputs):
     """Many sentences, each read separately.
 
     Attributes:
-        option: the option in front of the file of sentences; "" for a positional argument.
         labeled_option: the option in front of a table of labeled texts that may replace the sentences; "" for
             none.
     """
 
-    option: str = ""
     labeled_option: str = ""
 
     has_sentences = True
@@ -263,7 +261,7 @@ class SentenceList(Inputs):
         files = record.sentences.get("files", {})
         if files:
             return [self.labeled_option, files["rows"]["file"]]
-        return [*([self.option] if self.option else []), *end_of_options([*leading, SENTENCES_FILE])]
+        return end_of_options([*leading, SENTENCES_FILE])
 
 
 @dataclass(frozen=True)
@@ -352,13 +350,7 @@ class TwoModelTraces(TwoCheckpoints):
 
 @dataclass(frozen=True)
 class TwoModelSentences(TwoCheckpoints):
-    """Many sentences, read by two models.
-
-    Attributes:
-        option: the option in front of the file of sentences; "" for a positional argument.
-    """
-
-    option: str = ""
+    """Many sentences, read by two models."""
 
     has_sentences = True
     can_truncate = True
@@ -373,9 +365,8 @@ class TwoModelSentences(TwoCheckpoints):
         return lines, ", ".join(["checkpoint", "other", "sentences", *truncation(record)])
 
     def words(self, leading: Sequence[str], record: InputRecord) -> list[str]:
-        """Return the file and the names of both models."""
-        option = [self.option] if self.option else []
-        return [*option, SENTENCES_FILE, *end_of_options([*_names_of_two(record), *leading])]
+        """Return the names of both models and the file."""
+        return end_of_options([*_names_of_two(record), *leading, SENTENCES_FILE])
 
 
 @dataclass(frozen=True)

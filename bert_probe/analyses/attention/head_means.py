@@ -32,7 +32,7 @@ _BLOCK = 50
 """Resamples that are averaged in one product of matrices."""
 
 
-@question("heads over sentences", command="heads")
+@question("heads over sentences", command="head-means")
 class HeadMeans(Question):
     """Profiles of all heads, averaged over sentences; percentile bootstrap, Efron and Tibshirani 1993.
 
@@ -46,7 +46,7 @@ class HeadMeans(Question):
         seed: of the drawing; the same one gives the same interval.
     """
 
-    inputs = SentenceList("--file")
+    inputs = SentenceList()
 
     words: bool = param(Flag(), default=False, about=WORDS)
     confidence: float = param(
@@ -123,10 +123,6 @@ class HeadMeans(Question):
         ends = [50 * (1 - self.confidence), 50 * (1 + self.confidence)]
         low, high = np.percentile(means, ends, axis=0).reshape(2, *values.shape[1:])
         return low, high
-
-    def arguments(self) -> list[str]:
-        """The file of sentences is an option."""
-        return ["--file"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

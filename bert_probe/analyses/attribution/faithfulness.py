@@ -40,7 +40,7 @@ RANDOM = "random order"
 INTERVAL = (2.5, 97.5)
 
 
-@question("why checked", command="why")
+@question("why checked", command="faithfulness")
 class AttributionFaithfulness(TargetQuestion):
     """How well each method foretells what taking words away does to the number; DeYoung et al. 2020.
 
@@ -107,10 +107,6 @@ class AttributionFaithfulness(TargetQuestion):
         effects = _effects(what, value, orders, lambda *_: report(parts - 1, parts))
         report(parts, parts)
         return AttributionFaithfulnessResult(asked_for, subject, found, refused, effects)
-
-    def options(self) -> list[str]:
-        """Methods instead of tokens."""
-        return ["--check", *super().options()]
 
 
 def _order(what: AttributionTarget, scores: Array) -> Array:

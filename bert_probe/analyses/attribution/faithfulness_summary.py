@@ -30,7 +30,7 @@ PAIRED = "\t"
 """Stands between a text and the second one in a line."""
 
 
-@question("why, means", command="why")
+@question("why, means", command="faithfulness-summary")
 class FaithfulnessSummary(Question):
     """The mean of `AttributionFaithfulness` over texts; in each, the likeliest answer is explained.
 
@@ -38,7 +38,7 @@ class FaithfulnessSummary(Question):
         task, target, words, removal, baseline, orders, seed: as in `AttributionFaithfulness`.
     """
 
-    inputs = SentenceList("--file")
+    inputs = SentenceList()
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="What the model is asked.")
     target: str | None = param(
@@ -113,10 +113,6 @@ class FaithfulnessSummary(Question):
         measures = {name: (*found.effects[name], found.foretold(name)) for name in found.explanations}
         measures[RANDOM] = (*found.random.mean(axis=0), np.nan)
         return measures, sum(trace.encoding.dropped for trace in traces)
-
-    def arguments(self) -> list[str]:
-        """The file of texts is an option."""
-        return ["--file"]
 
 
 def _rows() -> tuple[str, ...]:

@@ -55,7 +55,6 @@ class HeadAblation(Question):
         Choice(("tokens", "set", *SIMILARITIES)),
         default="tokens",
         key="ablation_table",
-        option="",
         display_only=True,
     )
     specials: bool = param(
@@ -81,13 +80,8 @@ class HeadAblation(Question):
             asked_for, InputRecord.of(trace), trace.tokens, *vectors, changed.of_tokens, changed.of_pooler
         )
 
-    def options(self) -> list[str]:
-        """The command shows the whole set unless it is told otherwise."""
-        shown = {"set": [], "tokens": ["--tokens"]}.get(self.show, ["--similarity", self.show])
-        return [*super().options(), *shown]
 
-
-@question("ablation of each head", command="ablate")
+@question("ablation of each head", command="ablate-each")
 class HeadAblationSweep(Question):
     """What changes in the last layer when each head is switched off in turn, the others being there.
 
@@ -116,10 +110,6 @@ class HeadAblationSweep(Question):
             firsts[heads[done]] = changed.of_tokens[0]
             report(done + 1, len(heads))
         return HeadAblationSweepResult(self, InputRecord.of(trace), read_only(means), read_only(firsts))
-
-    def options(self) -> list[str]:
-        """One head after the other."""
-        return ["--each", *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -28,7 +28,7 @@ from bert_probe.model.trace import Array, Trace, read_only
 SHOWN = ("heads", "layers", "importance")
 
 
-@question("why, by heads", command="why")
+@question("why, by heads", command="head-attribution")
 class HeadAttribution(TargetQuestion):
     """How one number of the model's answer changes when each head, or all of a layer, is switched off.
 
@@ -85,10 +85,6 @@ class HeadAttribution(TargetQuestion):
             read_only(changes[layers * heads :]),
             read_only(_importance(number)),
         )
-
-    def options(self) -> list[str]:
-        """Heads instead of tokens."""
-        return ["--heads", *super().options()]
 
 
 def _importance(number: TargetOutput) -> Array:

@@ -31,7 +31,7 @@ PARTED = "\t"
 """Stands between the label, the text and, where there is one, its pair in a line."""
 
 
-@question("heads removed", command="why")
+@question("heads removed", command="head-pruning")
 class HeadPruning(Question):
     """Accuracy over labelled texts as heads are switched off, one part after the other; Michel et al. 2019.
 
@@ -43,7 +43,7 @@ class HeadPruning(Question):
         seed: of the random order.
     """
 
-    inputs = SentenceList("--file")
+    inputs = SentenceList()
 
     parts: int = param(Number(1, 100), default=10, about="With --file and --heads: steps.  [default: 10]")
     seed: int = param(
@@ -95,14 +95,6 @@ class HeadPruning(Question):
         lines = [line for _, line in numbered(sentences, "labelled text")]
         subject = InputRecord.of_sentences(checkpoint, lines, dropped)
         return HeadPruningResult(self, subject, read_only(counts), read_only(curves))
-
-    def options(self) -> list[str]:
-        """Heads instead of words."""
-        return ["--heads", *super().options()]
-
-    def arguments(self) -> list[str]:
-        """The file of texts is an option."""
-        return ["--file"]
 
 
 def _labelled(

@@ -34,7 +34,7 @@ forward_ad: Any = _forward_ad  # which has no types
 METHOD = "integrated-jacobians"
 
 
-@question("why alike", command="why")
+@question("why alike", command="similarity-attribution")
 class SimilarityAttribution(Question):
     """What each word of one text with each of the other adds to their cosine, from input to output.
 
@@ -47,7 +47,7 @@ class SimilarityAttribution(Question):
         steps: on the way.
     """
 
-    inputs = TwoTraces("--pair")
+    inputs = TwoTraces()
 
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
     steps: int = param(
@@ -99,10 +99,6 @@ class SimilarityAttribution(Question):
             ),
             sides[0].baseline,
         )
-
-    def options(self) -> list[str]:
-        """The method by its name."""
-        return ["--method", METHOD, *super().options()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.comparison.model_change import ModelChange, read_by_both
+from bert_probe.analyses.comparison.model_change import read_by_both
 from bert_probe.analyses.outputs.classify_text import ClassifyText
 from bert_probe.analyses.outputs.fill_mask import FillMask
 from bert_probe.analyses.outputs.find_answer import FindAnswer
@@ -23,7 +23,7 @@ from bert_probe.core import frames
 from bert_probe.core.field_types import Choice, Number, Optional
 from bert_probe.core.field_types_of_words import WordSelector
 from bert_probe.core.inputs import TwoModelTraces
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, UnavailableError
 from bert_probe.model.checkpoint import (
@@ -53,8 +53,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """By the task, the columns that say what an answer is."""
 
 
-@question("change of answers", command="diff")
-class AnswerChange(ModelChange):
+@question("change of answers", command="diff answers")
+class AnswerChange(Question):
     """The answers of two models that were trained for the same task.
 
     Attributes:
@@ -65,8 +65,6 @@ class AnswerChange(ModelChange):
     """
 
     inputs = TwoModelTraces()
-
-    what: ClassVar[str] = "answers"
 
     task: str | None = param(Optional(Choice(TASKS)), default=None, about="A task that both models have.")
     top: int = param(Number(1), default=5, about="Words, or parts of the text, of each model.  [default: 5]")

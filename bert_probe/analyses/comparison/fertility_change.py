@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
-from bert_probe.analyses.comparison.model_change import ModelChange
 from bert_probe.analyses.vocabulary.fertility import Fertility, FertilityResult, SplitWord
 from bert_probe.core.inputs import TwoModelTraces
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import question
+from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError
 from bert_probe.model.trace import Trace
 
 
-@question("change of fragmentation", command="diff")
-class FertilityChange(ModelChange):
+@question("change of fragmentation", command="diff fertility")
+class FertilityChange(Question):
     """Into how many pieces each word of a text is cut by two models, whose vocabularies may differ."""
 
     inputs = TwoModelTraces()
-
-    what: ClassVar[str] = "fragmentation"
 
     def of(self, a: Trace, b: Trace) -> FertilityChangeResult:
         """The same text in both, word by word.

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS
-from bert_probe.analyses.comparison.model_change import ModelChange, read_by_both
+from bert_probe.analyses.comparison.model_change import read_by_both
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import TwoModelTraces
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.trace import Array, Trace, read_only
 from bert_probe.text.words import word_lens
 
 
-@question("change of heads", command="diff")
-class HeadChange(ModelChange):
+@question("change of heads", command="diff heads")
+class HeadChange(Question):
     """Total variation of each head's attention between two models, mean over the queries.
 
     Attributes:
@@ -29,8 +28,6 @@ class HeadChange(ModelChange):
     """
 
     inputs = TwoModelTraces()
-
-    what: ClassVar[str] = "heads"
 
     words: bool = param(Flag(), default=False, about=WORDS)
 

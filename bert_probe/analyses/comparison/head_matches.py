@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bert_probe.analyses.comparison.model_change import ModelChange, read_in_two_ways
+from bert_probe.analyses.comparison.model_change import read_in_two_ways
 from bert_probe.core.field_types import Choice
 from bert_probe.core.inputs import TwoModelTraces
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, memory_errors
 from bert_probe.model.progress import Progress, no_progress
@@ -23,8 +23,8 @@ HELD_BYTES = 128_000_000
 """Of attention of A: for each share of its layers all of B's are computed once."""
 
 
-@question("matches of heads", command="diff")
-class HeadMatches(ModelChange):
+@question("matches of heads", command="diff matches")
+class HeadMatches(Question):
     """1 − total variation between each head of A and each head of B, mean over the queries.
 
     The tokenizers may differ: attention is first merged to the smallest spans of the text at whose ends both
@@ -35,8 +35,6 @@ class HeadMatches(ModelChange):
     """
 
     inputs = TwoModelTraces()
-
-    what: ClassVar[str] = "matches"
 
     show: str = param(
         Choice(SHOWS), default="best", about="For each head the best, or all pairs.", display_only=True

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.head_means import BATCH_TOKENS
 from bert_probe.analyses.comparison.model_change import (
-    ModelChange,
     are_one,
     check_encodings,
     check_tokenizers,
@@ -20,7 +18,7 @@ from bert_probe.analyses.vectors.encoded import encoded
 from bert_probe.core.field_types import Number
 from bert_probe.core.inputs import TwoModelSentences
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, TextError, memory_errors
 from bert_probe.model.checkpoint import Checkpoint
@@ -31,8 +29,8 @@ from bert_probe.model.trace import Array, read_only
 from bert_probe.text.sentence_files import numbered
 
 
-@question("alikeness of layers", command="diff")
-class LayerSimilarity(ModelChange):
+@question("alikeness of layers", command="diff layers")
+class LayerSimilarity(Question):
     """Linear CKA of every layer of A with every layer of B, over the tokens of many texts.
 
     It asks whether tokens that are alike in the one are alike in the other, whatever the dimensions mean: no
@@ -43,9 +41,7 @@ class LayerSimilarity(ModelChange):
         seed: of the drawing.
     """
 
-    inputs = TwoModelSentences("--file")
-
-    what: ClassVar[str] = "alikeness"
+    inputs = TwoModelSentences()
 
     examples: int = param(
         Number(2, 20_000), default=2000, about="Tokens that are compared, at most.  [default: 2000]"
@@ -112,10 +108,6 @@ class LayerSimilarity(ModelChange):
         drawn = np.random.default_rng(self.seed).choice(len(places), self.examples, replace=False)
         chosen: Array = places[np.sort(drawn)]
         return chosen
-
-    def arguments(self) -> list[str]:
-        """The file of sentences is an option."""
-        return ["--file"]
 
 
 class _PairCounter:

@@ -49,9 +49,7 @@ class MinimalPair(Question):
     inputs = TwoTraces()
 
     words: bool = param(Flag(), default=False, about=WORDS)
-    show: str = param(
-        Choice(("heads", "moved")), default="heads", option="", key="compare_show", display_only=True
-    )
+    show: str = param(Choice(("heads", "moved")), default="heads", key="compare_show", display_only=True)
     by: str = param(
         Choice(CHANGES),
         default="total_variation",
@@ -91,7 +89,7 @@ class MinimalPair(Question):
         return [*(["--moved"] if self.show == "moved" else []), *super().options()]
 
 
-@question("row of a minimal pair", command="compare")
+@question("row of a minimal pair", command="compare-row")
 class MinimalPairRow(Question):
     """Where one token, or word, of text A looks, and where the same one of text B does.
 

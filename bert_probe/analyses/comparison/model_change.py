@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import Question
 from bert_probe.errors import SelectionError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoding
@@ -16,16 +15,6 @@ from bert_probe.text.truncation import truncate_text
 
 _NAMES = frozenset({"model", "origin", "revision"})
 """What one and the same model may be called in two ways by."""
-
-
-class ModelChange(Question):
-    """Base of the questions about two models, A and B; all go by one command, which is told what."""
-
-    what: ClassVar[str]
-
-    def options(self) -> list[str]:
-        """What first."""
-        return ["--what", self.what, *super().options()]
 
 
 def read_by_both(a: Trace, b: Trace) -> tuple[InputRecord, Trace, Trace]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import torch
 
-from bert_probe.analyses.comparison.model_change import ModelChange, check_tokenizers
+from bert_probe.analyses.comparison.model_change import check_tokenizers
 from bert_probe.analyses.weights.parameters import Inventory, Parameter, inventory
 from bert_probe.core.inputs import TwoCheckpoints
 from bert_probe.core.provenance import InputRecord
-from bert_probe.core.question import question
+from bert_probe.core.question import Question, question
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
 
@@ -23,16 +23,14 @@ _BLOCK = 1 << 20
 """Numbers that are taken at once, as they are made float64: a large table in whole would be doubled twice."""
 
 
-@question("change of parameters", command="diff")
-class ParameterChange(ModelChange):
+@question("change of parameters", command="diff parameters")
+class ParameterChange(Question):
     """‖B − A‖ ÷ ‖A‖ of each named parameter that both models have in one shape; the others are listed.
 
     The parameters are those of the encoder, as in `Parameters`.
     """
 
     inputs = TwoCheckpoints()
-
-    what: ClassVar[str] = "parameters"
 
     def of(self, a: Checkpoint, b: Checkpoint) -> ParameterChangeResult:
         """The change from one model to the other.

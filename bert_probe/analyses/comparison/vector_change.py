@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from bert_probe.analyses.attention.attention import WORDS
-from bert_probe.analyses.comparison.model_change import ModelChange, read_by_both
+from bert_probe.analyses.comparison.model_change import read_by_both
 from bert_probe.analyses.vectors.cosine import cosine_of_rows
 from bert_probe.core import frames
 from bert_probe.core.field_types import Flag
 from bert_probe.core.inputs import TwoModelTraces
-from bert_probe.core.question import param, question
+from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import ShapeError, UnavailableError
 from bert_probe.model.encoding import Token
@@ -23,8 +22,8 @@ from bert_probe.text.truncation import truncate_text
 from bert_probe.text.words import Unit, word_lens
 
 
-@question("change of vectors", command="diff")
-class VectorChange(ModelChange):
+@question("change of vectors", command="diff vectors")
+class VectorChange(Question):
     """1 − cosine of each token's vectors in two models, after each layer.
 
     It says something where the one model was made of the other, so that their dimensions are the same ones;
@@ -35,8 +34,6 @@ class VectorChange(ModelChange):
     """
 
     inputs = TwoModelTraces()
-
-    what: ClassVar[str] = "vectors"
 
     words: bool = param(Flag(), default=False, about=WORDS)
 

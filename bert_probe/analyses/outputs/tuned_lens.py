@@ -46,7 +46,7 @@ RECORD = "bert_probe"
 """Key of the lens's provenance among the metadata of its file."""
 
 
-@question("tuned lens", command="lens")
+@question("tuned lens", command="tune-lens")
 class TuneLens(Question):
     """Train a tuned lens for masked words; Belrose et al. 2023.
 
@@ -62,7 +62,7 @@ class TuneLens(Question):
         held_out: share of the lines that nothing is learned from, by which the lens is judged.
     """
 
-    inputs = SentenceList("--tune")
+    inputs = SentenceList()
 
     steps: int = param(Number(1, 100_000), default=200, about="With --tune: of training.  [default: 200]")
     seed: int = param(Number(0), default=0, about="With --tune: of masks and held-out lines.  [default: 0]")
@@ -126,10 +126,6 @@ class TuneLens(Question):
         subject = InputRecord.of_sentences(checkpoint, [text for _, text in lines], dropped)
         maps, told = (read_only(weights), read_only(biases)), (read_only(plain), read_only(tuned))
         return TuneLensResult(self, subject, *maps, *told, len(learned), len(kept))
-
-    def arguments(self) -> list[str]:
-        """The file of lines is an option."""
-        return ["--tune"]
 
 
 def _held_out(count: int, share: float, seed: int) -> Array:

@@ -46,7 +46,11 @@ class Relations(Question):
 
     universal: bool = param(Flag(), default=False, about=UNIVERSAL)
     show: str = param(
-        Choice(("best", "all")), default="best", display_only=True, key="relations_part", option=""
+        Choice(("best", "all")),
+        default="best",
+        display_only=True,
+        key="relations_part",
+        about="The best head of each relation, or all heads.",
     )
 
     def of(
@@ -95,10 +99,6 @@ class Relations(Question):
             read_only(np.array(at_offset)[order]),
             left_out,
         )
-
-    def options(self) -> list[str]:
-        """The best heads are what the command gives unless all are asked for."""
-        return [*super().options(), *(["--all"] if self.show == "all" else [])]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
 
 
-@question("sentence map", command="sentences")
+@question("sentence map", command="sentence-map")
 class SentenceMap(Question):
     """Sentences laid out on a plane, each by one vector of its own.
 
@@ -30,7 +30,7 @@ class SentenceMap(Question):
 
     inputs = SentenceList()
 
-    method: str = param(Choice(METHODS), default="pca", key="sentences_map", option="")
+    method: str = param(Choice(METHODS), default="pca", key="sentences_map", about="The projection.")
     pooling: str = param(POOLING, default="mean", about=POOLED)
 
     def of(
@@ -69,10 +69,6 @@ class SentenceMap(Question):
             )
         layout = METHODS[self.method](vectors.vectors, report)
         return SentenceMapResult(self, vectors.inputs, vectors.sentences, layout, vectors.metadata)
-
-    def options(self) -> list[str]:
-        """Without it the command gives cosines."""
-        return ["--map", self.method, *super().options()]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

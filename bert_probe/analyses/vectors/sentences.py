@@ -72,12 +72,17 @@ class Sentences(Question):
         default="cosines",
         display_only=True,
         key="sentences_part",
-        option="",
     )
     order: str = param(
         Choice(("given", "tree")), default="given", display_only=True, key="sentences_order", about=ORDERED
     )
-    count: int = param(Number(1), default=50, display_only=True, key="sentences_count", option="")
+    count: int = param(
+        Number(1),
+        default=50,
+        display_only=True,
+        key="sentences_count",
+        about="Pairs to list with --show nearest.",
+    )
 
     def of(
         self,
@@ -126,11 +131,6 @@ class Sentences(Question):
         """A number of pairs is said where pairs are shown."""
         said = super().to_json()
         return said if self.show == "nearest" else {name: said[name] for name in said if name != "count"}
-
-    def options(self) -> list[str]:
-        """The matrix is what the command gives unless something else is asked for."""
-        shown = {"cosines": [], "vectors": ["--vectors"], "nearest": ["--nearest", str(self.count)]}
-        return [*super().options(), *shown[self.show]]
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ class TokenMap(_MapQuestion):
         return TokenMapResult(self, subject, texts, marks, SEGMENTS if paired else (), laid)
 
 
-@question("layer map of many", command="map")
+@question("layer map of many", command="corpus-map")
 class CorpusTokenMap(_MapQuestion):
     """The same of many texts, each read by itself, on planes that all of them share.
 
@@ -124,7 +124,7 @@ class CorpusTokenMap(_MapQuestion):
         words, specials, basis: as in `TokenMap`.
     """
 
-    inputs = SentenceList("--file", "--labelled")
+    inputs = SentenceList(labeled_option="--labelled")
 
     def of(
         self,
@@ -170,10 +170,6 @@ class CorpusTokenMap(_MapQuestion):
             laid = planes(states, self.basis, lambda: report(len(encodings), len(encodings)))
         texts = tuple((encoding.text, encoding.pair) for encoding in encodings)
         return TokenMapResult(self, subject, texts, marks, parts, laid)
-
-    def arguments(self) -> list[str]:
-        """The file of texts is an option."""
-        return ["--file"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

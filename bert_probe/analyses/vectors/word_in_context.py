@@ -42,7 +42,9 @@ class WordInContext(Question):
 
     inputs = ManyTraces("--in")
 
-    words: Sequence[str] = param(ListOf(FieldType()), option="", key="context_words")
+    words: Sequence[str] = param(
+        ListOf(FieldType()), option="--word", key="context_words", about="One word, or one for each text."
+    )
     layer: int | None = param(
         Optional(VECTOR_LAYER),
         default=None,
@@ -99,10 +101,6 @@ class WordInContext(Question):
                 text = truncate_text(trace.encoding.text, 60)
                 raise SelectionError(f"Text {number}, “{text}”: {error}") from None
         return tuple(found)
-
-    def arguments(self) -> list[str]:
-        """The words stand by themselves, and each text after --in."""
-        return [*self.words]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -57,7 +57,7 @@ class VocabularyToken(FieldType):
         return self.check(name, text)
 
 
-@question("neighbours in the vocabulary", command="vocabulary")
+@question("neighbours in the vocabulary", command="neighbors")
 class Neighbors(Question):
     """The pieces whose input vector has the highest cosine with that of one.
 

@@ -1,0 +1,216 @@
+"""Commands derived from questions: the inputs of a question and its fields become arguments and options."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from inspect import getdoc, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import click
+
+if TYPE_CHECKING:
+    from bert_probe.core.inputs import FileInput, Inputs
+    from bert_probe.core.question import Question
+    from bert_probe.core.result import Result
+    from bert_probe.model.checkpoint import Checkpoint
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+Command = Callable[..., Any]
+
+
+class DerivedCommand(NamedTuple):
+    """A question whose command is derived from it.
+
+    Attributes:
+        module: where its class is defined, within this package.
+        class_name: its public name.
+        summary: the first sentence of its documentation.
+    """
+
+    module: str
+    class_name: str
+    summary: str
+
+
+@cache
+def derived_commands() -> Mapping[str, DerivedCommand]:
+    """Return all public questions by the name of their command.
+
+    The sources are parsed and nothing is imported, as most analyses need torch.
+    """
+    stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    commands: dict[str, DerivedCommand] = {}
+    for module in sorted(
+        {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
+    ):
+        source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+        if "@question(" not in source:
+            continue
+        for node in ast.parse(source).body:
+            name = _command_name(node)
+            if name is not None and isinstance(node, ast.ClassDef):
+                summary = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+                commands.setdefault(name, DerivedCommand(module, node.name, summary))
+    return commands
+
+
+def _command_name(node: ast.stmt) -> str | None:
+    """Return the command in the decorator of a question; None for anything else."""
+    for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+        if (
+            isinstance(decorator, ast.Call)
+            and isinstance(decorator.func, ast.Name)
+            and decorator.func.id == "question"
+        ):
+            names = [keyword.value for keyword in decorator.keywords if keyword.arg == "command"]
+            name = [*names, *decorator.args][0]
+            return str(name.value) if isinstance(name, ast.Constant) else None
+    return None
+
+
+def build(name: str, derived: DerivedCommand) -> click.Command:
+    """Import a question and return its command."""
+    question: type[Question] = getattr(import_module(f"bert_probe.{derived.module}"), derived.class_name)
+    return command_of(question, name.rpartition(" ")[2])
+
+
+def command_of(question: type[Question], name: str) -> click.Command:
+    """Return the command of a question.
+
+    Args:
+        question: a class whose `inputs` are a text, several texts, sentences, files or models.
+        name: the last word of the command.
+    """
+    from bert_probe.cli.options import asking, common, two_models
+
+    def run(asked: dict[str, Any], **values: Any) -> Result:
+        return _ask(question(**asked), values)
+
+    decorators = [two_models if question.inputs.models > 1 else common, asking(question)]
+    decorators += _parameters(question.inputs)
+    run.__doc__ = getdoc(question)
+    command: Command = functools.reduce(
+        lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
+    )
+    return click.command(name, help=_help(question))(command)
+
+
+def _help(question: type[Question]) -> str:
+    """Return the documentation of a question up to its first section, without the markup of code."""
+    text = getdoc(question) or ""
+    for section in ("\n\nAttributes:", "\n\nRaises:", "\n\n>>>"):
+        text = text.partition(section)[0]
+    return text.replace("`", "")
+
+
+def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
+    """Return the arguments and options through which a command reads its inputs."""
+    from bert_probe.cli.options import as_named_option, pair_option
+    from bert_probe.core.inputs import ManyTraces, TwoTraces
+
+    path = click.Path(path_type=Path)
+    least, most = inputs.texts
+    parameters: list[Callable[[Command], Command]] = []
+    if isinstance(inputs, ManyTraces):
+        return [
+            click.option(
+                inputs.option,
+                "texts",
+                multiple=True,
+                required=True,
+                metavar="TEXT",
+                help="A text; two or more.",
+            )
+        ]
+    if most == 1:
+        parameters += [click.argument("text_a", metavar="TEXT"), pair_option]
+    elif most == 2:
+        parameters.append(click.argument("text_a"))
+        parameters.append(click.argument("text_b", required=least == 2))
+        if least == 1:
+            parameters.append(pair_option)
+        for side, option in zip("ab", getattr(inputs, "pair_options", ()), strict=False):
+            help_line = f"A second text, in the same input as TEXT_{side.upper()}."
+            parameters.append(click.option(option, f"pair_{side}", metavar="TEXT", help=help_line))
+    if inputs.has_sentences:
+        labeled = getattr(inputs, "labeled_option", "")
+        parameters.append(click.argument("file", type=path, required=not labeled))
+        parameters.append(
+            click.option(
+                "--column", metavar="NAME", help="Column of a .csv or .tsv file; else sentence or text."
+            )
+        )
+    for name, file in inputs.files.items():
+        if file.option:
+            parameters.append(click.option(file.option, name, type=path, metavar="FILE", help=file.help))
+        else:
+            parameters.append(click.argument(name, type=path))
+    if inputs.has_sentences or inputs.files:
+        parameters.append(as_named_option)
+    assert isinstance(inputs, TwoTraces) or parameters or not inputs.can_truncate
+    return parameters
+
+
+def _ask(question: Any, values: dict[str, Any]) -> Result:
+    """Read the inputs of a command and return the result."""
+    from bert_probe.core.inputs import InputValues
+    from bert_probe.runtime.progress import terminal_bar
+
+    inputs, truncate = question.inputs, values["truncate"]
+    checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
+    traces = _traces(inputs, checkpoints, values)
+    files = {
+        name: _rows(file, values[name], values["as_named"])
+        for name, file in inputs.files.items()
+        if values[name]
+    }
+    sentences = () if files or not inputs.has_sentences else _sentences(values)
+    arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
+    if "report" not in signature(question.of).parameters:
+        return cast("Result", question.of(*arguments))
+    with terminal_bar(question.command.capitalize(), "steps") as progress:
+        return cast("Result", question.of(*arguments, report=progress))
+
+
+def _traces(inputs: Inputs, checkpoints: Sequence[Checkpoint], values: Mapping[str, Any]) -> list[Any]:
+    from bert_probe.errors import SelectionError
+
+    truncate = values["truncate"]
+    if inputs.texts[1] is None:
+        return list(checkpoints[0].traces(values["texts"], truncate))
+    text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
+    if text_b is not None and pair is not None:
+        raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
+    texts = [(text_a, pair or values.get("pair_a")), (text_b, values.get("pair_b"))]
+    return [
+        checkpoint.trace(text, second, truncate)
+        for text, second in texts
+        if text is not None
+        for checkpoint in checkpoints
+    ]
+
+
+def _sentences(values: Mapping[str, Any]) -> Any:
+    from bert_probe.errors import SelectionError
+    from bert_probe.text.sentence_files import read_sentences
+
+    if values["file"] is None:
+        raise SelectionError("Give a FILE of sentences, or a table of labeled texts with its option.")
+    return read_sentences(values["file"], values["column"], values["as_named"])
+
+
+def _rows(file: FileInput, path: Path, as_named: bool) -> Any:
+    from bert_probe.core.inputs import TABLE, TAGGED
+    from bert_probe.text.labeled_texts import read_labeled_texts
+    from bert_probe.text.sentence_files import is_table
+    from bert_probe.text.tagged_sentences import read_tagged_sentences
+
+    if TAGGED not in file.formats or (TABLE in file.formats and is_table(path.name)):
+        return read_labeled_texts(path, as_named=as_named)
+    return read_tagged_sentences(path, as_named)
