@@ -71,12 +71,14 @@ class Inputs:
         models: number of models.
         has_sentences: whether the question reads many sentences.
         can_truncate: whether there are texts that can be truncated.
+        types: types of the first positional arguments of `Question.of`.
     """
 
     texts: ClassVar[Texts] = (0, 0)
     models: ClassVar[int] = 1
     has_sentences: ClassVar[bool] = False
     can_truncate: ClassVar[bool] = True
+    types: ClassVar[tuple[type, ...]] = ()
 
     @property
     def files(self) -> Mapping[str, FileInput]:
@@ -106,6 +108,7 @@ class OneTrace(Inputs):
     """One text, or a text and its pair in one input of the model."""
 
     texts: ClassVar[Texts] = (1, 1)
+    types = (Trace,)
     names: ClassVar[tuple[str, ...]] = ("trace",)
     """Names of the traces in Python."""
 
@@ -153,6 +156,7 @@ class OneOrTwoTraces(OneTrace):
     second: str = ""
 
     texts = (1, 2)
+    types = (Trace, Trace)
     names = ("a", "b")
 
     def _option(self, number: int) -> str:
@@ -186,6 +190,7 @@ class ManyTraces(OneTrace):
     option: str = "--text"
 
     texts = (2, None)
+    types = ()
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the list of traces."""
@@ -209,6 +214,7 @@ class ManyTraces(OneTrace):
 class OneCheckpoint(Inputs):
     """A model, without a text."""
 
+    types = (Checkpoint,)
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -235,6 +241,7 @@ class SentenceList(Inputs):
 
     labeled_option: str = ""
 
+    types = (Checkpoint,)
     has_sentences = True
 
     @property
@@ -274,6 +281,8 @@ class Files(Inputs):
 
     named: Mapping[str, FileInput]
 
+    types = (Checkpoint,)
+
     @property
     def files(self) -> Mapping[str, FileInput]:
         """Name of an argument → the file that is read for it."""
@@ -309,6 +318,7 @@ class TwoCheckpoints(Inputs):
     """Two models, without a text."""
 
     models = 2
+    types = (Checkpoint, Checkpoint)
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:
@@ -329,6 +339,7 @@ class TwoModelTraces(TwoCheckpoints):
     """One text, read by two models."""
 
     texts = (1, 1)
+    types = (Trace, Trace)
     can_truncate = True
 
     def arguments(self, values: InputValues) -> list[Any]:

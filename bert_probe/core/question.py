@@ -6,7 +6,7 @@ All its spellings follow from its fields: the value itself is the key of a cache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import wraps
 from inspect import signature
@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 from bert_probe.core.field_types import Dimensions, FieldType
 from bert_probe.core.inputs import Inputs
 from bert_probe.errors import SelectionError, SubjectError
-from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.trace import Trace
 
 Q = TypeVar("Q")
@@ -65,21 +64,21 @@ def option_name(one: Field[Any]) -> str:
     return f"--{one.name.replace('_', '-')}" if given is None else given
 
 
-def _of_its_subjects(of: Callable[..., R]) -> Callable[..., R]:
-    """The same method, which says so when it is given a model instead of a text, or the other way round."""
-    named = {"Trace": Trace, "Checkpoint": Checkpoint}
-    wanted = {name: said for name, said in of.__annotations__.items() if said in named}
+def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
+    """Return the method `of`, which refuses a model in place of a text and the reverse."""
     parameters = signature(of)
 
     @wraps(of)
-    def checked(*given: Any, **more: Any) -> R:
-        for name, value in parameters.bind(*given, **more).arguments.items():
-            if name in wanted and not isinstance(value, named[wanted[name]]):
+    def checked(*arguments: Any, **keywords: Any) -> R:
+        _, *values = parameters.bind(*arguments, **keywords).arguments.values()
+        for value, expected in zip(values, types, strict=False):
+            if value is not None and not isinstance(value, expected):
                 raise SubjectError(
-                    f"{type(given[0]).__name__} is asked of a {wanted[name]}, and a {type(value).__name__} "
-                    "was given. A Checkpoint comes from load, a Trace from its method trace."
+                    f"{type(arguments[0]).__name__} is asked of a {expected.__name__}, and a "
+                    f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its method "
+                    "trace."
                 )
-        return of(*given, **more)
+        return of(*arguments, **keywords)
 
     return checked
 
@@ -99,7 +98,7 @@ def question(
     def made(cls: type[Q]) -> type[Q]:
         whole: Any = dataclass(frozen=True, repr=False)(cls)
         whole.analysis, whole.command = analysis, command or analysis
-        whole.of = _of_its_subjects(whole.of)
+        whole.of = _checking_types(whole.of, whole.inputs.types)
         assert analysis not in QUESTIONS, f"two questions are called {analysis}"
         if is_analysis:
             QUESTIONS[analysis] = whole
