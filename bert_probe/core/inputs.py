@@ -108,7 +108,7 @@ class OneTrace(Inputs):
     """One text, or a text and its pair in one input of the model."""
 
     texts: ClassVar[Texts] = (1, 1)
-    types = (Trace,)
+    types: ClassVar[tuple[type, ...]] = (Trace,)
     names: ClassVar[tuple[str, ...]] = ("trace",)
     """Names of the traces in Python."""
 
@@ -318,7 +318,7 @@ class TwoCheckpoints(Inputs):
     """Two models, without a text."""
 
     models = 2
-    types = (Checkpoint, Checkpoint)
+    types: ClassVar[tuple[type, ...]] = (Checkpoint, Checkpoint)
     can_truncate = False
 
     def arguments(self, values: InputValues) -> list[Any]:

@@ -75,8 +75,8 @@ def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[...
             if value is not None and not isinstance(value, expected):
                 raise SubjectError(
                     f"{type(arguments[0]).__name__} is asked of a {expected.__name__}, and a "
-                    f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its method "
-                    "trace."
+                    f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its "
+                    "method trace."
                 )
         return of(*arguments, **keywords)
 
