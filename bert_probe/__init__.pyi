@@ -3,6 +3,7 @@
 from .analyses.attention.attention import Attention as Attention
 from .analyses.attention.attention import AttentionLong as AttentionLong
 from .analyses.attention.find_heads import FindHeads as FindHeads
+from .analyses.attention.head_confidence import HeadConfidence as HeadConfidence
 from .analyses.attention.head_means import HeadMeans as HeadMeans
 from .analyses.attention.heads import Heads as Heads
 from .analyses.attention.steps import AttentionSteps as AttentionSteps

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_probe.analyses.attention.attention import Attention, AttentionLong
 from bert_probe.analyses.attention.find_heads import FindHeads
+from bert_probe.analyses.attention.head_confidence import HeadConfidence
 from bert_probe.analyses.attention.head_means import HeadMeans
 from bert_probe.analyses.attention.heads import Heads
 from bert_probe.analyses.attention.steps import AttentionSteps
@@ -285,6 +286,7 @@ EXAMPLES = (
     Example(Positions("spectrum"), the_model, {"show": "distance"}),
     Example(PaddingEffect(), some_traces, {"show": "differences"}),
     Example(Heads(), one_trace, {"words": True}),
+    Example(HeadConfidence(), one_trace, {"specials": True}),
     Example(
         HeadMeans(words=True, resamples=20, seed=3),
         many_sentences,

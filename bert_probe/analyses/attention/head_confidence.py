@@ -1,0 +1,68 @@
+"""Confidence of each head: how much attention a query gives to its most attended key, on average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bert_probe.core import frames
+from bert_probe.core.field_types import Flag
+from bert_probe.core.inputs import OneTrace
+from bert_probe.core.provenance import InputRecord
+from bert_probe.core.question import Question, param, question
+from bert_probe.core.result import Result
+from bert_probe.errors import SelectionError
+from bert_probe.model.trace import Array, Trace, read_only
+
+
+@question("head confidence", command="confidence")
+class HeadConfidence(Question):
+    """Confidence of each head: the largest attention weight of a query, averaged over the queries.
+
+    Voita et al. 2019, "Analyzing Multi-Head Self-Attention", section 4, leave out the end-of-sentence token;
+    here all special tokens are left out, as queries and as keys, unless ``specials`` is true. Weights are not
+    renormalized. A confident head is not necessarily an important one.
+
+    Attributes:
+        specials: include special tokens such as [CLS] and [SEP].
+    """
+
+    inputs = OneTrace()
+
+    specials: bool = param(Flag(), default=False, about="Include special tokens such as [CLS] and [SEP].")
+
+    def of(self, trace: Trace) -> HeadConfidenceResult:
+        """Return the confidence of each head on a text.
+
+        Raises:
+            SelectionError: the text has only special tokens, and these are excluded.
+            OutOfMemoryError: a layer's attention needs more memory than is free.
+        """
+        tokens = trace.encoding.tokens
+        places = [index for index, token in enumerate(tokens) if self.specials or not token.special]
+        if not places:
+            raise SelectionError("The text has only special tokens. Add text, or include them with specials.")
+        square = np.ix_(range(trace.heads), places, places)
+        confidence = [
+            trace.attention(layer)[square].max(axis=-1).mean(axis=-1, dtype=np.float64)
+            for layer in range(trace.layers)
+        ]
+        return HeadConfidenceResult(self, InputRecord.of(trace), read_only(np.stack(confidence)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadConfidenceResult(Result):
+    """Confidence of every head on one text.
+
+    Attributes:
+        confidence: float64 [layer, head], 0 to 1.
+    """
+
+    question: HeadConfidence
+    confidence: Array
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per head: layer and head from 1, confidence."""
+        return frames.by_head({"confidence": self.confidence})
