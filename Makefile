@@ -19,7 +19,7 @@ INSTALL := $(BIN)/python scripts/packages.py install -c constraints.txt -e .
 # Node is installed as a Python package.
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix js
 
-.PHONY: help run test check style types build lock bench prove
+.PHONY: help run test check style types build reference lock bench prove
 
 help: ## Show this list
 	@echo "BERT Probe: open a transformer encoder and see what it does with your text"
@@ -83,6 +83,9 @@ PACKAGES := requirements.txt constraints.txt pyproject.toml setup.py scripts/pac
 
 build: .venv/.ready-dev ## Build the JavaScript that the browser loads from js/; the result is committed
 	$(NPM) run --silent build
+
+reference: .venv/.ready-dev ## Write docs/reference.md from the code
+	$(BIN)/python scripts/reference.py
 
 lock: .venv/.ready-dev ## Write constraints.txt: the version of every package that is installed
 	$(BIN)/python scripts/packages.py lock
