@@ -12,9 +12,8 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PACKAGES = sorted(
     path.name for path in (ROOT / "bert_probe").iterdir() if path.is_dir() and path.name.isalpha()
 )
-MODULE = re.compile(
-    rf"`(?!text/csv)((?:bert_probe/)?(?:{'|'.join(PACKAGES)})(?:/\w+)+)/?(?:\.py)?(?:\.[A-Z]\w*)?`"
-)
+_NAMES = "|".join(PACKAGES)
+MODULE = re.compile(rf"`(?!text/csv)((?:bert_probe/)?(?:{_NAMES})(?:/\w+)+)/?(?:\.py)?(?:\.[A-Z]\w*)?`")
 
 
 def anchors(document: Path) -> set[str]:
