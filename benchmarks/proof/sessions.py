@@ -38,9 +38,9 @@ PATIENCE = 120.0
 LIKE = 64
 """Roundings that may lie between the app and here, where a pass has other threads."""
 SESSION_BYTES = 8_000_000
-"""What an open page takes beside what is cached, by docs/architecture.md."""
+"""What an open page takes beside what is cached, by docs/caching.md."""
 BOUND = shared_cache.TRACE_BYTES + shared_cache.ANSWER_BYTES + READERS * SESSION_BYTES
-"""Bytes that all may add, by what docs/architecture.md states."""
+"""Bytes that all may add, by what docs/caching.md states."""
 _NAMES = ("boat", "river", "bridge", "window", "garden", "forest", "street", "letter", "kitchen", "market")
 
 

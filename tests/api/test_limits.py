@@ -25,7 +25,7 @@ LIMITS = " ".join(DOCUMENT.partition("\n## Limits\n")[2].partition("\n## ")[0].s
         f"{limits.MOST_CLIENT_BYTES / 1e6:g} MB for one client",
         f"{limits.MOST_INCOMING_BYTES / 1e6:g} MB for all",
         f"An answer may take {limits.SECONDS:g} seconds",
-        f"At most {limits.AT_ONCE} are asked at once",
+        f"At most {limits.AT_ONCE} requests are processed at once",
     ],
 )
 def test_documentation_states_the_limit(statement: str) -> None:

@@ -1,0 +1,52 @@
+"""Links, anchors and module names in the documents."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGES = sorted(
+    path.name for path in (ROOT / "bert_probe").iterdir() if path.is_dir() and path.name.isalpha()
+)
+_NAMES = "|".join(PACKAGES)
+MODULE = re.compile(rf"`(?!text/csv)((?:bert_probe/)?(?:{_NAMES})(?:/\w+)+)/?(?:\.py)?(?:\.[A-Z]\w*)?`")
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8"))
+    for link in links:
+        name, _, anchor = link.partition("#")
+        if name.startswith(("http://", "https://")):
+            continue
+        target = document.parent / name if name else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_named_modules_exist(document: Path) -> None:
+    for name in MODULE.findall(document.read_text(encoding="utf-8")):
+        path = ROOT / "bert_probe" / name.removeprefix("bert_probe/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
+def test_every_document_is_linked_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in DOCUMENTS[1:] if f"(docs/{path.name})" not in text] == []
+
+
+def test_headings_that_messages_name_exist() -> None:
+    named = {"Vocabulary", "Two models", "Minimal pairs", "Nearest contexts", "Corpora"}
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.M)
+    assert named <= set(headings)
