@@ -6,11 +6,12 @@ import os
 import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
+from typing import BinaryIO
 
 import click
 
 from bert_probe import __version__
-from bert_probe.errors import UnavailableError
+from bert_probe.errors import ExportError, UnavailableError
 from bert_probe.runtime.imports import imported_for_good
 
 
@@ -23,13 +24,7 @@ def mcp(only: tuple[str, ...]) -> None:
     """
     if find_spec("mcp") is None:
         raise UnavailableError('Agents need the package mcp. Install it with pip install "bert-probe[mcp]".')
-    # Nothing else may write between the messages, or read them.
-    messages = os.fdopen(os.dup(0), "rb")
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    out = TextIOWrapper(os.fdopen(os.dup(1), "wb"), encoding="utf-8", newline="\n")
-    os.dup2(2, 1)
+    incoming, outgoing = _take_streams()
     with imported_for_good():
         import anyio
 
@@ -37,6 +32,41 @@ def mcp(only: tuple[str, ...]) -> None:
         from bert_probe.api.local_models import LocalModels
 
     server = agents.server(LocalModels(), agents.chosen(only), __version__)
-
-    anyio.run(mcp_stdio.serve, server, messages, out)
+    failure = ""
+    try:
+        anyio.run(mcp_stdio.serve, server, incoming, outgoing)
+    except* OSError as group:
+        failure = str(_first(group).strerror)
+    if failure:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), outgoing.fileno())  # what is buffered is flushed at exit
+        raise ExportError(f"Standard output cannot be written: {failure}. The client may have ended.")
     sys.exit(0)
+
+
+def _take_streams() -> tuple[BinaryIO, TextIOWrapper]:
+    """Return standard input and output; everything else that reads or writes them no longer reaches them.
+
+    Raises:
+        ExportError: one of them is closed.
+    """
+    try:
+        incoming = os.fdopen(os.dup(0), "rb")
+        outgoing = os.fdopen(os.dup(1), "wb")
+    except OSError:
+        raise ExportError(
+            "Standard input or output is closed. Start bert-probe mcp from a program that speaks the Model "
+            "Context Protocol."
+        ) from None
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return incoming, TextIOWrapper(outgoing, encoding="utf-8", newline="\n")
+
+
+def _first(group: BaseExceptionGroup[OSError]) -> OSError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, OSError)
+    return error

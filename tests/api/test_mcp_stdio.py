@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +111,13 @@ def test_server_answers_every_line_and_goes_on() -> None:
     errors = [answer["error"]["code"] for answer in written if "error" in answer]
     assert errors == [code for _, code, *_ in REFUSED]
     assert {answer["id"] for answer in written if "result" in answer} == {0, 99}
+
+
+@pytest.mark.parametrize("redirection", ["<&-", ">/dev/full"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_streams_that_cannot_be_used_are_one_sentence(redirection: str) -> None:
+    line = f"echo '{{}}' | {shlex.quote(sys.executable)} -m bert_probe mcp {redirection}"
+    ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    (sentence,) = ended.stderr.splitlines()
+    assert re.match("bert-probe: Standard (input or output is closed|output cannot be written)", sentence)
