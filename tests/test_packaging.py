@@ -59,8 +59,14 @@ def pins(name: str) -> dict[str, str]:
     return {name: str(line.specifier).removeprefix("==") for name, line in wanted.items()}
 
 
-RANGES = requirements(PROJECT["project"]["dependencies"])
-EXTRAS = {name: requirements(lines) for name, lines in PROJECT["project"]["optional-dependencies"].items()}
+BASE = requirements(PROJECT["project"]["dependencies"])
+EXTRAS = {
+    name: requirements([line for line in lines if not line.startswith("bert-probe[")])
+    for name, lines in PROJECT["project"]["optional-dependencies"].items()
+}
+INSTALLED_BY_DEFAULT = ("model", "app", "pictures", "corpus", "train")
+"""Extras that `make run` installs."""
+RANGES = BASE | {name: line for extra in INSTALLED_BY_DEFAULT for name, line in EXTRAS[extra].items()}
 PINS = pins("requirements.txt")
 DEVELOPMENT = pins("requirements-dev.txt")
 
@@ -76,12 +82,13 @@ def test_every_range_begins_at_a_version() -> None:
         assert any(part.operator in (">=", "==") for part in asked.specifier), asked
 
 
-def test_extras_are_tested_and_not_in_the_default_installation() -> None:
-    assert set(EXTRAS) == {"index", "mcp", "notebook", "ray", "umap"}
-    for extra in EXTRAS.values():
-        assert not PINS.keys() & extra.keys()
+def test_other_extras_are_installed_for_the_tests_only() -> None:
+    optional = {name: extra for name, extra in EXTRAS.items() if name not in INSTALLED_BY_DEFAULT}
+    assert set(optional) == {"all", "index", "mcp", "notebook", "ray", "umap"}
+    for extra in optional.values():
         for name, asked in extra.items():
-            assert asked.specifier.contains(DEVELOPMENT[name])
+            assert asked.specifier.contains({**DEVELOPMENT, **PINS}[name])
+            assert name == "ipython" or name not in PINS
     (build,) = requirements(PROJECT["build-system"]["requires"]).values()
     assert build.specifier.contains(DEVELOPMENT["setuptools"])
 

@@ -14,6 +14,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from bert_probe.cli.lazy_commands import CommandGroup, LazyCommand
+from bert_probe.core import extras
 from bert_probe.errors import ProbeError
 from bert_probe.runtime import terminal
 
@@ -89,7 +90,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def _status(arguments: list[str] | None) -> int:
     try:
-        return _run(arguments)
+        with extras.required():
+            return _run(arguments)
     except ProbeError as error:
         return _told(str(error))
     except click.NoSuchOption as error:

