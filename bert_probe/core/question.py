@@ -68,11 +68,13 @@ def option_name(one: Field[Any]) -> str:
 def _checking_types(of: Callable[..., R], types: Sequence[type]) -> Callable[..., R]:
     """Return the method `of`, which refuses a model in place of a text and names an extra that is missing."""
     parameters = signature(of)
+    names = list(parameters.parameters)[1:]
 
     @wraps(of)
     def checked(*arguments: Any, **keywords: Any) -> R:
-        _, *values = parameters.bind(*arguments, **keywords).arguments.values()
-        for value, expected in zip(values, types, strict=False):
+        bound = parameters.bind(*arguments, **keywords).arguments
+        for name, expected in zip(names, types, strict=False):
+            value = bound.get(name)
             if value is not None and not isinstance(value, expected):
                 raise SubjectError(
                     f"{type(arguments[0]).__name__} is asked of a {expected.__name__}, and a "
