@@ -54,6 +54,7 @@ FINDING = {
     "analyses.attribution.methods",
     "analyses.highlights.types",
     "analyses.attention.measures",
+    "cli.derived",
     "cli.lazy_commands",
 }
 """Modules that import others by a computed name: those that are asked for, or whose files are there."""

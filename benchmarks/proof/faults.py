@@ -367,7 +367,7 @@ def _other_formats(run: Run, folder: Path) -> tuple[str, str, str]:
         file.write_text(content)
         for words in (
             ("sentences", str(file)),
-            ("heads", f"--file={file}"),
+            ("head-means", str(file)),
             ("train", str(file), f"--out={run.folder / 'formats'}"),
             ("corpus", "run", str(file), f"--out={run.folder / 'formats'}"),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from bert_probe.model.checkpoint import Checkpoint
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_DEFINITION = re.compile(r'^@question\(.*?\)\nclass \w+\(.*?:\n    """.*?"""', re.MULTILINE | re.DOTALL)
+"""The decorator, name and documentation of a question: parsing whole modules takes a tenth of a second."""
 
 Command = Callable[..., Any]
 
@@ -42,7 +45,7 @@ class DerivedCommand(NamedTuple):
 def derived_commands() -> Mapping[str, DerivedCommand]:
     """Return all public questions by the name of their command.
 
-    The sources are parsed and nothing is imported, as most analyses need torch.
+    The beginnings of the classes are parsed and nothing is imported, as most analyses need torch.
     """
     stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     commands: dict[str, DerivedCommand] = {}
@@ -50,12 +53,12 @@ def derived_commands() -> Mapping[str, DerivedCommand]:
         {node.module for node in stub.body if isinstance(node, ast.ImportFrom) and node.module}
     ):
         source = (_PACKAGE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        if "@question(" not in source:
-            continue
-        for node in ast.parse(source).body:
+        for definition in _DEFINITION.findall(source):
+            (node,) = ast.parse(f"{definition}\n    pass").body
             name = _command_name(node)
             if name is not None and isinstance(node, ast.ClassDef):
                 summary = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+                summary = summary.replace("`", "")
                 commands.setdefault(name, DerivedCommand(module, node.name, summary))
     return commands
 
@@ -94,7 +97,6 @@ def command_of(question: type[Question], name: str) -> click.Command:
 
     decorators = [two_models if question.inputs.models > 1 else common, asking(question)]
     decorators += _parameters(question.inputs)
-    run.__doc__ = getdoc(question)
     command: Command = functools.reduce(
         lambda wrapped, decorate: decorate(wrapped), reversed(decorators), run
     )
@@ -112,7 +114,7 @@ def _help(question: type[Question]) -> str:
 def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
     """Return the arguments and options through which a command reads its inputs."""
     from bert_probe.cli.options import as_named_option, pair_option
-    from bert_probe.core.inputs import ManyTraces, TwoTraces
+    from bert_probe.core.inputs import ManyTraces
 
     path = click.Path(path_type=Path)
     least, most = inputs.texts
@@ -153,7 +155,6 @@ def _parameters(inputs: Inputs) -> list[Callable[[Command], Command]]:
             parameters.append(click.argument(name, type=path))
     if inputs.has_sentences or inputs.files:
         parameters.append(as_named_option)
-    assert isinstance(inputs, TwoTraces) or parameters or not inputs.can_truncate
     return parameters
 
 
@@ -165,12 +166,12 @@ def _ask(question: Any, values: dict[str, Any]) -> Result:
     inputs, truncate = question.inputs, values["truncate"]
     checkpoints = [values["checkpoint"], *([values["other"]] if inputs.models > 1 else [])]
     traces = _traces(inputs, checkpoints, values)
+    sentences = _sentences(inputs, values) if inputs.has_sentences else ()
     files = {
         name: _rows(file, values[name], values["as_named"])
         for name, file in inputs.files.items()
-        if values[name]
+        if values[name] is not None
     }
-    sentences = () if files or not inputs.has_sentences else _sentences(values)
     arguments = inputs.arguments(InputValues(checkpoints, traces, sentences, files, truncate))
     if "report" not in signature(question.of).parameters:
         return cast("Result", question.of(*arguments))
@@ -187,7 +188,8 @@ def _traces(inputs: Inputs, checkpoints: Sequence[Checkpoint], values: Mapping[s
     text_a, text_b, pair = values.get("text_a"), values.get("text_b"), values.get("pair")
     if text_b is not None and pair is not None:
         raise SelectionError("Both TEXT_B and --pair are given. Leave one of them out.")
-    texts = [(text_a, pair or values.get("pair_a")), (text_b, values.get("pair_b"))]
+    pair_a = values.get("pair_a") if pair is None else pair
+    texts = [(text_a, pair_a), (text_b, values.get("pair_b"))]
     return [
         checkpoint.trace(text, second, truncate)
         for text, second in texts
@@ -196,13 +198,20 @@ def _traces(inputs: Inputs, checkpoints: Sequence[Checkpoint], values: Mapping[s
     ]
 
 
-def _sentences(values: Mapping[str, Any]) -> Any:
+def _sentences(inputs: Inputs, values: Mapping[str, Any]) -> Any:
+    """Read the sentences of FILE; return none if another file replaces them."""
     from bert_probe.errors import SelectionError
     from bert_probe.text.sentence_files import read_sentences
 
-    if values["file"] is None:
-        raise SelectionError("Give a FILE of sentences, or a table of labeled texts with its option.")
-    return read_sentences(values["file"], values["column"], values["as_named"])
+    options = [file.option for file in inputs.files.values()]
+    given = [file.option for name, file in inputs.files.items() if values[name] is not None]
+    if values["file"] is None and not given:
+        raise SelectionError(f"Give a FILE of sentences, or a table of labeled texts with {options[0]}.")
+    if values["file"] is not None and given:
+        raise SelectionError(f"Both FILE and {given[0]} are given. Leave one of them out.")
+    if given and values["column"] is not None:
+        raise SelectionError("--column goes with FILE. Leave it out.")
+    return () if given else read_sentences(values["file"], values["column"], values["as_named"])
 
 
 def _rows(file: FileInput, path: Path, as_named: bool) -> Any:

@@ -23,7 +23,7 @@ from bert_probe.text.sentence_files import read_sentences
 @asking(Lens)
 @one_text
 def lens(trace: Trace, asked: dict[str, Any]) -> LensResult:
-    """What the model's trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.
+    """What the trained head predicts from each layer's vectors, at masks or at all tokens of TEXT.
 
     Layer 0 is the output of the embeddings; the last layer gives the model's answer. The head was trained on
     the last layer only. A tuned lens first maps the vectors of each other layer to those of the last one.

@@ -208,7 +208,7 @@ class HeadSet(FieldType):
         heads = []
         for one in text.split(","):
             layer, dot, head = one.strip().partition(".")
-            if not dot and self.whole_layers:
+            if layer and not dot and self.whole_layers:
                 whole = self.layer.read("layer", layer, sizes)
                 heads += [(whole, head) for head in range(sizes.heads)]
                 continue

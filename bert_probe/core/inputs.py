@@ -18,6 +18,9 @@ from bert_probe.model.trace import Trace
 SENTENCES_FILE = "sentences.txt"
 """Name of the file in code snippets that read many sentences."""
 
+HELD_OUT = "Data to evaluate on; otherwise a fifth of DATA."
+LABELED = "A table of labeled texts instead of FILE."
+
 Texts = tuple[int, int | None]
 """Smallest and largest number of texts; None for any number."""
 
@@ -247,7 +250,9 @@ class SentenceList(Inputs):
     @property
     def files(self) -> Mapping[str, FileInput]:
         """The table of labeled texts that may replace the sentences."""
-        return {"rows": FileInput(self.labeled_option, False, (TABLE,))} if self.labeled_option else {}
+        return (
+            {"rows": FileInput(self.labeled_option, False, (TABLE,), LABELED)} if self.labeled_option else {}
+        )
 
     def arguments(self, values: InputValues) -> list[Any]:
         """Return the checkpoint, the sentences and whether to truncate them."""

@@ -168,7 +168,9 @@ def test_a_table_cannot_be_given_another_replacement_or_text(minilm: Checkpoint)
     result = HeadAblation([(3, 1)]).of(trace)
     assert result.table().attrs["provenance"]["question"]["replacement"] == "zero"
     assert result.table().attrs["provenance"]["text"] == TEXT
-    with pytest.raises(SelectionError, match=r"replacement changes the answer itself\. Ask Ablate anew"):
+    with pytest.raises(
+        SelectionError, match=r"replacement changes the answer itself\. Ask HeadAblation anew"
+    ):
         result.showing(replacement="mean")
     with pytest.raises(SelectionError, match="heads changes"):
         result.showing(heads=[(0, 0)])
@@ -314,31 +316,37 @@ def test_the_command_line_gives_the_library_s_numbers(
     minilm: Checkpoint, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def lines(*words: str) -> list[dict[str, str]]:
-        assert command("ablate", TEXT, *words) == 0
+        assert command(words[0], TEXT, *words[1:]) == 0
         out, err = capfd.readouterr()
         assert err == ""
         return list(csv.DictReader(io.StringIO(out)))
 
     trace = minilm.trace(TEXT)
-    rows = lines("--each")
+    rows = lines("ablate-each")
     assert len(rows) == 72
     changes = [float(row["mean_token_change"]) for row in rows]
     assert changes == sorted(changes, reverse=True)
-    rows = lines("--heads", "2.5,2.6")
+    rows = lines("ablate", "--heads", "2.5,2.6", "--show", "set")
     result = HeadAblation([(1, 4), (1, 5)]).of(trace)
     assert [(row["layer"], row["head"]) for row in rows] == [("", "2.5+2.6")]
     assert float(rows[0]["mean_token_change"]) == result.mean_token_change
-    rows = lines("--heads", "2.5,2.6", "--tokens")
+    rows = lines("ablate", "--heads", "2", "--show", "set")
+    layer = HeadAblation([(1, head) for head in range(12)]).of(trace)
+    assert float(rows[0]["mean_token_change"]) == layer.mean_token_change
+    rows = lines("ablate", "--heads", "2.5,2.6", "--show", "tokens")
+    assert rows == lines("ablate", "--heads", "2.5,2.6")
     assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
     assert [float(row["change"]) for row in rows] == result.token_change.tolist()
-    rows = lines("--heads", "2.5", "--similarity", "after", "--specials", "--replacement", "mean")
+    rows = lines("ablate", "--heads", "2.5", "--show", "after", "--specials", "--replacement", "mean")
     alike = HeadAblation([(1, 4)], "mean", specials=True).of(trace).similarity()
     assert [row["token"] for row in rows] == [str(token) for token in trace.tokens]
     assert [np.float32(row["[CLS]"]) for row in rows] == alike.after[:, 0].tolist()
 
 
 def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
-    assert command("ablate", TEXT, "--heads", "2.5", "--tokens", "--out", str(tmp_path / "a.csv")) == 0
+    assert (
+        command("ablate", TEXT, "--heads", "2.5", "--show", "tokens", "--out", str(tmp_path / "a.csv")) == 0
+    )
     about = json.loads((tmp_path / "a.csv.meta.json").read_text(encoding="utf-8"))
     assert about["question"]["heads"] == ["2.5"]
     assert about["facts"].keys() == {"cls_change", "pooler_change", "mean_token_change"}
@@ -347,17 +355,12 @@ def test_a_file_says_what_was_switched_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "one of the two"),
-        (("--each", "--heads", "1.1"), "one of the two"),
-        (("--each", "--tokens"), "--tokens goes with --heads"),
-        (("--each", "--similarity", "after"), "--similarity goes with --heads"),
-        (("--heads", "1.1", "--tokens", "--similarity", "after"), "Both --tokens and --similarity"),
-        (("--heads", "1.1", "--specials"), "--specials goes with --similarity"),
-        (("--heads", "1.1", "--similarity", "both"), "'both' is not one of"),
+        ((), "Missing option '--heads'"),
+        (("--heads", "1.1", "--show", "both"), "'both' is not one of"),
         (("--heads", "7.1"), "There is no layer 7"),
         (("--heads", "1.13"), "There is no head 13"),
-        (("--heads", "1"), "'1' names no head"),
-        (("--heads", ""), "names no head"),
+        (("--heads", "7"), "There is no layer 7"),
+        (("--heads", ""), "'' names no head"),
         (("--heads", "1.1,,2.2"), "'' names no head"),
         (("--heads", "1_0.1"), "There is no layer 1_0"),
     ],

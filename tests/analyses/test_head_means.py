@@ -290,7 +290,7 @@ def test_the_command_line_profiles_a_file(
 ) -> None:
     path = tmp_path / "sentences.txt"
     path.write_text("\n".join(SENTENCES), encoding="utf-8")
-    code, out, err = command(capfd, "heads", "--file", str(path))
+    code, out, err = command(capfd, "head-means", str(path))
     assert (code, err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(out)))
     expected = HeadMeans().of(minilm, SENTENCES)
@@ -304,15 +304,15 @@ def test_the_command_line_refuses_what_does_not_go_together(
     path = tmp_path / "sentences.txt"
     path.write_text("we left\n\n" + "word " * 600, encoding="utf-8")
     for arguments, sentence in (
-        (("heads",), "Give a TEXT, or sentences with --file"),
-        (("heads", "we left", "--file", str(path)), "one of the two"),
-        (("heads", "--pair", "b", "--file", str(path)), "--pair goes with a TEXT"),
-        (("heads", "we left", "--seed", "1"), "--seed goes with --file"),
-        (("heads", "--file", str(path)), "Line 3: 602 tokens"),
-        (("heads", "--file", str(path), "--confidence", "1"), "not between 0 and 1"),
-        (("heads", "--file", str(path), "--resamples", "many"), "is no number"),
-        (("heads", "--file", str(tmp_path / "none.txt")), "does not exist"),
-        (("heads", "--file", str(tmp_path)), "is a directory"),
+        (("head-means",), "Missing argument 'FILE'"),
+        (("head-means", "we left", str(path)), "unexpected extra argument"),
+        (("head-means", "--pair", "b", str(path)), "No such option '--pair'"),
+        (("heads", "we left", "--seed", "1"), "No such option '--seed'"),
+        (("head-means", str(path)), "Line 3: 602 tokens"),
+        (("head-means", str(path), "--confidence", "1"), "not between 0 and 1"),
+        (("head-means", str(path), "--resamples", "many"), "is no number"),
+        (("head-means", str(tmp_path / "none.txt")), "none.txt cannot be opened: No such file"),
+        (("head-means", str(tmp_path)), "cannot be opened: Is a directory"),
     ):
         code, out, err = command(capfd, *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), arguments

@@ -201,12 +201,14 @@ def test_it_can_be_ended_while_it_reads_and_while_it_lays_out(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Give a TEXT, texts with --file, or a table with --labelled"),
-        (["text", "--file", "texts.txt"], "one of these"),
-        (["text", "--column", "text"], "--column goes with --file"),
-        (["--file", "texts.txt", "--pair", "text"], "--pair goes with a TEXT"),
-        (["text", "other", "--pair", "third"], "Both TEXT_B and --pair"),
-        (["text", "--basis", "some"], "'some' is not one of"),
+        (["map"], "Missing argument 'TEXT_A'"),
+        (["corpus-map"], "Give a FILE of sentences, or a table of labeled texts with --labelled"),
+        (["corpus-map", "texts.txt", "--labelled", "texts.txt"], "Both FILE and --labelled are given"),
+        (["corpus-map", "--labelled", "texts.txt", "--column", "text"], "--column goes with FILE"),
+        (["map", "text", "--column", "text"], "No such option '--column'"),
+        (["corpus-map", "texts.txt", "--pair", "text"], "No such option '--pair'"),
+        (["map", "text", "other", "--pair", "third"], "Both TEXT_B and --pair"),
+        (["map", "text", "--basis", "some"], "'some' is not one of"),
     ],
 )
 def test_the_command_refuses_what_does_not_go_together(
@@ -214,7 +216,7 @@ def test_the_command_refuses_what_does_not_go_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("One\nTwo\n", encoding="utf-8")
-    assert said in command("map", *words, built_in=minilm).refusal
+    assert said in command(*words, built_in=minilm).refusal
 
 
 def test_a_map_is_a_question_with_one_mean_and_its_shares_said(minilm: Checkpoint) -> None:

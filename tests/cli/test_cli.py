@@ -201,7 +201,8 @@ def test_every_command_with_a_table_takes_these_options() -> None:
         "train",
         "verify",
     }:  # what these make is no table
-        command = getattr(import_module(f"bert_probe.cli.{COMMANDS[name][0]}"), name)
+        module = import_module(f"bert_probe.cli.{COMMANDS[name][0]}")
+        command = getattr(module, name.replace("-", "_"))
         assert {"--out", "--force", "--csv-safe"} <= {part for param in command.params for part in param.opts}
 
 
@@ -355,13 +356,13 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         "sentence",
         *(texts[i] for i in found.order),
     ]
-    vectors = table("sentences", str(file), "--vectors")
+    vectors = table("sentences", str(file), "--show", "vectors")
     assert_alike(numbers([row[1:] for row in vectors[1:]]), found.vectors)
-    nearest = table("sentences", str(file), "--nearest", "2")
+    nearest = table("sentences", str(file), "--show", "nearest", "--count", "2")
     assert [row[1:3] for row in nearest] == [["a", "b"], ["2", "4"], ["1", "3"]]
     for method in ("pca", "tsne"):
         points = bert_probe.SentenceMap(method).of(minilm, texts).layout.points
-        rows = table("sentences", str(file), "--map", method)
+        rows = table("sentence-map", str(file), "--method", method)
         assert rows[0] == ["number", "x", "y", "sentence"]
         assert_alike(numbers([row[1:3] for row in rows[1:]]), points)
 
@@ -373,11 +374,12 @@ def test_other_tables_of_sentences(table: Table, minilm: Checkpoint, tmp_path: P
         (["sentences", "FILE", "--pooling", "median"], "'median' is not one of"),
         (["sentences", "FILE", "--column", "x"], "has no column x; there are a, b"),
         (["sentences", "FILE"], "has 2 columns: a, b. Name one"),
-        (["sentences", "FILE", "--nearest", "0"], "0 is not in the range x>=1"),
-        (["sentences", "FILE", "--vectors", "--map", "pca"], "--vectors and --map are given, .* Ask for one"),
-        (["sentences", "FILE", "--map", "pca", "--order", "tree"], "a map has none. Leave it out"),
-        (["sentences", "FILE", "--column", "a", "--map", "tsne"], "A map of 1 says nothing. Give 4"),
-        (["sentences", "FILE", "--map", "som"], "'som' is not one of"),
+        (["sentences", "FILE", "--show", "nearest", "--count", "0"], "count is 0; 1 or more can be given"),
+        (["sentences", "FILE", "--show", "points"], "'points' is not one of"),
+        (["sentence-map", "FILE", "--order", "tree"], "No such option '--order'"),
+        (["sentence-map", "nowhere.txt"], "nowhere.txt cannot be opened: No such file"),
+        (["sentence-map", "FILE", "--column", "a", "--method", "tsne"], "A map of 1 says nothing. Give 4"),
+        (["sentence-map", "FILE", "--method", "som"], "'som' is not one of"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(

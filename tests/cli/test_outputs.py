@@ -19,7 +19,7 @@ COMMANDS = (
     ("attention", "We left.", "--save-view", "{}.json"),
     ("sentences", "lines.txt", "--out", "{}.npz"),
     ("evaluate", "no-such-model", "lines.txt", "--out", "{}.json"),
-    ("lens", "--tune", "lines.txt", "--out", "{}.safetensors"),
+    ("tune-lens", "lines.txt", "--out", "{}.safetensors"),
     ("report", "no-such-view.json", "--out", "{}.zip"),
 )
 
@@ -64,7 +64,7 @@ def test_output_that_another_command_writes_is_refused_at_once(words: tuple[str,
 
 def test_lens_whose_description_exists_is_refused_before_it_is_trained() -> None:
     Path("x.safetensors.meta.json").write_text("mine")
-    ended = run("lens", "--tune", "lines.txt", "--out", "x.safetensors", "--model", "no-such-model")
+    ended = run("tune-lens", "lines.txt", "--out", "x.safetensors", "--model", "no-such-model")
     assert ended.refusal.startswith("x.safetensors.meta.json is there already.")
 
 

@@ -52,11 +52,12 @@ def test_a_minimal_pair_as_heads_as_moved_vectors_and_as_rows(minilm: Checkpoint
     pair = MinimalPair(words).of(*texts)
     prints(minilm, pair, *given)
     prints(minilm, pair.showing(by="jensen_shannon"), *given, "--by", "jensen_shannon")
-    prints(minilm, pair.showing(show="moved"), *given, "--moved")
-    prints(minilm, MinimalPairRow("it", words=words).of(*texts), *given, "--row", "it")
-    prints(
-        minilm, MinimalPairRow(3, 1, 4, words).of(*texts), *given, "--row", "3", "--layer", "2", "--head", "5"
-    )
+    prints(minilm, pair.showing(show="moved"), *given, "--show", "moved")
+    given[0] = "compare-row"
+    prints(minilm, MinimalPairRow(words=words).of(*texts), *given)
+    prints(minilm, MinimalPairRow("it", words=words).of(*texts), *given, "--token", "it")
+    row = MinimalPairRow(3, 1, 4, words).of(*texts)
+    prints(minilm, row, *given, "--token", "3", "--layer", "2", "--head", "5")
 
 
 def test_compare_has_the_columns_it_had(minilm: Checkpoint) -> None:
@@ -74,16 +75,18 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
     given = [word for text in texts for word in ("--in", text)]
     traces = minilm.traces(texts)
     each = WordInContext(["language", "Python", "snake"]).of(traces)
-    prints(minilm, each, "context", "language", "Python", "snake", *given)
-    prints(minilm, each.showing(layer=2), "context", *given, "--layer", "2", "language", "Python", "snake")
-    prints(minilm, WordInContext(["python"]).of(minilm.traces(texts[:2])), "context", "python", *given[:4])
-    header, *rows = bert_probe("context", "python", *given[:4], built_in=minilm).rows
+    words = ["--word", "language", "--word", "Python", "--word", "snake"]
+    prints(minilm, each, "context", *words, *given)
+    prints(minilm, each.showing(layer=2), "context", *given, "--layer", "2", *words)
+    one = ("context", "--word", "python", *given[:4])
+    prints(minilm, WordInContext(["python"]).of(minilm.traces(texts[:2])), *one)
+    header, *rows = bert_probe(*one, built_in=minilm).rows
     assert header == ["layer", "a", "b", "cosine", "baseline_mean", "baseline_p95", "corrected"]
     assert [row[:3] for row in rows] == [[str(layer), "1", "2"] for layer in range(7)]
-    numbered = ("context", "Python:2", "--in", "Python Python", "--in", "a Python python Python")
+    numbered = ("context", "--word", "Python:2", "--in", "Python Python", "--in", "a Python python Python")
     assert len(bert_probe(*numbered, built_in=minilm).rows) == 8
     dash = WordInContext(["-"]).of(minilm.traces(["-5", "a - b"]))
-    prints(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--", "-")
+    prints(minilm, dash, "context", "--in", "-5", "--in", "a - b", "--word", "-")
 
 
 @pytest.mark.parametrize(
@@ -96,29 +99,31 @@ def test_one_word_in_several_texts_and_a_word_for_each(minilm: Checkpoint) -> No
         (["similarity", "a", "b", "--layer", "-1"], "There is no layer -1"),
         (["compare", "a"], "Missing argument 'TEXT_B'"),
         (["compare", "a", ""], "The text is empty"),
-        (["compare", "a", "a", "--layer", "2"], "--layer and --head go with --row WORD."),
-        (["compare", "a", "a", "--head", "2"], "--layer and --head go with --row WORD."),
-        (
-            ["compare", "a", "a", "--row", "a", "--moved"],
-            "--row has no use for --moved. Leave",
-        ),
-        (["compare", "a", "a", "--row", "a", "--by", "jensen_shannon"], "--row has no use for --by."),
-        (["compare", "a", "a", "--row", "boat"], "There is no word boat in this text."),
-        (["compare", "a b", "a c", "--row", "b"], "“b” has no counterpart in the other text"),
-        (["compare", "a", "a", "--row", "a", "--layer", "0"], "this model has layers 1 to 6."),
-        (["compare", "a", "a", "--row", "a", "--head", "13"], "this model has heads 1 to 12."),
+        (["compare", "a", "a", "--layer", "2"], "No such option '--layer'"),
         (["compare", "a", "a", "--by", "size"], "'size' is not one of"),
-        (["context", "python"], "Missing option '--in'"),
-        (["context", "--in", "python", "--in", "python"], "Missing argument 'WORD...'"),
-        (["context", "python", "--in", "python"], "Give two or more"),
-        (["context", "a", "b", "c", "--in", "a", "--in", "b"], "3 words and 2 texts are given."),
+        (["compare-row", "a"], "Missing argument 'TEXT_B'"),
+        (["compare-row", "a", "a", "--by", "jensen_shannon"], "No such option '--by'"),
+        (["compare-row", "a", "a", "--token", "boat"], "There is no word boat in this text."),
+        (["compare-row", "a b", "a c", "--token", "b"], "“b” has no counterpart in the other text"),
+        (["compare-row", "a", "a", "--token", "a", "--layer", "0"], "this model has layers 1 to 6."),
+        (["compare-row", "a", "a", "--token", "a", "--head", "13"], "this model has heads 1 to 12."),
+        (["context", "--word", "python"], "Missing option '--in'"),
+        (["context", "--in", "python", "--in", "python"], "Missing option '--word'"),
+        (["context", "--word", "python", "--in", "python"], "Give two or more"),
         (
-            ["context", "python", "--in", "python", "--in", "a snake"],
+            ["context", *("--word", "a", "--word", "b", "--word", "c"), "--in", "a", "--in", "b"],
+            "3 words and 2 texts are given.",
+        ),
+        (
+            ["context", "--word", "python", "--in", "python", "--in", "a snake"],
             "Text 2, “a snake”: There is no word",
         ),
-        (["context", "python:3", "--in", "python python", "--in", "python"], "Text 1, .* occurs 2 times"),
-        (["context", "python", "--in", "python", "--in", ""], "The text is empty"),
-        (["context", "a", "--in", "a", "--in", "a", "--layer", "7"], "layers 0 to 6"),
+        (
+            ["context", "--word", "python:3", "--in", "python python", "--in", "python"],
+            "Text 1, .* occurs 2 times",
+        ),
+        (["context", "--word", "python", "--in", "python", "--in", ""], "The text is empty"),
+        (["context", "--word", "a", "--in", "a", "--in", "a", "--layer", "7"], "layers 0 to 6"),
         (["baseline", "a"], "unexpected extra argument"),
     ],
 )

@@ -53,7 +53,7 @@ def test_nor_does_an_argument(arguments: tuple[str, ...], minilm: Checkpoint) ->
 def test_data_stay_exact(tmp_path: Path, minilm: Checkpoint) -> None:
     file = tmp_path / "a.txt"
     file.write_text("one\x1b[2J\ntwo \u202e\n", encoding="utf-8")
-    records = bert_probe("sentences", str(file), "--nearest", "1", built_in=minilm).records
+    records = bert_probe("sentences", str(file), "--show", "nearest", "--count", "1", built_in=minilm).records
     assert (records[0]["sentence_a"], records[0]["sentence_b"]) == ("one\x1b[2J", "two \u202e")
 
 

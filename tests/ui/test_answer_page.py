@@ -172,7 +172,7 @@ def test_a_tuned_lens_is_trained_shown_with_its_losses_and_chosen(
     assert (first if layer < 3 else f"Only the last layer, 3, puts **{name}** first.") in said(app)
     assert "by the plain lens: the tuned one has learned at masks alone" in said(app)
     assert any(f"{found.question!r}.of(trace).table()" in code.value for code in app.get("code"))
-    assert any("--tune sentences.txt" in code.value for code in app.get("code"))
+    assert any(re.search("bert-probe tune-lens .*sentences.txt", code.value) for code in app.get("code"))
 
 
 def _numbers(spec: Any) -> list[float]:

@@ -79,7 +79,7 @@ def test_the_text_is_cut_up_also_by_another_vocabulary(family_folder: FamilyFold
     app = opened("vocabulary", a=text, vocabulary_part="text", other=str(family_folder("roberta")))
     assert not app.exception
     assert app.dataframe[-1].value["word"].tolist() == text.split()
-    assert "--what fragmentation" in app.get("code")[-2].value
+    assert "diff fertility " in app.get("code")[-2].value
 
 
 @pytest.mark.parametrize("show", ["cosines", "distance", "spectrum", "table"])

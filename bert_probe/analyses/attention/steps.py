@@ -97,11 +97,6 @@ class AttentionSteps(Question):
             sharing=_sharing(head, trace.heads, getattr(config, "num_key_value_heads", None)),
         )
 
-    def options(self) -> list[str]:
-        """The command wants the head to be named, the first one too."""
-        first = [] if self.head else ["--head", HEAD.write(self.head)]
-        return [*first, *super().options()]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionStepsResult(Result):

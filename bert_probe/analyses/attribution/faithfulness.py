@@ -57,14 +57,14 @@ class AttributionFaithfulness(TargetQuestion):
     words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
     removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
-    orders: int = param(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
-    seed: int = param(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
+    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
+    seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
     rows: str = param(
         Choice(("methods", "words")),
         default="methods",
         key="why_rows",
         display_only=True,
-        about="With --check: the table.",
+        about="Table.",
     )
 
     def of(

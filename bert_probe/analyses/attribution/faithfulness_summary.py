@@ -49,8 +49,8 @@ class FaithfulnessSummary(Question):
     words: bool = param(Flag(), default=False, about="Score whole words instead of pieces.")
     removal: str | None = param(Optional(Choice(WITHOUT)), default=None, about=REMOVAL)
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
-    orders: int = param(Number(1, 1000), default=20, about="With --check: random orders.  [default: 20]")
-    seed: int = param(Number(0), default=0, about="With --check: seed of these.  [default: 0]")
+    orders: int = param(Number(1, 1000), default=20, about="Number of random orders.  [default: 20]")
+    seed: int = param(Number(0), default=0, about="Seed of the random orders.  [default: 0]")
 
     def of(
         self,

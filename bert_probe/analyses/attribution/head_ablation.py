@@ -61,7 +61,7 @@ class HeadAblation(Question):
         Flag(),
         default=False,
         key="ablation_specials",
-        about="With --similarity: keep [CLS], [SEP] and the like.",
+        about="Keep [CLS], [SEP] and the like in tables of cosines.",
         display_only=True,
     )
 

@@ -43,9 +43,7 @@ class HeadAttribution(TargetQuestion):
     inputs = OneOrTwoTraces("--pair")
 
     replacement: str = param(Choice(REPLACEMENTS), default="zero", about=REPLACED)
-    show: str = param(
-        Choice(SHOWN), default="heads", key="why_heads", display_only=True, about="With --heads: the table."
-    )
+    show: str = param(Choice(SHOWN), default="heads", key="why_heads", display_only=True, about="Table.")
 
     def of(
         self, trace: Trace, other: Trace | None = None, report: Progress = no_progress

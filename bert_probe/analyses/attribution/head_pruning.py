@@ -45,10 +45,8 @@ class HeadPruning(Question):
 
     inputs = SentenceList()
 
-    parts: int = param(Number(1, 100), default=10, about="With --file and --heads: steps.  [default: 10]")
-    seed: int = param(
-        Number(0), default=0, about="With --file and --heads: of the random order.  [default: 0]"
-    )
+    parts: int = param(Number(1, 100), default=10, about="Number of steps.  [default: 10]")
+    seed: int = param(Number(0), default=0, about="Seed of the random order.  [default: 0]")
 
     def of(
         self,

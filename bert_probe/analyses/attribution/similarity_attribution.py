@@ -51,7 +51,7 @@ class SimilarityAttribution(Question):
 
     baseline: str | None = param(Optional(Choice(BASELINES)), default=None, about=BASELINE)
     steps: int = param(
-        Number(1, 1000), default=32, about=f"With --method {METHOD}: steps on the way.  [default: 32]"
+        Number(1, 1000), default=32, about="Steps on the path from the baseline.  [default: 32]"
     )
 
     def of(self, a: Trace, b: Trace, report: Progress = no_progress) -> SimilarityAttributionResult:

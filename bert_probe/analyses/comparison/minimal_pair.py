@@ -49,7 +49,13 @@ class MinimalPair(Question):
     inputs = TwoTraces()
 
     words: bool = param(Flag(), default=False, about=WORDS)
-    show: str = param(Choice(("heads", "moved")), default="heads", key="compare_show", display_only=True)
+    show: str = param(
+        Choice(("heads", "moved")),
+        default="heads",
+        key="compare_show",
+        display_only=True,
+        about="Table of how much each head changed, or the vector of each token.",
+    )
     by: str = param(
         Choice(CHANGES),
         default="total_variation",
@@ -84,10 +90,6 @@ class MinimalPair(Question):
         arrays = map(read_only, (variation, distance, moved, shift, *strongest))
         return MinimalPairResult(self, subject, alignment, _same_input(a, b), *arrays)
 
-    def options(self) -> list[str]:
-        """The other table by an option of its own."""
-        return [*(["--moved"] if self.show == "moved" else []), *super().options()]
-
 
 @question("row of a minimal pair", command="compare-row")
 class MinimalPairRow(Question):
@@ -104,10 +106,13 @@ class MinimalPairRow(Question):
     inputs = TwoTraces()
 
     token: int | str | None = param(
-        Optional(TokenSelector()), default=None, option="--row", key="compare_token"
+        Optional(TokenSelector()),
+        default=None,
+        key="compare_token",
+        about="A token of TEXT_A.  [default: the one whose vectors changed most]",
     )
-    layer: int = param(LAYER, default=-1, about="With --row: layer, counted from 1.")
-    head: Head = param(HEAD, default="mean", about="With --row: head, counted from 1, or their mean.")
+    layer: int = param(LAYER, default=-1, about="Layer, counted from 1.")
+    head: Head = param(HEAD, default="mean", about="Head, counted from 1, or the mean of all.")
     words: bool = param(Flag(), default=False, about=WORDS)
 
     def of(self, a: Trace, b: Trace) -> MinimalPairRowResult:

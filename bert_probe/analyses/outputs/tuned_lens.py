@@ -64,12 +64,14 @@ class TuneLens(Question):
 
     inputs = SentenceList()
 
-    steps: int = param(Number(1, 100_000), default=200, about="With --tune: of training.  [default: 200]")
-    seed: int = param(Number(0), default=0, about="With --tune: of masks and held-out lines.  [default: 0]")
+    steps: int = param(Number(1, 100_000), default=200, about="Training steps.  [default: 200]")
+    seed: int = param(
+        Number(0), default=0, about="Seed of the masks and of the held-out lines.  [default: 0]"
+    )
     held_out: float = param(
         Number(0, 1, whole=False),
         default=0.2,
-        about="With --tune: share of lines to judge by.  [default: 0.2]",
+        about="Share of lines held out for evaluation.  [default: 0.2]",
     )
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from bert_probe.text import strict_json
 _BEGINS = "tuned-lens-"
 _SENTENCES = ("sentences", "sentences_sha256", "tokens_dropped")
 _KINDS = ("F32", "F64")
-_AGAIN = "Train one with bert-probe lens --tune LINES."
+_AGAIN = "Train one with bert-probe tune-lens FILE."
 
 
 def opened(file: str | Path, checkpoint: Checkpoint) -> TuneLensResult:

@@ -16,7 +16,7 @@ from bert_probe.analyses.probing.linear import ProbeSpace, fit, learn, log_proba
 from bert_probe.analyses.vectors.pooling import recipe
 from bert_probe.core.field_types import Choice, FieldType, Index, Number, Optional
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import FileInput, Files
+from bert_probe.core.inputs import HELD_OUT, FileInput, Files
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
 from bert_probe.errors import SelectionError, ShapeError, TextError
@@ -52,7 +52,9 @@ class Probe(Question):
         seed: of the order of the data, the control task and the bootstrap.
     """
 
-    inputs = Files({"data": FileInput(), "held_out": FileInput("--held-out", is_required=False)})
+    inputs = Files(
+        {"data": FileInput(), "held_out": FileInput("--held-out", is_required=False, help=HELD_OUT)}
+    )
 
     label: str | None = param(Optional(FieldType()), default=None, about=LABEL)
     pooling: str | None = param(Optional(Choice(vectors.POOLINGS)), default=None, about=POOLING)

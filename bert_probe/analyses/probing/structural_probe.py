@@ -22,7 +22,7 @@ from bert_probe.analyses.probing.tree_paths import (
 )
 from bert_probe.core.field_types import Index, Number
 from bert_probe.core.field_types_of_lists import Indices
-from bert_probe.core.inputs import TAGGED, FileInput, Files
+from bert_probe.core.inputs import HELD_OUT, TAGGED, FileInput, Files
 from bert_probe.core.provenance import InputRecord
 from bert_probe.core.question import Question, param, question
 from bert_probe.core.result import Result
@@ -56,7 +56,7 @@ class StructuralProbe(Question):
     inputs = Files(
         {
             "data": FileInput(formats=(TAGGED,)),
-            "held_out": FileInput("--held-out", is_required=False, formats=(TAGGED,)),
+            "held_out": FileInput("--held-out", False, (TAGGED,), HELD_OUT),
         }
     )
 

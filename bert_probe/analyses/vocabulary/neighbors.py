@@ -68,8 +68,8 @@ class Neighbors(Question):
 
     inputs = OneCheckpoint()
 
-    token: int | str = param(VocabularyToken(), key="near", option="--near")
-    count: int = param(Number(1, MOST), default=20, about="With --near: how many neighbours.")
+    token: int | str = param(VocabularyToken(), key="near", about="A token of the vocabulary.")
+    count: int = param(Number(1, MOST), default=20, about="Number of neighbors.  [default: 20]")
 
     def of(self, checkpoint: Checkpoint, vocabulary: VocabularyResult | None = None) -> NeighborsResult:
         """Those of a piece.
