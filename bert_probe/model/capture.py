@@ -101,7 +101,7 @@ def recorded_attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Compute transformers' fused SDPA attention; apply an open `changing` and store in an open `recording`."""
+    """Compute transformers' fused SDPA attention, with an open `changing` and `recording` applied."""
     output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     change, calls = _open_change.get(), _open_recording.get()
     if change is None and calls is None:

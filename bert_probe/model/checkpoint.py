@@ -110,7 +110,7 @@ class Checkpoint:
 
     @property
     def cause(self) -> Hashable:
-        """Return the cache key of this model: everything that distinguishes its output from another model's."""
+        """Return the model's cache key: everything that distinguishes its output from another's."""
         return self.description
 
     def now(self) -> Checkpoint:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_probe.errors import EmptyTextError, TokenizerError
 from bert_probe.model.byte_level import from_bytes, is_byte_level
-from bert_probe.model.lengths import check_text, kept, most_tokens, too_many
+from bert_probe.model.lengths import check_text, kept_positions, most_tokens, too_many_tokens
 
 SPACE = "␣"
 """Display form of a token that consists of spaces only."""
@@ -283,7 +283,7 @@ class Encoder:
         positions = [position for position, number in enumerate(output.texts) if number == 1]
         room = min(limit - (len(output) - len(positions)), len(positions))
         if room < 1:
-            raise too_many(len(output) - len(positions) + 1, self.max_tokens)
+            raise too_many_tokens(len(output) - len(positions) + 1, self.max_tokens)
         step = room - min(overlap, room // 2)
         encodings = []
         for start in range(0, len(positions) - room + step, step):
@@ -323,8 +323,8 @@ class Encoder:
         if len(output) <= limit:
             return output, 0
         if not truncate:
-            raise too_many(len(output), max_tokens)
-        truncated = output.select(kept(output.texts, limit, self.tokenizer.truncation_side))
+            raise too_many_tokens(len(output), max_tokens)
+        truncated = output.select(kept_positions(output.texts, limit, self.tokenizer.truncation_side))
         self._check_not_empty(truncated, texts)
         return truncated, len(output) - len(truncated)
 
@@ -417,7 +417,7 @@ class Encoder:
 
 
 def _trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span without the leading and trailing spaces that some tokenizers count as part of a token."""
+    """Return the span without the surrounding spaces that some tokenizers count as part of a token."""
     covered = text[start:end]
     stripped = covered.strip()
     if not stripped:

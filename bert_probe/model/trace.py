@@ -306,7 +306,7 @@ class Trace:
             return read_only(np.stack(arrays))
 
     def _heads(self, head: int | None) -> slice:
-        """Return one head or all of them as a slice, so that both use the same kernel and round identically."""
+        """Return one head or all as a slice, so that both use the same kernel and round identically."""
         if head is None:
             return slice(None)
         index = resolve(head, self.heads, "head")

@@ -148,7 +148,7 @@ def test_teaching_on_by_another_seed_is_warned_of() -> None:
     assert train().status == 0
     ended = run("train", "data.csv", "--model", "taught", "--out", "again", "--epochs", "1", "--seed", "1")
     assert ended.status == 0, ended.err
-    assert ended.err.count("Warning: This model was taught before with these data") == 1
+    assert ended.err.count("Warning: This model was trained on this data") == 1
     ended = run("train", "data.csv", "--model", "taught", "--out", "taught", "--epochs", "1", "--force")
     assert ended.status == 0, ended.err
     assert "Warning" not in ended.err

@@ -153,19 +153,19 @@ def changed(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        (changed(np.nan), "Layer 2, head 3 gives nan from token 3 to token 4"),
-        (changed(np.inf), "gives inf"),
-        (changed(-0.25), "gives -0.25"),
-        (WEIGHTS[:, :, :4], "There are 4 queries and 9 keys"),
+        (changed(np.nan), "Layer 2, head 3 has attention nan from token 3 to token 4"),
+        (changed(np.inf), "has attention inf"),
+        (changed(-0.25), "has attention -0.25"),
+        (WEIGHTS[:, :, :4], "has 4 queries and 9 keys"),
         (WEIGHTS[0], r"Layer 1 has shape \(9, 9\)"),
         (np.stack([WEIGHTS, WEIGHTS], axis=1), r"Layer 1 has shape \(2, 4, 9, 9\)"),
         ([WEIGHTS[0], WEIGHTS[1, :2]], "the same number of heads"),
-        ([None, WEIGHTS[0]], "Layer 1 is None. Fused attention"),
+        ([None, WEIGHTS[0]], "Layer 1 is None, because fused attention"),
         ([], "no layer"),
         (0.5, "no layer"),
         (np.zeros((2, 0, 3, 3)), r"shape \(0, 3, 3\)"),
-        (WEIGHTS.astype(complex), "complex128, which are no real numbers"),
-        (np.full((1, 1, 2, 2), "x"), "no real numbers"),
+        (WEIGHTS.astype(complex), "complex128, but must be real numbers"),
+        (np.full((1, 1, 2, 2), "x"), "must be real numbers"),
         ([[[[1.0], [0.5, 0.5]]]], "different lengths"),
     ],
 )
@@ -183,9 +183,9 @@ def test_what_cannot_be_drawn_is_refused_in_a_sentence(weights: Any, said: str) 
         ({"tokens": [*WORDS[:8], 7]}, TextError, "must be a string, not int"),
         ({"tokens": [*WORDS[:8], "half\ud800"]}, TextError, "surrogate"),
         ({"sentence_b_start": 0}, SelectionError, "cannot begin at token 0"),
-        ({"sentence_b_start": 9}, SelectionError, "from 1, .* to 8"),
-        ({"specials": ["[MASK]"]}, SelectionError, r"no token '\[MASK\]'"),
-        ({"specials": [9]}, SelectionError, "no token 9"),
+        ({"sentence_b_start": 9}, SelectionError, "from 1 to 8"),
+        ({"specials": ["[MASK]"]}, SelectionError, r"'\[MASK\]'"),
+        ({"specials": [9]}, SelectionError, "9 in specials is not"),
         ({"specials": "[CLS]"}, SelectionError, "not one string"),
     ],
 )
@@ -197,7 +197,7 @@ def test_tokens_that_do_not_fit_are_refused(options: Any, error: type[Exception]
 def test_an_encoding_comes_alone(minilm: Checkpoint) -> None:
     encoding = minilm.encode(TEXT)
     weights = softmax((1, 1, len(encoding), len(encoding)))
-    with pytest.raises(SelectionError, match="Give it alone"):
+    with pytest.raises(SelectionError, match="Omit sentence_b_start and specials"):
         bert_probe.from_attention(weights, encoding, specials=["[CLS]"])
 
 
@@ -237,7 +237,7 @@ def test_rows_that_do_not_sum_to_1_are_shown_with_a_sentence(tmp_path: Path) -> 
     weights[0, 0, 0] *= 3
     trace = bert_probe.from_attention(weights, WORDS)
     assert "do not sum to 1" in trace.caveat
-    assert "between 0.5 and 3." in trace.caveat
+    assert "from 0.5 to 3." in trace.caveat
     shown = bert_probe.Attention(1, 2).of(trace)
     np.testing.assert_array_equal(shown.weights, weights[1, 2])
     assert shown.metadata == {"note": trace.caveat}

@@ -143,13 +143,13 @@ def writer(_model: Any) -> Any:
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
-        (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is no model of transf"),
-        (lambda _: "bert-base-uncased", ArchitectureError, "str is no model"),
+        (lambda model: torch.nn.DataParallel(model), ArchitectureError, "DataParallel is not a transf"),
+        (lambda _: "bert-base-uncased", ArchitectureError, "str is not a transformers model"),
         (decoder, ArchitectureError, "a decoder"),
         (writer, ArchitectureError, "set up as a decoder"),
         (mixed, WeightsError, "more than one dtype: float32, float64"),
         (broken, WeightsError, "not finite"),
-        (lambda model: model.to("meta"), WeightsError, "of device meta"),
+        (lambda model: model.to("meta"), WeightsError, "the device meta"),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(
@@ -162,7 +162,7 @@ def test_what_cannot_be_wrapped_is_refused(
 
 
 def test_a_tokenizer_without_places_is_refused(bert: Any) -> None:
-    with pytest.raises(TokenizerError, match="gives no character positions"):
+    with pytest.raises(TokenizerError, match="does not report character positions"):
         bert_probe.wrap(bert, object())
 
 

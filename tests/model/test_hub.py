@@ -16,7 +16,7 @@ from bert_probe.cli.main import main
 from bert_probe.errors import CheckpointError, NetworkError, NotFoundError, WeightsError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.progress import Progress, no_progress
-from bert_probe.model.sources import _reporting_to, locate
+from bert_probe.model.sources import _progress_bar_class, locate
 from tests.helpers.families import TEXT
 from tests.helpers.hub import COMMIT, REPOSITORY, Hub, serving
 
@@ -152,7 +152,7 @@ def test_a_hub_that_refuses_a_file_is_quoted_with_its_status(hub: Hub) -> None:
 
 def test_a_model_with_only_a_pickle_on_the_hub_is_refused_without_fetching_it(hub: Hub) -> None:
     del hub.files["model.safetensors"]
-    with pytest.raises(WeightsError, match=r"There is no model\.safetensors"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         bert_probe.load(REPOSITORY)
     assert "pytorch_model.bin" not in hub.asked
 
@@ -194,7 +194,7 @@ def test_a_full_disk_is_not_blamed_on_the_network(monkeypatch: pytest.MonkeyPatc
 
 def test_of_the_hub_clients_three_bars_only_the_bytes_on_disk_are_told() -> None:
     told: list[tuple[int, int]] = []
-    bar = _reporting_to(lambda done, total: told.append((done, total)))
+    bar = _progress_bar_class(lambda done, total: told.append((done, total)))
     with (
         bar(total=9, unit="B", name="huggingface_hub.snapshot_download.transfer") as received,
         bar(total=10, unit="B", name="huggingface_hub.snapshot_download") as written,

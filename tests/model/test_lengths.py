@@ -15,7 +15,7 @@ from tokenizers import processors
 from bert_probe.errors import TooLongError
 from bert_probe.model.checkpoint import Checkpoint
 from bert_probe.model.encoding import Encoder
-from bert_probe.model.lengths import MOST_CHARACTERS, MOST_TOKENS, kept
+from bert_probe.model.lengths import MOST_CHARACTERS, MOST_TOKENS, kept_positions
 from tests.helpers import families
 
 NAMES = frozenset({"input_ids", "attention_mask"})
@@ -46,7 +46,7 @@ def test_a_text_of_too_many_characters_is_refused_unread(
     read: list[str] = []
     encoder = Encoder(Watched(minilm.tokenizer, read.append), 512, 30_522, NAMES)
     text = "word " * (MOST_CHARACTERS // 5)
-    said = r"^250,001 characters; a text may have at most 250,000, cut or not\. Give a part of it\.$"
+    said = r"^250,001 characters; a text may have at most 250,000, even if truncated\. Give a part of it\.$"
     with pytest.raises(TooLongError, match=said):
         encoder.encode(f"{text}!", pair, truncate)
     with pytest.raises(TooLongError, match=said):
@@ -57,7 +57,7 @@ def test_a_text_of_too_many_characters_is_refused_unread(
 
 def test_characters_that_tokenizers_write_out_count_as_what_they_become(minilm: Checkpoint) -> None:
     blessing = "\ufdfa"  # a ligature of 18 characters
-    said = r"^270,000 characters once its ligatures are written out; a text may have at most 250,000"
+    said = r"^270,000 characters after its ligatures are expanded; a text may have at most 250,000"
     with pytest.raises(TooLongError, match=said):
         minilm.encode(blessing * 15_000)
     assert minilm.encode(blessing * 13_000, truncate=True).dropped == 0, "one word, unknown"
@@ -71,9 +71,7 @@ def test_characters_that_tokenizers_write_out_count_as_what_they_become(minilm: 
 def test_a_model_without_a_limit_reads_what_is_reasonable(accepted: int | None, minilm: Checkpoint) -> None:
     encoder = Encoder(minilm.tokenizer, accepted, 30_522, NAMES)
     text = "the " * MOST_TOKENS
-    said = (
-        r"^16,386 tokens; at most 16,384 are read at once, whatever the model accepts\. Shorten the text or"
-    )
+    said = r"^16,386 tokens; at most 16,384 are supported for any model\. Shorten the text or"
     with pytest.raises(TooLongError, match=said):
         encoder.encode(text)
     cut = encoder.encode(text, truncate=True)
@@ -84,11 +82,11 @@ def test_a_model_without_a_limit_reads_what_is_reasonable(accepted: int | None, 
 def test_the_longer_of_two_texts_gives_way() -> None:
     # Added, four of the first, added, two of the second, added: with room for three of the six.
     texts = [None, 0, 0, 0, 0, None, 1, 1, None]
-    assert kept(texts, 6) == [0, 1, 2, 5, 6, 8]
-    assert kept(texts, 6, "left") == [0, 3, 4, 5, 7, 8]
-    assert kept(texts, 7) == [0, 1, 2, 5, 6, 7, 8]
-    assert kept(texts, 9) == list(range(9))
-    assert kept(texts, 1) == [0, 5, 8], "what the tokenizer added stays"
+    assert kept_positions(texts, 6) == [0, 1, 2, 5, 6, 8]
+    assert kept_positions(texts, 6, "left") == [0, 3, 4, 5, 7, 8]
+    assert kept_positions(texts, 7) == [0, 1, 2, 5, 6, 7, 8]
+    assert kept_positions(texts, 9) == list(range(9))
+    assert kept_positions(texts, 1) == [0, 5, 8], "what the tokenizer added stays"
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

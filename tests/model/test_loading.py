@@ -72,7 +72,9 @@ def test_a_config_with_one_more_layer_is_refused_because_the_weights_lack_it(fol
 
 def test_a_config_with_one_layer_less_is_refused_because_it_would_leave_weights_out(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2)
-    refused(WeightsError, folder, "The weights hold encoder.layer.2.", "no place")
+    refused(
+        WeightsError, folder, "The weights contain encoder.layer.2.", "which the config does not describe"
+    )
 
 
 def test_relative_positions_that_this_transformers_ignores_are_refused(folder: Path) -> None:
@@ -85,7 +87,7 @@ def test_relative_positions_that_this_transformers_ignores_are_refused(folder: P
 
     change_config(folder, position_embedding_type="relative_key")
     change_weights(folder, with_distances)
-    refused(WeightsError, folder, "distance_embedding", "no place")
+    refused(WeightsError, folder, "distance_embedding", "which the config does not describe")
 
 
 def test_large_weights_are_finite_though_their_sum_is_not() -> None:
@@ -142,7 +144,9 @@ def test_a_language_model_opens_without_pooler_and_says_so(tmp_path: Path) -> No
     assert not checkpoint.description.has_pooler
     assert checkpoint.trace(TEXT).pooler is None
     assert not [name for name, _ in checkpoint.model.named_parameters() if "pooler" in name]
-    assert checkpoint.description.notes == ("The weights hold no pooler, so there is no pooler output.",)
+    assert checkpoint.description.notes == (
+        "The weights contain no pooler, so pooler output is unavailable.",
+    )
     assert checkpoint.tasks == ("fill-mask",)
 
 
@@ -215,13 +219,13 @@ def test_tokenizer_that_panics_when_it_is_opened_is_refused(folder: Path) -> Non
     change_config(
         folder, "tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     )
-    refused(TokenizerError, folder, "stopped with an error: Precompiled", "Use another tokenizer")
+    refused(TokenizerError, folder, "The tokenizer failed: Precompiled", "Use another tokenizer")
 
 
 def test_tokenizer_that_panics_on_a_text_is_an_error(folder: Path) -> None:
     split = {"type": "Split", "pattern": {"Regex": "(a|a)*$"}, "behavior": "Isolated", "invert": False}
     change_config(folder, "tokenizer.json", pre_tokenizer=split)
-    with pytest.raises(TokenizerError, match=r"stopped with an error: Onig: .*retry-limit-in-match over"):
+    with pytest.raises(TokenizerError, match=r"The tokenizer failed: Onig: .*retry-limit-in-match over"):
         bert_probe.load(folder).trace("a" * 40 + "c")
 
 
@@ -235,12 +239,12 @@ def test_a_tokenizer_larger_than_the_vocabulary_is_refused_before_the_model_read
 
 @pytest.mark.parametrize("device", ["nonsense", "", "cuda:99", "meta", "cpu:x", None])
 def test_a_device_that_is_not_there_is_refused(folder: Path, device: Any) -> None:
-    refused(CheckpointError, folder, "has no device", "Use auto or cpu", device=device)
+    refused(CheckpointError, folder, "is unavailable on this machine", "Use auto or cpu", device=device)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "", "float", None])
 def test_a_dtype_that_is_not_offered_is_refused(folder: Path, dtype: Any) -> None:
-    refused(CheckpointError, folder, "There is no dtype", "use auto, float32", dtype=dtype)
+    refused(CheckpointError, folder, "Unknown dtype", "Use auto, float32", dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
@@ -351,7 +355,7 @@ def test_model_opens_without_package_metadata(folder: Path, monkeypatch: pytest.
     assert [*checkpoint.libraries] == ["bert-probe", "torch", "transformers", "tokenizers", "numpy", "python"]
 
 
-@pytest.mark.parametrize("step", ["listens", "self_check", "read"])
+@pytest.mark.parametrize("step", ["uses_capture", "self_check", "read"])
 def test_missing_package_is_not_blamed_on_the_model(
     folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +363,7 @@ def test_missing_package_is_not_blamed_on_the_model(
         raise importlib.metadata.PackageNotFoundError("some-package")
 
     monkeypatch.setattr(loading, step, missing)
-    with pytest.raises(CheckpointError, match=r"installation of Python packages: .*some-package") as caught:
+    with pytest.raises(CheckpointError, match=r"installed Python packages: .*some-package") as caught:
         bert_probe.load(folder)
     assert type(caught.value) is CheckpointError
     assert "Supported" not in str(caught.value)

@@ -138,7 +138,7 @@ def test_output_words_of_their_own_are_those_of_the_weights(tmp_path: Path) -> N
 
 def test_a_head_without_weights_is_not_made_up(family: Any, minilm: Checkpoint) -> None:
     assert family("bert").tasks == ()
-    with pytest.raises(UnavailableError, match="no trained head for fill-mask, and none is made up"):
+    with pytest.raises(UnavailableError, match="no trained head for fill-mask"):
         output_of(family("bert"), "fill-mask")
     with pytest.raises(UnavailableError, match="It has one for sentence-similarity"):
         output_of(minilm, "fill-mask")
@@ -151,8 +151,8 @@ def test_what_the_config_names_and_the_weights_lack_is_said(tmp_path: Path) -> N
     assert checkpoint.tasks == ()
     assert checkpoint.description.notes == (
         "Not used by the encoder, for example because of a task head: classifier.weight.",
-        "There is no head for text-classification, though config.json names BertForSequenceClassification: "
-        "the weights lack classifier.bias.",
+        "config.json names BertForSequenceClassification, but the head for text-classification cannot be "
+        "loaded: the weights lack classifier.bias.",
     )
 
 
@@ -170,9 +170,9 @@ def test_heads_of_like_names_are_told_apart_by_the_config(tmp_path: Path) -> Non
     [
         ({"id2label": {str(i): f"L{i}" for i in range(10_001)}}, "more than 10,000 labels"),
         ({"id2label": None, "num_labels": 10**12}, "more than 10,000 labels"),
-        ({"id2label": {"0": "a", "2": "b"}}, "does not count its labels from 0"),
-        ({"id2label": {"0": ["a"]}}, "names no labels"),
-        ({"id2label": "abc"}, "names no labels"),
+        ({"id2label": {"0": "a", "2": "b"}}, "must number its labels from 0"),
+        ({"id2label": {"0": ["a"]}}, "must map indices to label names"),
+        ({"id2label": "abc"}, "must map indices to label names"),
         ({"problem_type": "guessing"}, "problem_type 'guessing'"),
         ({"id2label": {"0": "a", "1": "b"}}, "config and weights disagree in classifier"),
     ],
@@ -220,7 +220,7 @@ def test_a_head_that_reads_more_than_the_encoder_gives_is_left_out(
     monkeypatch.setattr(output_loading, "_difference", lambda *_: (0.5, 1e-4))
     checkpoint = bert_probe.load(trained_folder("bert", "question-answering"))
     assert checkpoint.tasks == ()
-    assert "reads more than what the encoder gives (its answer would be off by 0.5)" in str(
+    assert "depends on more than the encoder's output (its output would be off by 0.5)" in str(
         checkpoint.description.notes
     )
 
@@ -276,7 +276,7 @@ def test_a_head_in_memory_that_cannot_be_run_is_left_out(trained_folder: Folders
     folder = trained_folder("bert", "text-classification")
     wrapped = bert_probe.wrap(WantsMore.from_pretrained(folder), tokenizer_of(folder))
     assert wrapped.tasks == ()
-    assert "The head for text-classification is left out" in wrapped.description.notes[0]
+    assert "The head for text-classification is not used" in wrapped.description.notes[0]
     assert wrapped.trace(TEXT).layers == 3
 
 

@@ -37,8 +37,8 @@ def nothing_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changes", "word"),
     [
         ({"num_hidden_layers": 1_000}, "more than"),
-        ({"num_hidden_layers": 1_001}, "asks for 1,001 layers; at most 1,000"),
-        ({"num_hidden_layers": 10**9}, "asks for 1,000,000,000 layers; at most 1,000"),
+        ({"num_hidden_layers": 1_001}, "describes 1,001 layers; at most 1,000"),
+        ({"num_hidden_layers": 10**9}, "describes 1,000,000,000 layers; at most 1,000"),
         ({"vocab_size": 5_000_000}, "5,000,000×32 numbers"),
         ({"vocab_size": 10**15}, "1,000,000,000,000,000×32 numbers"),
         ({"intermediate_size": 2_000_000}, "2,000,000×32 numbers"),
@@ -70,7 +70,7 @@ def test_labels_that_a_config_makes_up_are_never_listed(folder: Path) -> None:
 
 
 def test_counting_hears_only_the_models_of_its_own_thread() -> None:
-    count = preflight._ModuleCounter(most_tensors=2, most_numbers=100)
+    count = preflight._ModuleCounter(max_tensors=2, max_numbers=100)
     with preflight._counting(count):
         other = threading.Thread(target=lambda: BertModel(BertConfig(num_hidden_layers=1)))
         other.start()
@@ -78,7 +78,7 @@ def test_counting_hears_only_the_models_of_its_own_thread() -> None:
         assert count.tensors == 0
         torch.nn.Linear(3, 4)
         assert (count.tensors, count.numbers) == (2, 16)
-        with pytest.raises(preflight._TooMuchError, match="more than 2 tensors"):
+        with pytest.raises(preflight._SizeLimitError, match="more than 2 tensors"):
             torch.nn.Linear(3, 4)
     torch.nn.Linear(300, 400)
     assert count.tensors == 3, "the hooks are gone"
@@ -86,7 +86,7 @@ def test_counting_hears_only_the_models_of_its_own_thread() -> None:
 
 def test_the_headers_are_counted(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    found = preflight.contents([folder / "model.safetensors"])
+    found = preflight.read_headers([folder / "model.safetensors"])
     numbers = sum(tensor.numel() for tensor in weights.values())
     assert (found.tensors, found.numbers, found.kinds) == (len(weights), numbers, frozenset({"F32"}))
     assert found.need(torch.float32) == 4 * numbers
@@ -144,9 +144,7 @@ def test_the_size_is_told_before_the_weights_are_read(folder: Path) -> None:
     heard: list[tuple[int, int, int]] = []
     bert_probe.load(folder, notice=told.append, progress=lambda *now: heard.append((len(told), *now)))
     size = (folder / "model.safetensors").stat().st_size
-    assert told == [
-        f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory while they are opened."
-    ]
+    assert told == [f"{size / 1e6:,.0f} MB of weights, about {size / 1e6:,.0f} MB of memory to load them."]
     assert heard[-1] == (1, size, size)
 
 
@@ -167,8 +165,8 @@ def test_weights_that_change_while_they_are_opened_are_refused(folder: Path) -> 
         weights = {name: tensor + 1 for name, tensor in load_file(file).items()}
         save_file(weights, file, metadata={"format": "pt"})
 
-    message = refused(WeightsError, folder, "was changed while it was opened", progress=changed)
-    assert message.endswith("Open it again to use it.")
+    message = refused(WeightsError, folder, "was changed while it was being loaded", progress=changed)
+    assert message.endswith("Load it again.")
 
 
 def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder: Path) -> None:
@@ -186,7 +184,7 @@ def test_weights_that_are_taken_away_while_they_are_opened_are_a_sentence(folder
 def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: Callable[[str], Path]) -> None:
     folder = family_folder(family)
     theirs = AutoConfig.from_pretrained(folder).to_dict()
-    ours = config.configure(folder, family).to_dict()
+    ours = config.load_config(folder, family).to_dict()
     about_files = {"transformers_version", "architectures", "dtype", "_name_or_path", "_attn_implementation"}
     for name in theirs.keys() - about_files - {"id2label", "label2id"}:
         assert ours[name] == theirs[name], name
@@ -200,7 +198,7 @@ def test_a_config_is_read_as_transformers_reads_it(family: str, family_folder: C
     ],
 )
 def test_what_a_layer_reads_without_declaring_it_is_kept(settings: dict[str, Any]) -> None:
-    kept = config.used(settings, BertConfig)
+    kept = config.select_settings(settings, BertConfig)
     assert kept == settings
 
 
@@ -235,11 +233,11 @@ CHOICES = {
 
 
 def test_names_that_choose_code_are_left_out_at_any_depth() -> None:
-    kept = config.used({"hidden_size": 4, "parts": [{"x": 1, **CHOICES}], **CHOICES}, BertConfig)
+    kept = config.select_settings({"hidden_size": 4, "parts": [{"x": 1, **CHOICES}], **CHOICES}, BertConfig)
     assert kept.keys() == {"hidden_size", "parts"}
     assert kept["hidden_size"] == 4
     assert not kept["parts"][0].keys() & {
-        name for name in CHOICES if name in config._CHOICES or name[0] == "_"
+        name for name in CHOICES if name in config._CODE_SETTINGS or name[0] == "_"
     }
 
 
@@ -269,7 +267,7 @@ def test_whole_numbers_are_no_weights(folder: Path) -> None:
     """transformers takes them for what they say, without the scales that are kept elsewhere."""
     name = "encoder.layer.0.attention.self.query.weight"
     change_weights(folder, lambda found: found | {name: (found[name] * 100).to(torch.int8)})
-    refused(WeightsError, folder, name, "holds I8 numbers", "before it was quantized")
+    refused(WeightsError, folder, name, "contains I8 numbers", "before quantization")
 
 
 def test_whole_numbers_that_are_positions_are_none_of_its_business(folder: Path) -> None:
@@ -281,14 +279,14 @@ def test_whole_numbers_that_are_positions_are_none_of_its_business(folder: Path)
 def test_a_tokenizer_without_measure_is_refused_unread(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     with (folder / name).open("ab") as file:
         file.truncate(200_001)
     refused(TokenizerError, folder, name, "200,001 bytes; at most 100,000 are read")
 
 
 def test_a_config_without_measure_is_refused_unread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MOST_JSON_BYTES", 10)
+    monkeypatch.setattr(sources, "MAX_JSON_BYTES", 10)
     size = (folder / "config.json").stat().st_size
     refused(CheckpointError, folder, f"config.json has {size:,} bytes; at most 10 are read")
 

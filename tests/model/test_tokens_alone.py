@@ -193,7 +193,7 @@ def test_the_same_refusals_as_with_the_model(changed: Callable[..., Path], tmp_p
     with pytest.raises(WeightsError, match="broken or truncated"):
         encode_alone(folder, None, "a boat")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"no model\.safetensors"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is missing"):
         encode_alone(folder, None, "a boat")
 
 
@@ -212,7 +212,7 @@ def test_numbers_of_the_weights_are_no_matter(changed: Callable[..., Path]) -> N
 def test_a_tokenizer_without_measure_is_refused_unread_here_too(
     name: str, family_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_TOKENIZER_BYTES", 100_000)
+    monkeypatch.setattr(sources, "MAX_TOKENIZER_BYTES", 100_000)
     folder = copy(family_folder("bert"), tmp_path / "model")
     assert encode_alone(folder, None, "we left") is not None
     with (folder / name).open("ab") as file:
