@@ -21,7 +21,7 @@ from tests.helpers.work import Steps, all_jobs_ended
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(semaphore, "EVERY", 0.02)
+    monkeypatch.setattr(semaphore, "CHECK_INTERVAL", 0.02)
     yield
     until(all_jobs_ended)
 
@@ -146,7 +146,7 @@ def test_whoever_waits_for_silent_work_is_told_and_its_result_is_dropped() -> No
     job = Job("cause", work, silence=0.05)
     until(lambda: job.wait(0.01))
     assert job.state == "failed"
-    with pytest.raises(StalledError, match="Nothing was heard of it for 0 seconds"):
+    with pytest.raises(StalledError, match="The job made no progress for 0 seconds"):
         job.value()
     work.step(3)
     assert work.ended.wait(20)

@@ -27,19 +27,19 @@ def test_a_thread_takes_on_the_next_work_and_nothing_is_left_of_the_one_before()
 
     for _ in range(3):
         crew.start(work)
-        until(lambda: crew._idle)
+        until(lambda: crew._idle_inboxes)
     assert seen == [seen[0]] * 3
     assert seen[0][1] == "nothing"
 
 
 def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE", 0.05)
+    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.05)
     crew, together = ThreadPool("all at once"), threading.Barrier(6)
     for _ in range(5):
         crew.start(lambda: together.wait(20))
     together.wait(20)  # not before all five are at it
     until(lambda: alive("all at once") == 0)
-    assert crew._idle == []
+    assert crew._idle_inboxes == []
     done = threading.Event()
     crew.start(done.set)
     assert done.wait(20)
@@ -47,14 +47,14 @@ def test_work_never_waits_for_other_work_and_idle_threads_end(monkeypatch: pytes
 
 def test_what_work_makes_or_raises_goes_to_the_one_who_waits_for_it() -> None:
     crew = ThreadPool("awaited")
-    assert crew.made(threading.get_ident) != threading.get_ident()
+    assert crew.call(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
-        crew.made(lambda: 1 // 0)
-    assert crew.made(lambda: "goes on") == "goes on"
+        crew.call(lambda: 1 // 0)
+    assert crew.call(lambda: "goes on") == "goes on"
 
 
 def test_work_that_comes_as_a_thread_is_about_to_end_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_pool, "IDLE", 0.0)
+    monkeypatch.setattr(thread_pool, "IDLE_SECONDS", 0.0)
     crew, done = ThreadPool("just then"), threading.Semaphore(0)
     for _ in range(300):
         crew.start(done.release)  # type: ignore[arg-type]

@@ -113,16 +113,16 @@ def test_values_of_json_lines_are_labels(values: tuple[str, str], kind: str, lab
     ("line", "reason"),
     [
         ('{"text": {"en": "x"}, "label": "a"}', "line 2: text is an object"),
-        ('{"text": "x", "label": [1]}', "line 2: label is a list of other things"),
+        ('{"text": "x", "label": [1]}', "line 2: label is a list with values that are not texts"),
         ('{"text": "x"}', "line 2: no label"),
         ('{"text": null, "label": "a"}', "line 2: text is empty"),
         ('{"text": "x", "label": NaN}', "line 2: label nan, a missing"),
-        ('{"text": "x", "label": "a"', "broken in line 2: Expecting"),
-        ("7", "broken in line 2: neither an object nor a text"),
+        ('{"text": "x", "label": "a"', "invalid in line 2: Expecting"),
+        ("7", "invalid in line 2: neither an object nor a text"),
         ('{"text": "\\u0000", "label": "a"}', "line 2: a NUL"),
-        ('{"text": "\\ud800", "label": "a"}', "line 2: a NUL or half a character"),
-        (f'{{"text": {"9" * 5000}}}', "line 2: a number or a nesting that is too long"),
-        ("[" * 100_000, "line 2: a number or a nesting that is too long"),
+        ('{"text": "\\ud800", "label": "a"}', "line 2: a NUL or an unpaired surrogate"),
+        (f'{{"text": {"9" * 5000}}}', "line 2: a number with too many digits"),
+        ("[" * 100_000, "line 2: a number with too many digits"),
     ],
 )
 def test_json_line_that_is_no_labeled_text_is_named(line: str, reason: str) -> None:

@@ -12,7 +12,7 @@ from bert_probe.errors import EmptyTextError, ProbeError, SelectionError, TextEr
 from bert_probe.text import labeled_texts
 from bert_probe.text.labeled_texts import Label, LabeledText, LabeledTexts, parse_labeled_texts
 from bert_probe.text.sentence_files import parse_sentences
-from bert_probe.text.validation import MOST
+from bert_probe.text.validation import MAX_LISTED
 
 
 def labels_in(content: str, kind: str | None = None) -> list[Label]:
@@ -72,10 +72,10 @@ def test_several_labels_or_none_at_all() -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [
-        ("text,label\na,x\nb,\n,y\n", None, "2 faults: line 3: no label; line 4: text is empty"),
+        ("text,label\na,x\nb,\n,y\n", None, "2 errors: line 3: no label; line 4: text is empty"),
         ("text,label\na,x\nb,c,y\nd\n", None, "line 3: 3 cells where the header has 2; quote"),
-        ("text_a,text_b,label\na,b,x\nc,,y\n", None, "a fault: line 3: text_b is empty"),
-        ("text,label\na,1\nb,one\n", "number", "line 3: one is no number"),
+        ("text_a,text_b,label\na,b,x\nc,,y\n", None, "an error: line 3: text_b is empty"),
+        ("text,label\na,1\nb,one\n", "number", "line 3: one is not a number"),
         ("text,labels\na,x||y\n", None, "line 2: an empty label among x||y"),
     ],
 )
@@ -86,7 +86,7 @@ def test_every_fault_is_told_with_its_line(content: str, kind: str | None, said:
 
 
 def test_faults_of_a_long_file_are_counted() -> None:
-    with pytest.raises(TextError, match=f"200 faults: .*and {200 - MOST} more"):
+    with pytest.raises(TextError, match=f"200 errors: .*and {200 - MAX_LISTED} more"):
         parse_labeled_texts(("text,label\n" + "a,\n" * 200).encode(), "a.csv")
 
 
@@ -94,14 +94,14 @@ def test_faults_of_a_long_file_are_counted() -> None:
     ("content", "name", "error", "said"),
     [
         (b"", "a.csv", EmptyTextError, "a.csv is empty"),
-        (b"text,label\n\n", "a.csv", EmptyTextError, "a.csv holds no rows"),
-        (b"text,label\na,x\n", "a.txt", TextError, "a.txt is no table with labels"),
+        (b"text,label\n\n", "a.csv", EmptyTextError, "a.csv has no rows"),
+        (b"text,label\na,x\n", "a.txt", TextError, "a.txt is not a table with labels"),
         (b"sentence,class\na,x\n", "a.csv", TextError, "has the columns sentence, class"),
         (b"text,text_a,text_b,label\na,b,c,x\n", "a.csv", TextError, "has the columns"),
         (b"text,label,labels\na,b,c\n", "a.csv", TextError, "has the columns"),
         (b"text,Label,label\na,b,c\n", "a.csv", TextError, "several columns label"),
         (b"text,label\na,\xff\n", "a.csv", TextError, "not UTF-8: line 2"),
-        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 holds a NUL"),
+        (b"text,label\na\0,x\n", "a.csv", TextError, "line 2 has a NUL"),
         (b'text,label\n"a,x\n', "a.csv", TextError, "broken table: line 2"),
     ],
 )
@@ -116,7 +116,7 @@ def test_files_that_cannot_be_read(
 
 
 def test_a_kind_that_is_none_and_labels_without_end(tmp_path: Path) -> None:
-    with pytest.raises(SelectionError, match="no kind of labels 'tags'"):
+    with pytest.raises(SelectionError, match="Unknown kind of labels 'tags'"):
         parse_labeled_texts(b"text,label\na,x\n", "a.csv", "tags")
     with patch.object(labeled_texts, "MAX_LABELS", 2), pytest.raises(TextError, match="3 different labels"):
         parse_labeled_texts(b"text,label\na,x\na,y\na,z\n", "a.csv")
@@ -141,10 +141,10 @@ def test_rows_made_in_python() -> None:
 @pytest.mark.parametrize(
     ("written", "reason"),
     [
-        (["1.5", "nan"], "nan is no finite number; remove the row"),
+        (["1.5", "nan"], "nan is not finite; remove the row"),
         (["1", "2", "-Infinity"], "label -Infinity, a missing or infinite number"),
         (["good", "NaN", "bad"], "label NaN, a missing or infinite number"),
-        (["1.5", "1e300"], "1e300 is too large; numbers of at most 1e\\+15"),
+        (["1.5", "1e300"], "1e300 is too large; the absolute value may be at most 1e\\+15"),
         (["1.5", "1e999"], "1e999 is too large"),
     ],
 )
@@ -164,7 +164,7 @@ def test_label_nan_is_a_class_if_the_kind_is_given() -> None:
     [
         ('{"text": "a", "label": "x", "label": "y"}', 'the key "label" is given twice'),
         ('{"text": ["a", "b"], "label": "x"}', "text is a list"),
-        ('{"text": "a", "label": ["x", "y"]}', "label is a list; call the key labels"),
+        ('{"text": "a", "label": ["x", "y"]}', "label is a list; name the key labels"),
     ],
 )
 def test_json_line_that_can_be_read_in_two_ways_is_refused(line: str, reason: str) -> None:

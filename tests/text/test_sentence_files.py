@@ -69,14 +69,14 @@ def test_the_usual_column() -> None:
 @pytest.mark.parametrize(
     ("content", "name", "column", "error", "sentence"),
     [
-        (b"", "a.txt", None, EmptyTextError, "a.txt holds no sentences"),
-        (b" \n\t\n", "a.txt", None, EmptyTextError, "holds no sentences"),
+        (b"", "a.txt", None, EmptyTextError, "a.txt has no sentences"),
+        (b" \n\t\n", "a.txt", None, EmptyTextError, "has no sentences"),
         (b"", "a.csv", None, EmptyTextError, "a.csv is empty"),
-        (b"sentence\n", "a.csv", None, EmptyTextError, "holds no sentences"),
+        (b"sentence\n", "a.csv", None, EmptyTextError, "has no sentences"),
         ("a\r\n\r\nStraße".encode("latin-1"), "a.txt", None, TextError, "a.txt is not UTF-8: line 3 cannot"),
         (b"\xef\xbb\xbfa\n\xff", "a.txt", None, TextError, "a.txt is not UTF-8: line 2 cannot"),
         ("a\n".encode("utf-16"), "a.txt", None, TextError, "a.txt is not UTF-8: line 1 cannot"),
-        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is no text file: line 3 holds a NUL"),
+        (b"a\n\na\0b", "a.csv", None, TextError, "a.csv is not a text file: line 3 has a NUL"),
         (b"a,b\n1,2\n", "a.csv", None, SelectionError, "2 columns: a, b. Name one"),
         (b"a,b\n1,2\n", "a.csv", "c", SelectionError, "no column c; there are a, b"),
         (b"a,a\n1,2\n", "a.csv", "a", SelectionError, "several columns a"),
@@ -169,7 +169,7 @@ def test_a_file_beyond_the_bound_is_not_read(tmp_path: Path) -> None:
     with large.open("wb") as stream:
         stream.truncate(sentence_files.MAX_BYTES + 1)
     with patch.object(sentence_files, "_sentences") as read:
-        with pytest.raises(TextError, match=r"^large\.txt is larger than 50 MB\. Give a part of it\.$"):
+        with pytest.raises(TextError, match=r"^large\.txt is larger than 50 MB\. Split the file\.$"):
             read_sentences(large)
         read.assert_not_called()
 
@@ -201,7 +201,7 @@ def test_what_has_no_end_is_read_up_to_the_bound(name: str, line: bytes) -> None
 def test_more_sentences_than_the_bound_are_refused() -> None:
     with patch.object(sentence_files, "MAX_SENTENCES", 3):
         assert parse_sentences(b"a\nb\n\nc\n", "a.txt") == ("a", "b", "c")
-        with pytest.raises(TextError, match=r"a\.txt holds more than 3 sentences"):
+        with pytest.raises(TextError, match=r"a\.txt has more than 3 sentences"):
             parse_sentences(b"a\nb\n\nc\nd\n", "a.txt")
 
 
@@ -211,10 +211,10 @@ def test_more_blank_lines_than_the_bound_are_refused(name: str) -> None:
     first = b'{"text": "A boat."}\n' if name.endswith("jsonl") else b"text\nA boat.\n"
     with patch.object(sentence_files, "MAX_LINES", 200_000):
         assert parse_sentences(first + b"\n" * 100_000, name)
-        with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Give a part of it\."):
+        with pytest.raises(TextError, match=r"blank\.\w+ has more than 200,000 lines\. Split the file\."):
             parse_sentences(first + b"\n" * 200_000, name)
 
 
 def test_a_device_is_no_text() -> None:
-    with pytest.raises(TextError, match="zero is no text file: line 1 holds a NUL"):
+    with pytest.raises(TextError, match="zero is not a text file: line 1 has a NUL"):
         read_sentences("/dev/zero")

@@ -26,7 +26,7 @@ def test_duplicate_key_is_named(text: str) -> None:
 def test_number_of_many_digits_is_an_error_in_our_words(text: str) -> None:
     with pytest.raises(strict_json.LongNumberError) as caught:
         strict_json.loads(text)
-    assert str(caught.value) == "a number of it has 5,000 digits; at most 4,300 are allowed"
+    assert str(caught.value) == "a number has 5,000 digits; at most 4,300 are allowed"
 
 
 def test_long_key_is_shortened() -> None:

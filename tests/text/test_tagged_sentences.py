@@ -87,16 +87,19 @@ def test_a_treebank_may_have_no_trees() -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads go round in a circle"),
+        ((row(1, "a", "X", 2, "x"), row(2, "b", "X", 1, "x")), "line 1: its heads form a cycle"),
         ((row(1, "a", "X", 0, "x"), row(2, "b", "X", 3, "x")), "line 2: head 3 of a sentence of 2 words"),
         ((row(1, "a", "X", 1, "x"),), "line 1: a word that is its own head"),
-        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, where other words"),
-        ((row(2, "a", "X", 0, "x"), row(3, "b", "X")), "has a fault: line 1: word 2, where word 1 was due"),
-        ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, where"),
-        ((row("9" * 5000, "a", "X"),), "where a word and its head have numbers"),
-        ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, where"),
+        ((row(1, "a", "X", 0, "x"), row(2, "b", "X")), "line 2: no head, but other words"),
+        (
+            (row(2, "a", "X", 0, "x"), row(3, "b", "X")),
+            "has an error: line 1: word 2, but word 1 was expected",
+        ),
+        ((row("one", "a", "X", 0, "x"),), "line 1: “one” with head “0”, but"),
+        ((row("9" * 5000, "a", "X"),), "but a word and its head must be numbers"),
+        ((row(1, "a", "X", "two", "x"),), "line 1: “1” with head “two”, but"),
         ((row(1, " ", "X"),), "line 1: a word without a form"),
-        (("1\ta\tX",), "line 1: 3 columns with tabs between, where CoNLL-U has 10"),
+        (("1\ta\tX",), "line 1: 3 columns separated by tabs, but CoNLL-U has 10"),
     ],
 )
 def test_what_is_no_treebank(rows: tuple[str, ...], told: str) -> None:
@@ -107,22 +110,27 @@ def test_what_is_no_treebank(rows: tuple[str, ...], told: str) -> None:
 
 def test_all_faults_of_a_file_are_told_at_once() -> None:
     with pytest.raises(
-        TextError, match=r"a\.txt has 3 faults: line 2: “sail” has no tag.*line 4: 3 columns, "
+        TextError, match=r"a\.txt has 3 errors: line 2: “sail” has no tag.*line 4: 3 columns, "
     ):
         parse_tagged_sentences(b"Ships NOUN\nsail\n\nNew York LOC\n\nx\t\n", "a.txt")
     rows = "\n\n".join([row(1, "a", "X", 5, "x")] * 12)
-    with pytest.raises(TextError, match=r"12 faults: line 1: .*; line 19: [^;]*; and 2 more\. Mend"):
+    with pytest.raises(TextError, match=r"12 errors: line 1: .*; line 19: [^;]*; and 2 more\. Correct"):
         treebank(rows)
 
 
 @pytest.mark.parametrize(
     ("content", "name", "error", "told"),
     [
-        (b"", "a.conll", EmptyTextError, "a.conll holds no sentences"),
-        (b"# text = x\n\n-DOCSTART- O\n", "a.conll", EmptyTextError, "holds no sentences"),
-        (b"# text = x\n\n", "a.conllu", EmptyTextError, "holds no sentences"),
-        (b"no archive", "a.conllu.gz", TextError, "a.conllu.gz cannot be unpacked"),
-        (gzip.compress(b"Ships NOUN\n" * 999, mtime=0)[:-9], "a.conll.gz", TextError, "cannot be unpacked"),
+        (b"", "a.conll", EmptyTextError, "a.conll has no sentences"),
+        (b"# text = x\n\n-DOCSTART- O\n", "a.conll", EmptyTextError, "has no sentences"),
+        (b"# text = x\n\n", "a.conllu", EmptyTextError, "has no sentences"),
+        (b"no archive", "a.conllu.gz", TextError, "a.conllu.gz cannot be decompressed"),
+        (
+            gzip.compress(b"Ships NOUN\n" * 999, mtime=0)[:-9],
+            "a.conll.gz",
+            TextError,
+            "cannot be decompressed",
+        ),
         (gzip.compress(b"\xff", mtime=0), "a.conll.gz", TextError, "a.conll.gz is not UTF-8: line 1"),
     ],
 )
@@ -135,10 +143,10 @@ def test_files_that_cannot_be_read(content: bytes, name: str, error: type[Except
 def test_a_file_is_no_larger_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(b"a O\n\n" * 100)
     monkeypatch.setattr(tagged_sentences, "MAX_WORDS", 99)
-    with pytest.raises(TextError, match=r"a\.gz holds more than 99 words"):
+    with pytest.raises(TextError, match=r"a\.gz has more than 99 words"):
         parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(tagged_sentences, "MAX_SENTENCES", 98)
-    with pytest.raises(TextError, match=r"a\.gz holds more than 98 sentences"):
+    with pytest.raises(TextError, match=r"a\.gz has more than 98 sentences"):
         parse_tagged_sentences(packed, "a.gz")
     monkeypatch.setattr(sentence_files, "MAX_BYTES", 499)
     with pytest.raises(TextError, match=r"a\.gz is larger than 0 MB"):
